@@ -1,0 +1,49 @@
+# `make run` and `make test` do all the set-up there is; everything lives in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup run test check format bench lock clean
+help: ## list what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 10
+
+run: .venv/ready ## start the product: the next fires of examples/jobs.yaml
+	$(BIN)/gnomon schedule -f examples/jobs.yaml
+
+test: .venv/ready-to-test ## run every test
+	$(BIN)/pytest -n auto $(ARGS)
+
+check: .venv/ready-to-test ## format, lint and types (import rules are tests)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/ready-to-test ## rewrite the files in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/ready-to-bench ## measure ourselves beside our peers
+	$(BIN)/python bench/cron.py
+
+setup: .venv/ready-to-test ## make the environment with everything for development
+
+.venv/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable .
+	@touch $@
+
+.venv/ready-to-test: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable '.[test]'
+	@touch $@
+
+.venv/ready-to-bench: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable '.[bench]'
+	@touch $@
+
+lock: ## pin the newest versions that fit pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --all-extras --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links --python-version 3.11 pyproject.toml --output-file requirements.txt
+
+clean: ## remove what was made
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,83 @@
+"""What can be typed. Commands only name their parameters here; the work is in modules of their own."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnomon.cli.output import Format
+from gnomon.core.cron import Dialect
+
+app = typer.Typer(
+    name="gnomon",
+    help="Predict, prove and explain every fire.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="INSTANT", help="Look from this ISO instant instead of now.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    """Predict, prove and explain every fire."""
+    if version:
+        from gnomon.version import __version__
+
+        typer.echo(f"gnomon {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def explain(
+    schedule: Annotated[str, typer.Argument(metavar="EXPR", help="Cron, a macro, a sentence or an ISO instant.")],
+    *,
+    tz: Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="IANA time zone; UTC if not given.")] = None,
+    dialect: Annotated[Dialect, typer.Option(help="Which cron it is.")] = "standard",
+    count: Annotated[int, typer.Option("-n", min=0, max=1000, help="How many fires to show.")] = 5,
+    start: From = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say a schedule in words, and when it fires next."""
+    from gnomon.cli.explain import explained, show
+
+    found = explained(schedule, timezone=tz, dialect=dialect, count=count, now=_instant(start))
+    show(found, output)
+
+
+@app.command()
+def schedule(
+    file: Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")],
+    *,
+    hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far to look ahead.")] = 24,
+    limit: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many fires to show at most.")] = 20,
+    start: From = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the coming fires of the jobs in a file."""
+    from gnomon.cli.schedule import show, upcoming
+
+    show(upcoming(file, now=_instant(start), hours=hours, limit=limit), output)
+
+
+def _instant(text: str | None) -> datetime:
+    """The instant a person named, or now: the one place where a clock is read."""
+    if text is None:
+        return datetime.now(UTC)
+    from gnomon.core.parsing import parse_schedule
+    from gnomon.core.triggers import At
+    from gnomon.errors import CronError
+
+    found = parse_schedule(text)
+    if not isinstance(found, At):
+        raise CronError(text, field="--from", reason="must be an ISO instant such as 2026-12-01T09:00:00Z")
+    return found.instant

@@ -1,0 +1,131 @@
+"""`gnomon explain`: a schedule in words, in cron, and on the calendar."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from gnomon.cli.output import Format, print_data, print_table
+from gnomon.core.cron import Cron, Dialect
+from gnomon.core.cron.changes import ClockChange, clock_changes
+from gnomon.core.parsing import parse_schedule
+from gnomon.core.triggers import At, Every
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What there is to say about one schedule, seen from one instant."""
+
+    text: str
+    trigger: Cron | Every | At
+    timezone: str
+    fires: tuple[datetime, ...]
+    changes: tuple[ClockChange, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The schedule in words."""
+        words = self.trigger.describe()
+        return words[0].upper() + words[1:]
+
+    @property
+    def cron(self) -> str | None:
+        """The canonical expression, where cron can say it."""
+        return self.trigger.canonical if isinstance(self.trigger, Cron) else None
+
+    def local(self, instant: datetime) -> datetime:
+        """The instant in the schedule's zone."""
+        return instant.astimezone(ZoneInfo(self.timezone))
+
+    def note(self, fire: datetime) -> str:
+        """What is special about the day of a fire."""
+        day = self.local(fire).date()
+        return "; ".join(change.describe() for change in self.changes if day in _days(change))
+
+
+def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> Explanation:
+    """The explanation of `text`; an interval is taken to start now."""
+    trigger = parse_schedule(text, timezone=timezone, dialect=dialect)
+    if isinstance(trigger, Every):
+        trigger = trigger.anchored(now)
+    fires = tuple(_next_fires(trigger, now, count))
+    changes: tuple[ClockChange, ...] = ()
+    if isinstance(trigger, Cron) and fires:
+        days = {fire.astimezone(ZoneInfo(trigger.timezone)).date() for fire in fires}
+        found = clock_changes(trigger, after=now, until=fires[-1])
+        changes = tuple(change for change in found if change.effect != "none" or days & _days(change))
+    zone = trigger.timezone if isinstance(trigger, Cron) else timezone or "UTC"
+    return Explanation(text, trigger, zone, fires, changes)
+
+
+def show(explanation: Explanation, form: Format) -> None:
+    """Print the explanation."""
+    if form is Format.TABLE:
+        _show_text(explanation)
+    else:
+        print_data(_as_data(explanation), form)
+
+
+def _next_fires(trigger: Cron | Every | At, now: datetime, count: int) -> Iterator[datetime]:
+    for _ in range(count):
+        fire = trigger.next_after(now)
+        if fire is None:
+            return
+        yield fire
+        now = fire
+
+
+def _days(change: ClockChange) -> set[object]:
+    return {change.at.date(), change.instead_of.date()}
+
+
+def _show_text(explanation: Explanation) -> None:
+    write = sys.stdout.write
+    write(f"{explanation.sentence}\n")
+    if explanation.cron:
+        write(f"cron  {explanation.cron}\n")
+    elif isinstance(explanation.trigger, Every):
+        write("cron  cannot say this evenly: it is an interval, shown as if it started now\n")
+    write(f"zone  {explanation.timezone}\n\n")
+    if not explanation.fires:
+        write("no fires to come\n")
+        return
+    rows = [[_readable(explanation.local(fire)), _readable(fire), explanation.note(fire)] for fire in explanation.fires]
+    noted = any(row[2] for row in rows)
+    print_table(["local", "utc", "note"] if noted else ["local", "utc"], rows if noted else [row[:2] for row in rows])
+    shown = {explanation.local(fire).date() for fire in explanation.fires}
+    for change in explanation.changes:
+        if not shown & _days(change):
+            write(f"\n{change.at:%a %Y-%m-%d}: {change.describe()}\n")
+
+
+def _readable(instant: datetime) -> str:
+    shape = "%a %Y-%m-%d %H:%M:%S" if instant.second or instant.microsecond else "%a %Y-%m-%d %H:%M"
+    fraction = f".{instant.microsecond // 1000:03d}" if instant.microsecond else ""
+    return f"{instant:{shape}}{fraction} {instant:%Z}"
+
+
+def _as_data(explanation: Explanation) -> dict[str, object]:
+    trigger = explanation.trigger
+    data: dict[str, object] = {
+        "text": explanation.text,
+        "kind": {Cron: "cron", Every: "every", At: "at"}[type(trigger)],
+        "sentence": explanation.sentence,
+        "cron": explanation.cron,
+        "timezone": explanation.timezone,
+    }
+    if isinstance(trigger, Cron):
+        data |= {"dialect": trigger.dialect, "dst": {"gap": trigger.dst.gap, "fold": trigger.dst.fold}}
+    if isinstance(trigger, Every):
+        data["every_ms"] = round(trigger.period.total_seconds() * 1000)
+    return data | {
+        "fires": [
+            {"local": explanation.local(fire).isoformat(), "utc": fire.astimezone(UTC).isoformat()}
+            for fire in explanation.fires
+        ],
+        "clock_changes": [
+            {"at": change.at.isoformat(), "effect": change.effect, "sentence": change.describe()}
+            for change in explanation.changes
+        ],
+    }

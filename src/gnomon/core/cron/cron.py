@@ -1,0 +1,181 @@
+"""Cron as a value: an expression, a zone and a choice about clock changes, asked about any instant.
+
+How the search works. Wall time is searched by a `Wheel`, which knows nothing of zones; a `Span` of the zone
+turns wall time into instants and back. Inside a span that is a subtraction. Only where one span meets the
+next is there anything to decide: which wall times were skipped, and which come a second time.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from gnomon.core.cron import posix, standard
+from gnomon.core.cron.canonical import canonical
+from gnomon.core.cron.days import day_rule
+from gnomon.core.cron.dst import Dst
+from gnomon.core.cron.fields import ON_THE_MINUTE, Fields, Flaw
+from gnomon.core.cron.wheel import NEVER, Wheel, wheel
+from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, second_of, unplaced
+from gnomon.core.zones import Span, Zone, nearest_zone, zone
+from gnomon.errors import CronError, Position
+
+Dialect = Literal["standard", "posix"]
+_AS_DEBIAN = Dst()
+_PARSERS = {"standard": standard.parse, "posix": posix.parse}
+_LONGEST = 1000
+#: The calendar repeats after 400 years: what did not fire in that time never will.
+_CYCLE = 146_097 * DAY_SECONDS
+#: Twice the largest change a clock has ever seen.
+_MARGIN = 2 * DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron expression in a time zone. Immutable, comparable, and without a position of its own."""
+
+    expression: str
+    timezone: str = "UTC"
+    dialect: Dialect = "standard"
+    dst: Dst = _AS_DEBIAN
+
+    fields: Fields = field(init=False, repr=False, compare=False)
+    _zone: Zone = field(init=False, repr=False, compare=False)
+    _ahead: Wheel = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parsed = _parsed(self.expression, self.dialect)
+        object.__setattr__(self, "fields", parsed)
+        object.__setattr__(self, "_zone", known_zone(self.timezone))
+        object.__setattr__(self, "_ahead", wheel(parsed, mirrored=False))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Cron, (self.expression, self.timezone, self.dialect, self.dst))
+
+    @property
+    def canonical(self) -> str:
+        """The same schedule in one agreed spelling: numbers only, sorted, macros written out."""
+        return canonical(self.fields)
+
+    def describe(self) -> str:
+        """One English sentence, which `parse_schedule` reads back."""
+        from gnomon.core.sentences import describe
+
+        sentence = describe(self.fields)
+        return sentence if self.timezone == "UTC" else f"{sentence} in {self.timezone}"
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire after `instant`, in UTC; None if no more will come."""
+        try:
+            since = instant - EPOCH
+        except TypeError:
+            raise unplaced(instant) from None
+        day = since.days
+        span = self._zone.recent
+        if span.first_day <= day <= span.last_day:
+            offset = span.offset
+            found = self._ahead.first_from(day, since.seconds + offset + 1) - offset
+            if found < span.end:
+                return instant_at(found)
+        return instant_at(self._first_after(day * DAY_SECONDS + since.seconds))
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """The last fire before `instant`, in UTC; None if there was none."""
+        second = second_of(instant)
+        if instant.microsecond:
+            second += 1
+        return instant_at(self._last_before(second))
+
+    def matches(self, instant: datetime) -> bool:
+        """Whether a fire lies in the minute of `instant`; in its second, where seconds are named."""
+        second = second_of(instant)
+        if self.fields.second == ON_THE_MINUTE:
+            second -= (second + self._zone.span_at(second).offset) % 60
+        return self._first_after(second - 1) == second
+
+    def _first_after(self, second: int) -> int:
+        """The first fire after `second`, or NEVER."""
+        start, limit = second + 1, second + _CYCLE
+        while start <= limit:
+            span = self._zone.span_at(start)
+            found = self._first_in(span, start)
+            if found < span.end:
+                return found
+            # Behind a span that was searched from its beginning nothing new is repeated, so whatever
+            # comes next is not before the wall time found, give or take the largest change of a clock.
+            start = max(span.end, found - _MARGIN) if start <= span.settled else span.end
+        return NEVER
+
+    def _first_in(self, span: Span, start: int) -> int:
+        """The first fire of the span from `start` on; if there is none, something past its end."""
+        begin = max(start, span.start + span.repeated) if self._once else start
+        found = self._ahead.first_from(0, begin + span.offset) - span.offset
+        if start <= span.resumes < found and self._makes_up_for(span):
+            return span.resumes
+        return found
+
+    def _last_before(self, second: int) -> int:
+        """The last fire before `second`, or something before any instant."""
+        end, limit = second, second - _CYCLE
+        while end >= limit:
+            span = self._zone.span_at(end - 1)
+            found = self._last_in(span, end)
+            if found >= span.start:
+                return found
+            end = min(span.start, found + _MARGIN) if end >= span.settled else span.start
+        return -NEVER
+
+    def _last_in(self, span: Span, end: int) -> int:
+        """The last fire of the span before `end`; if there is none, something before its start."""
+        behind = wheel(self.fields, mirrored=True)
+        found = ~behind.first_from(0, ~(end - 1 + span.offset)) - span.offset
+        if self._once and found < span.start + span.repeated:
+            found = min(found, span.start - 1)
+        if found < span.resumes < end and self._makes_up_for(span):
+            return span.resumes
+        return found
+
+    def _makes_up_for(self, span: Span) -> bool:
+        """Whether wall times were skipped before the span that must fire at its beginning."""
+        if not span.skipped or not self.fields.fixed or self.dst.gap == "skip":
+            return False
+        reopens = span.start + span.offset
+        return self._ahead.first_from(0, reopens - span.skipped) < reopens
+
+    @property
+    def _once(self) -> bool:
+        return self.dst.fold == "first" and self.fields.fixed
+
+
+def _parsed(expression: str, dialect: str) -> Fields:
+    if not isinstance(expression, str):
+        raise CronError(repr(expression), field="expression", reason="must be a text")
+    if len(expression) > _LONGEST:
+        reason = f"has {len(expression)} characters; {_LONGEST} are enough for any schedule"
+        raise CronError(expression, field="expression", reason=reason)
+    if dialect not in _PARSERS:
+        reason = f'is "{dialect}", but must be {" or ".join(_PARSERS)}'
+        raise CronError(expression, field="dialect", reason=reason)
+    try:
+        fields = _PARSERS[dialect](expression)
+    except Flaw as flaw:
+        raise _error(expression, flaw) from None
+    if not day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all():
+        raise CronError(expression, field="expression", reason="never fires: no such day exists in its months")
+    return fields
+
+
+def _error(expression: str, flaw: Flaw) -> CronError:
+    end = flaw.start + len(flaw.text)
+    whole = None if flaw.instead is None else expression[: flaw.start] + flaw.instead + expression[end:]
+    place = Position(flaw.start, end)
+    return CronError(expression, field=flaw.field, reason=flaw.reason, position=place, suggestion=whole)
+
+
+def known_zone(name: str) -> Zone:
+    """The zone of that name, or CronError with the nearest one that exists."""
+    found = zone(name) if isinstance(name, str) else None
+    if found is None:
+        near = nearest_zone(name) if isinstance(name, str) else None
+        reason = f'"{str(name)[:64]}" is not an IANA time zone'
+        raise CronError(str(name), field="timezone", reason=reason, suggestion=near)
+    return found

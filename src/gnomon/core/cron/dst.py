@@ -1,0 +1,27 @@
+"""What a schedule does when clocks are changed."""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from gnomon.errors import CronError
+
+Gap = Literal["next", "skip"]
+Fold = Literal["first", "both"]
+_CHOICES: dict[str, tuple[str, ...]] = {"gap": get_args(Gap), "fold": get_args(Fold)}
+
+
+@dataclass(frozen=True, slots=True)
+class Dst:
+    """The choice for expressions that name times of day; others always follow elapsed time."""
+
+    #: For a wall time that is skipped: fire at the `next` minute that exists, or `skip` it.
+    gap: Gap = "next"
+    #: For a wall time that comes twice: fire the `first` time, or `both` times.
+    fold: Fold = "first"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, choices = getattr(self, field.name), _CHOICES[field.name]
+            if value not in choices:
+                reason = f'is "{value}", but must be {" or ".join(choices)}'
+                raise CronError(str(value), field=f"dst.{field.name}", reason=reason, suggestion=choices[0])

@@ -1,0 +1,157 @@
+"""What a cron expression says, as sets of numbers, and the error that finds its place in the text."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_WORD = re.compile(r"[^ \t]+")
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One of the six fields: its name, its range and the words it knows for numbers."""
+
+    name: str
+    low: int
+    high: int
+    names: Mapping[str, int] = field(default_factory=dict)
+
+
+SECOND = Kind("second", 0, 59)
+MINUTE = Kind("minute", 0, 59)
+HOUR = Kind("hour", 0, 23)
+DAY = Kind("day", 1, 31)
+MONTH = Kind("month", 1, 12, {name: i for i, name in enumerate(_MONTHS, 1)})
+WEEKDAY = Kind("weekday", 0, 7, {name: i for i, name in enumerate(_WEEKDAYS)})
+#: POSIX knows no second name for Sunday and no names at all.
+POSIX_WEEKDAY = Kind("weekday", 0, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The values one field admits, Sunday always as 0."""
+
+    values: frozenset[int]
+    #: The text begins with `*`. Debian reads more into that than the values: see `Fields`.
+    starred: bool = False
+    #: Days no number can say: `L`, `LW` (day); `5L`, `1#2` (weekday), Sunday as 0.
+    tokens: frozenset[str] = frozenset()
+
+    def full(self, kind: Kind) -> bool:
+        """Whether every value of the field is admitted."""
+        return len(self.values) == (7 if kind.name == "weekday" else kind.high - kind.low + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A whole expression, field by field."""
+
+    second: Field
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it names times of day; if not, it follows elapsed time through clock changes.
+
+        Debian looks at the first character of minute and hour; we look at the second, too, so that
+        `30 2 * * *` and `0 30 2 * * *` stay one and the same.
+        """
+        return not (self.second.starred or self.minute.starred or self.hour.starred)
+
+    @property
+    def either_day(self) -> bool:
+        """Whether day of month or weekday suffices; otherwise both must match."""
+        return not (self.day.starred or self.weekday.starred)
+
+
+#: What the second field says when an expression has only five.
+ON_THE_MINUTE = Field(frozenset({0}))
+
+
+class Flaw(Exception):  # noqa: N818 - never leaves this package: it becomes a CronError
+    """What is wrong, at a place in the text that was being read."""
+
+    def __init__(
+        self, reason: str, *, text: str, start: int = 0, instead: str | None = None, field: str = "expression"
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text
+        self.start = start
+        #: What could stand in place of `text`.
+        self.instead = instead
+        self.field = field
+
+    def within(self, *, start: int, field: str | None = None) -> "Flaw":
+        """The same flaw, seen from the larger text in which this one begins at `start`."""
+        return Flaw(
+            self.reason,
+            text=self.text,
+            start=self.start + start,
+            instead=self.instead,
+            field=field or self.field,
+        )
+
+
+def words_of(expression: str) -> list[re.Match[str]]:
+    """The words of an expression: what spaces and tabs separate, and nothing else does."""
+    return list(_WORD.finditer(expression))
+
+
+def read_words(words: Iterable[re.Match[str]], kinds: Iterable[Kind], read: Callable[[Kind, str], Field]) -> Fields:
+    """Every word read as its kind of field; five words mean second 0."""
+    fields = []
+    for kind, word in zip(kinds, words, strict=True):
+        try:
+            fields.append(read(kind, word[0]))
+        except Flaw as flaw:
+            raise flaw.within(start=word.start(), field=kind.name) from None
+    return Fields(*fields) if len(fields) == 6 else Fields(ON_THE_MINUTE, *fields)
+
+
+def read_list(text: str, read: Callable[[str], T]) -> Iterator[T]:
+    """Every element of a comma-separated list."""
+    start = 0
+    for element in text.split(","):
+        try:
+            yield read(element)
+        except Flaw as flaw:
+            raise flaw.within(start=start) from None
+        start += len(element) + 1
+
+
+def number_in(kind: Kind, digits: str, *, text: str) -> int:
+    """The number that ASCII `digits` spell, if the field admits it; `text` is what to blame if not."""
+    value = int(digits[-9:]) if not digits[:-9].strip("0") else kind.high + 1
+    if kind.low <= value <= kind.high:
+        return value
+    shown = digits if len(digits) <= 9 else f"a number of {len(digits)} digits"
+    raise Flaw(f"has {shown}, which is out of range {kind.low}-{kind.high}", text=text)
+
+
+def backwards(kind: Kind, text: str, start: int, end: int) -> Flaw:
+    """The flaw of a range that would have to wrap around."""
+    values = [*range(start, kind.high + 1), *range(kind.low, end + 1)]
+    instead = listed({value % 7 for value in values} if kind.name == "weekday" else values)
+    return Flaw(f'has the range "{text}", whose start is after its end', text=text, instead=instead)
+
+
+def listed(values: Iterable[int]) -> str:
+    """Write numbers as a cron list, three or more in a row as a range."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

@@ -1,0 +1,59 @@
+"""Instants as whole seconds since 1970 in UTC: what the arithmetic of time is done in."""
+
+from datetime import UTC, datetime, timedelta
+
+from gnomon.errors import UsageError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_SECONDS = 86_400
+
+#: The first and the last second that a `datetime` can show.
+FIRST_SECOND = int((datetime.min.replace(tzinfo=UTC) - EPOCH).total_seconds())
+LAST_SECOND = int((datetime.max.replace(tzinfo=UTC, microsecond=0) - EPOCH).total_seconds())
+
+
+def second_of(instant: datetime) -> int:
+    """The second in which `instant` lies."""
+    try:
+        since = instant - EPOCH
+    except TypeError:
+        raise unplaced(instant) from None
+    return since.days * DAY_SECONDS + since.seconds
+
+
+class _Midnights(dict[int, datetime]):
+    """Day since 1970 to the instant it begins. Forgets them all once they are many."""
+
+    def __missing__(self, day: int) -> datetime:
+        if len(self) >= 4096:
+            self.clear()
+        midnight = self[day] = EPOCH + timedelta(day)
+        return midnight
+
+
+_MIDNIGHTS = _Midnights()
+_MINUTES = tuple(timedelta(minutes=minute) for minute in range(1440))
+_SECONDS = tuple(timedelta(seconds=second) for second in range(60))
+
+
+def instant_at(second: int) -> datetime | None:
+    """The instant at the beginning of `second`, None if the calendar does not reach that far.
+
+    Adding what was made before takes a third of the time of `datetime.fromtimestamp`.
+    """
+    day = second // DAY_SECONDS
+    second -= day * DAY_SECONDS
+    minute = second // 60
+    try:
+        instant = _MIDNIGHTS[day] + _MINUTES[minute]
+    except OverflowError:
+        return None
+    second -= minute * 60
+    return instant + _SECONDS[second] if second else instant
+
+
+def unplaced(instant: object) -> Exception:
+    """The error to raise for something that names no instant."""
+    if isinstance(instant, datetime):
+        return UsageError(f"instant {instant.isoformat()} has no time zone: add one, such as tzinfo=UTC")
+    return TypeError(f"an instant must be an aware datetime, not {type(instant).__name__}")

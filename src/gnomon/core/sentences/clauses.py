@@ -1,0 +1,204 @@
+"""The tree of a sentence read clause by clause into what was said."""
+
+import re
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gnomon.core.cron.fields import HOUR, MINUTE, SECOND, Field, Kind
+from gnomon.core.sentences.days import put_days, put_months
+from gnomon.core.sentences.said import Refusal, Said, Span, Time
+from gnomon.core.sentences.tidying import place_of
+from gnomon.core.sentences.trees import (
+    number_of,
+    numbers_of,
+    of_type,
+    place_in,
+    tokens_in,
+    trees_in,
+    types_in,
+)
+from gnomon.core.sentences.words import NUMBERS
+from gnomon.errors import Position
+
+if TYPE_CHECKING:
+    from lark import Token
+
+    from gnomon.core.sentences.trees import Node
+
+_TIME = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?\s*(?:([ap])\.?m\.?)?", re.IGNORECASE)
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([a-z]+)", re.IGNORECASE)
+_SHORT = {"ms": "MS", "s": "SECOND", "sec": "SECOND", "m": "MINUTE", "min": "MINUTE", "h": "HOUR"}
+_SHORTER = {"hr": "HOUR", "d": "DAY", "w": "WEEK"}
+_UNITS = _SHORT | _SHORTER
+#: Longest first: "1 hour and 30 minutes", never the other way round.
+_SECONDS = {
+    "WEEK": Fraction(604_800),
+    "DAY": Fraction(86_400),
+    "HOUR": Fraction(3_600),
+    "MINUTE": Fraction(60),
+    "SECOND": Fraction(1),
+    "MS": Fraction(1, 1000),
+}
+_SPANS = {
+    "DAY": Span("day"),
+    "WEEK": Span("week"),
+    "MONTH": Span("month"),
+    "QUARTER": Span("month", 3),
+    "YEAR": Span("year"),
+}
+_ADVERBS = {
+    "daily": Span("day"),
+    "weekly": Span("week"),
+    "monthly": Span("month"),
+    "quarterly": Span("month", 3),
+    "yearly": Span("year"),
+    "annually": Span("year"),
+}
+
+
+def said_in(text: str, tree: "Node") -> Said:
+    """What the clauses of `tree` say, or Refusal if one of them is wrong by itself or said twice."""
+    said = Said(text)
+    for clause in trees_in(tree):
+        _CLAUSES[str(clause.data)](said, clause)
+    return said
+
+
+# ---- times of day --------------------------------------------------------------------------------
+
+
+def _times(said: Said, tree: "Node") -> None:
+    said.put("times", tuple(_time(said, token) for token in of_type(tree, "TIME")), place_in(tree))
+
+
+def _window(said: Said, tree: "Node") -> None:
+    start, end = (_time(said, token) for token in of_type(tree, "TIME"))
+    said.put("window", (start, end), place_in(tree))
+
+
+def _time(said: Said, token: "Token") -> Time:
+    word, place = token.lower(), place_of(token)
+    if word.endswith(("noon", "midnight")):
+        return Time(12 if word.endswith("noon") else 0, 0)
+    found = _TIME.fullmatch(word)
+    digits = [(found and found[group]) or "00" for group in (1, 2, 3)]
+    if len(digits[0]) > 2 or len(digits[1]) != 2 or len(digits[2]) != 2:
+        raise Refusal(f'has "{token}", which is no time of day', place, vague=True)
+    hour, minute, second = map(int, digits)
+    half = found and found[4]
+    if half and not 1 <= hour <= 12:
+        reason = f'has "{token}", but with {half}m an hour is 1 to 12'
+        raise Refusal(reason, place, said.text[: place.start] + f"{hour % 24:02}:{minute:02}" + said.text[place.end :])
+    if hour > 23 or minute > 59 or second > 59:
+        raise Refusal(f'has "{token}", which is no time of day', place)
+    if half:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    return Time(hour, minute, second)
+
+
+def _clock(said: Said, tree: "Node") -> None:
+    for part in trees_in(tree):
+        kind = {"seconds": SECOND, "minutes": MINUTE, "hours": HOUR}[str(part.data)]
+        said.put(kind.name, _choice(part, kind), place_in(part))
+
+
+def _choice(tree: "Node", kind: Kind) -> Field:
+    whole = range(kind.low, kind.high + 1)
+    for numbers in trees_in(tree):
+        return Field(frozenset(numbers_of(numbers, kind)))
+    for number in of_type(tree, "NUMBER"):
+        return Field(frozenset({number_of(number, kind)}))
+    for step in of_type(tree, "ORDINAL"):
+        size = number_of(step, Kind(f"step of {kind.name}s", 1, len(whole)))
+        return Field(frozenset(whole[::size]), starred=True)
+    return Field(frozenset(whole), starred=True)
+
+
+def _elapsed(said: Said, tree: "Node") -> None:
+    said.put("elapsed", True, place_in(tree))
+
+
+# ---- how often -----------------------------------------------------------------------------------
+
+
+def _rhythm(said: Said, tree: "Node") -> None:
+    words, amounts, place = types_in(tree), trees_in(tree), place_in(tree)
+    if not amounts:
+        part = 2 if "HALF" in words else 4 if "QUARTER" in words else 1
+        unit = "HOUR" if words == ["HOURLY"] else words[-1]
+        _check_singular(said, tokens_in(tree)[-1])
+        said.put("period", _SECONDS[unit] / part, place)
+        return
+    parts = [part for amount in amounts for part in _amounts(amount)]
+    units = [unit for _, unit in parts]
+    if len(parts) == 1 and units[0] in _SPANS and (units[0] not in _SECONDS or parts[0][0] == 1):
+        _counted_span(said, parts[0], place)
+    elif not set(units) <= set(_SECONDS):
+        raise Refusal("adds months or years to something else, which have no fixed length", place)
+    elif units != sorted(set(units), key=list(_SECONDS).index):
+        raise Refusal("must name every unit once, the longest first", place, "every 1 hour and 30 minutes")
+    else:
+        said.put("period", sum(count * _SECONDS[unit] for count, unit in parts), place)
+
+
+def _amounts(tree: "Node") -> Iterator[tuple[Fraction, str]]:
+    tokens = tokens_in(tree)
+    if tokens[0].type == "DURATION":
+        for count, unit in _AMOUNT.findall(tokens[0].lower()):
+            yield Fraction(count), _UNITS[unit if unit in ("s", "ms") else unit.removesuffix("s")]
+    else:
+        word = tokens[0].lower()
+        yield Fraction(NUMBERS.get(word, word)), tokens[1].type
+
+
+def _counted_span(said: Said, part: tuple[Fraction, str], place: Position) -> None:
+    count, unit = part
+    if count.denominator != 1 or not 1 <= count <= 12:
+        reason = "counts months or years in a way that a calendar cannot repeat"
+        raise Refusal(reason, place, said.text[: place.start] + "every month" + said.text[place.end :])
+    said.put("span", Span(_SPANS[unit].unit, _SPANS[unit].times * int(count)), place)
+
+
+def _span(said: Said, tree: "Node") -> None:
+    word = tokens_in(tree)[-1]
+    _check_singular(said, word)
+    said.put("span", _SPANS.get(word.type) or _ADVERBS[word.lower()], place_in(tree))
+
+
+def _check_singular(said: Said, unit: "Token") -> None:
+    if unit.lower().endswith("s"):
+        place = place_of(unit)
+        before, after = said.text[: place.start], said.text[place.end :]
+        reason = f'has "every {unit}" without a number'
+        raise Refusal(reason, place, f"{before}{unit[:-1]}{after}")
+
+
+def _count(said: Said, tree: "Node") -> None:
+    tokens = tokens_in(tree)
+    if tokens[-1].type == "ADVERB" and tokens[-1].lower() != "daily":
+        raise Refusal(f'has "{tokens[-1]}", but only times of a day can be counted', place_of(tokens[-1]))
+    number = 2 if tokens[0].type == "TWICE" else number_of(tokens[0], Kind("number of times", 1, 24))
+    said.put("count", number, place_in(tree))
+    said.put("span", Span("day"), place_in(tree))
+
+
+def _zone(said: Said, tree: "Node") -> None:
+    word = str(of_type(tree, "ZONE")[0])
+    said.put("zone", word if "/" in word else word.upper(), place_in(tree))
+
+
+_CLAUSES: dict[str, Callable[[Said, "Node"], None]] = {
+    "times": _times,
+    "window": _window,
+    "clock": _clock,
+    "elapsed": _elapsed,
+    "rhythm": _rhythm,
+    "span": _span,
+    "count": _count,
+    "times_a_day": _count,
+    "days": put_days,
+    "bare_days": put_days,
+    "months": put_months,
+    "zone": _zone,
+}

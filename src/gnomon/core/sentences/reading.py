@@ -1,0 +1,63 @@
+"""English read as a schedule: check the letters, parse, read clause by clause, settle the meaning."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gnomon.core.sentences.clauses import said_in
+from gnomon.core.sentences.meaning import Calendar, Interval, meaning
+from gnomon.core.sentences.refusals import check_letters, refused, unexpected
+from gnomon.core.sentences.said import Refusal
+from gnomon.core.sentences.tidying import Tidier
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+
+def read(text: str) -> Calendar | Interval:
+    """What the sentence means. SentenceError for every other text."""
+    try:
+        return _understood(text)
+    except Refusal as refusal:
+        raise refused(text, refusal, understood=_understood, following=_following) from None
+
+
+def _understood(text: str) -> Calendar | Interval:
+    # lark is slow to load, so it waits for the first sentence: here and below.
+    check_letters(text)
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedInput as failure:
+        raise unexpected(text, failure) from None
+    return meaning(said_in(text, tree))
+
+
+def _following(text: str) -> set[str]:
+    """The names of the terminals that could come after `text`."""
+    from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+    try:
+        # No sentence goes on with a closing parenthesis, so the parser says what it would rather have.
+        _parser().parse(f"{text} )")
+    except UnexpectedToken as failure:
+        return failure.accepts if failure.token.type == "RPAR" else set()
+    except (UnexpectedInput, Refusal):
+        pass
+    return set()
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark
+
+    return Lark.open_from_package(
+        "gnomon.core.sentences",
+        "grammar.lark",
+        [""],
+        parser="lalr",
+        lexer="basic",
+        postlex=Tidier(),
+        propagate_positions=True,
+        maybe_placeholders=False,
+    )

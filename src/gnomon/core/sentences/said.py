@@ -1,0 +1,98 @@
+"""What a sentence said, clause by clause, before anyone asks what it means as a whole."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from gnomon.core.cron.fields import Field
+from gnomon.errors import Position
+
+
+class Refusal(Exception):  # noqa: N818 - never leaves this package: it becomes a SentenceError
+    """Why a sentence cannot be read, where, and whole sentences that may have been meant."""
+
+    def __init__(self, reason: str, place: Position, *instead: str, vague: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.place = place
+        self.instead = instead
+        #: Whether looking at the words may tell a better reason than this one.
+        self.vague = vague
+
+
+class Time(NamedTuple):
+    """A time of day."""
+
+    hour: int
+    minute: int
+    second: int = 0
+
+    def __str__(self) -> str:
+        seconds = f":{self.second:02}" if self.second else ""
+        return f"{self.hour:02}:{self.minute:02}{seconds}"
+
+
+class Span(NamedTuple):
+    """So many days, weeks, months or years."""
+
+    unit: str
+    times: int = 1
+
+
+_SLOTS = {
+    "times": "a time of day",
+    "window": "from when to when",
+    "second": "which seconds",
+    "minute": "which minutes",
+    "hour": "which hours",
+    "period": "how often",
+    "span": "how often",
+    "count": "how many times",
+    "day": "which days",
+    "weekday": "which weekdays",
+    "months": "which months",
+    "zone": "a time zone",
+    "elapsed": '"by elapsed time"',
+}
+
+
+@dataclass(slots=True)
+class Said:
+    """The clauses of one sentence; what was not said is None."""
+
+    text: str
+    times: tuple[Time, ...] | None = None
+    window: tuple[Time, Time] | None = None
+    second: Field | None = None
+    minute: Field | None = None
+    hour: Field | None = None
+    #: In seconds, exactly: a period may be as long as its digits.
+    period: Fraction | None = None
+    span: Span | None = None
+    count: int | None = None
+    day: Field | None = None
+    weekday: Field | None = None
+    #: Whether either of `day` and `weekday` suffices; None unless the sentence joined the two.
+    either: bool | None = None
+    months: frozenset[int] | None = None
+    zone: str | None = None
+    elapsed: bool | None = None
+    places: dict[str, Position] = field(default_factory=dict)
+
+    def put(self, slot: str, value: object, place: Position) -> None:
+        """Fill a slot, once."""
+        if slot in self.places:
+            without = self.text[: place.start] + self.text[place.end :]
+            raise Refusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, without)
+        setattr(self, slot, value)
+        self.places[slot] = place
+
+    def refuse(self, slot: str, reason: str, *instead: str) -> Refusal:
+        """The refusal of what the sentence said in `slot`; as a last resort, go without it."""
+        place = self.places.get(slot, Position(0, len(self.text)))
+        return Refusal(reason, place, *instead, self.text[: place.start] + self.text[place.end :])
+
+    def instead(self, slot: str, words: str) -> str:
+        """The sentence with other words in place of a slot's."""
+        place = self.places[slot]
+        return self.text[: place.start] + words + self.text[place.end :]

@@ -1,0 +1,141 @@
+"""When a schedule fires. A trigger is a value: it has no position, so it can be asked about any moment."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from gnomon.core.instants import EPOCH, unplaced
+from gnomon.errors import CronError
+
+_SHORTEST = timedelta(milliseconds=100)
+_LONGEST = timedelta(days=36525)
+_UNITS = {
+    "week": timedelta(weeks=1),
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+}
+
+
+class Trigger(Protocol):
+    """Anything that can say when it fires."""
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire after `instant`, in UTC; None if no more will come."""
+        ...
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """The last fire before `instant`, in UTC; None if there was none."""
+        ...
+
+    def matches(self, instant: datetime) -> bool:
+        """Whether it fires at `instant`."""
+        ...
+
+    def describe(self) -> str:
+        """One English sentence."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Fires on a grid laid from `anchor`, so that a late fire never shifts the ones after it."""
+
+    period: timedelta
+    anchor: datetime = EPOCH
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.period, timedelta):
+            raise CronError(repr(self.period), field="period", reason="must be a timedelta")
+        object.__setattr__(self, "anchor", _in_utc(self.anchor, field="anchor"))
+        if not _SHORTEST <= self.period <= _LONGEST:
+            reason = f"must be from {_SHORTEST.total_seconds()} s to {_LONGEST.days} days"
+            raise CronError(str(self.period), field="period", reason=reason)
+        if self.period % timedelta(milliseconds=1):
+            raise CronError(str(self.period), field="period", reason="must be whole milliseconds")
+
+    def anchored(self, anchor: datetime) -> "Every":
+        """The same period on a grid from `anchor`."""
+        return replace(self, anchor=anchor)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire after `instant`; the anchor itself is the first of all."""
+        since = _since(instant, self.anchor)
+        return self._at(since // self.period + 1 if since >= timedelta() else 0)
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """The last fire before `instant`; None up to the anchor."""
+        since = _since(instant, self.anchor)
+        return self._at(-(-since // self.period) - 1) if since > timedelta() else None
+
+    def matches(self, instant: datetime) -> bool:
+        """Whether `instant` is a point of the grid."""
+        since = _since(instant, self.anchor)
+        return since >= timedelta() and not since % self.period
+
+    def describe(self) -> str:
+        """The period in its largest unit."""
+        name = next(name for name, unit in _UNITS.items() if not self.period % unit)
+        count = self.period // _UNITS[name]
+        return (
+            f"every {name}, counted from its start" if count == 1 else f"every {count} {name}s, counted from its start"
+        )
+
+    def _at(self, step: int) -> datetime | None:
+        try:
+            return self.anchor + step * self.period
+        except OverflowError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Fires once."""
+
+    instant: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "instant", _in_utc(self.instant, field="instant"))
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The one fire, if it is still to come."""
+        return self.instant if _since(instant, self.instant) < timedelta() else None
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """The one fire, if it is over."""
+        return self.instant if _since(instant, self.instant) > timedelta() else None
+
+    def matches(self, instant: datetime) -> bool:
+        """Whether `instant` is the one."""
+        return not _since(instant, self.instant)
+
+    def describe(self) -> str:
+        """The instant, in UTC."""
+        return f"once at {self.instant.isoformat()}"
+
+
+def fire_times(trigger: Trigger, *, after: datetime, until: datetime) -> Iterator[datetime]:
+    """Every fire after `after` and up to `until`, oldest first."""
+    instant = trigger.next_after(after)
+    while instant is not None and instant <= until:
+        yield instant
+        instant = trigger.next_after(instant)
+
+
+def _since(instant: datetime, start: datetime) -> timedelta:
+    try:
+        return instant - start
+    except TypeError:
+        raise unplaced(instant) from None
+
+
+def _in_utc(instant: datetime, *, field: str) -> datetime:
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise CronError(str(instant), field=field, reason="must be a datetime with a time zone")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise CronError(str(instant), field=field, reason="lies outside the calendar") from None

@@ -1,0 +1,131 @@
+"""Time zones as spans: stretches of time in which a zone's offset from UTC does not change.
+
+`zoneinfo` answers for one instant at a time; schedules ask "until when?". So the changes are looked up once,
+by probing `zoneinfo` every other day, in windows of eight and a half years made when first asked for. That
+finds every change, because no zone has ever had two of them within four days (a test holds the installed
+zone data to that), and no clock has ever been moved by more than one day.
+"""
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
+
+#: Names that `zoneinfo` would load although they depend on the host, or count leap seconds.
+_NOT_ZONES = re.compile(r"(localtime|posixrules|Factory|right/.*|posix/.*)")
+_ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
+
+_WINDOW = 1 << 28
+_PROBE = 2 * DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, `start` included and `end` not, with one offset from UTC.
+
+    A span may end, and the next begin, without a change of the clock.
+    """
+
+    start: int
+    end: int
+    offset: int
+    #: By how many seconds the clock was put forward at `start`, so that wall times were skipped.
+    skipped: int
+    #: By how many seconds it was put back at `start`, so that wall times come a second time.
+    repeated: int
+    #: When the first whole minute of wall time begins: where skipped times may be made up for.
+    resumes: int
+    #: From here on nothing about this span is special until its end.
+    settled: int
+    #: The days since 1970, in UTC, that lie wholly between `settled` and `end`.
+    first_day: int
+    last_day: int
+
+
+class Zone:
+    """A time zone, as spans. Immutable to the eye; it remembers what it looked up."""
+
+    def __init__(self, name: str, rules: tzinfo) -> None:
+        self.name = name
+        self._rules = rules
+        self._windows: dict[int, tuple[list[int], list[Span]]] = {}
+        #: The span found last: most questions are about the present.
+        self.recent = _span(0, 0, 0, 0)
+
+    def span_at(self, second: int) -> Span:
+        """The span in which `second` lies."""
+        number = second // _WINDOW
+        if number not in self._windows:
+            spans = self._spans(number)
+            self._windows[number] = [span.start for span in spans], spans
+        starts, spans = self._windows[number]
+        self.recent = spans[bisect_right(starts, second) - 1]
+        return self.recent
+
+    def _spans(self, number: int) -> list[Span]:
+        """The spans of a window, looking back far enough that none begins within a repeated stretch."""
+        start, end = number * _WINDOW - _PROBE, (number + 1) * _WINDOW
+        spans = []
+        before = offset = self._offset(start)
+        for probe in range(start + _PROBE, end + 1, _PROBE):
+            after = self._offset(probe)
+            if after == offset:
+                continue
+            change = self._change(probe - _PROBE, probe)
+            spans.append(_span(start, change, offset, before))
+            start, before, offset = change, offset, after
+        spans.append(_span(start, end, offset, before))
+        return spans
+
+    def _change(self, low: int, high: int) -> int:
+        """The instant after `low` and up to `high` at which the offset changes."""
+        old = self._offset(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._offset(middle) == old else (low, middle)
+        return high
+
+    def _offset(self, second: int) -> int:
+        # Two days short of the calendar's ends, where local time could fall off them.
+        within = min(max(second, FIRST_SECOND + _PROBE), LAST_SECOND - _PROBE)
+        local = datetime.fromtimestamp(within, UTC).astimezone(self._rules)
+        return int((local.utcoffset() or timedelta()).total_seconds())
+
+
+def _span(start: int, end: int, offset: int, before: int) -> Span:
+    skipped, repeated = max(offset - before, 0), max(before - offset, 0)
+    resumes = start + -(start + offset) % 60
+    settled = max(resumes, start + repeated)
+    first_day, last_day = -(-settled // DAY_SECONDS), end // DAY_SECONDS - 1
+    return Span(start, end, offset, skipped, repeated, resumes, settled, first_day, last_day)
+
+
+@lru_cache(maxsize=1024)
+def zone(name: str) -> Zone | None:
+    """The IANA zone of that name; None if there is none."""
+    if not _admissible(name):
+        return None
+    try:
+        return Zone(name, ZoneInfo(name))
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def _admissible(name: str) -> bool:
+    return len(name) <= 64 and bool(_ZONE_NAME.fullmatch(name)) and not _NOT_ZONES.fullmatch(name)
+
+
+def nearest_zone(name: str) -> str | None:
+    """The name of a real zone that looks like `name`."""
+    known = {candidate.lower(): candidate for candidate in sorted(available_timezones()) if _admissible(candidate)}
+    spelled = name[:64].lower().replace(" ", "_")
+    if spelled in known:
+        return known[spelled]
+    city = [candidate for candidate in known if candidate.rpartition("/")[2] == spelled.rpartition("/")[2]]
+    near = city or get_close_matches(spelled, known, n=1, cutoff=0.75)
+    return known[near[0]] if near else None

@@ -1,0 +1,151 @@
+"""What people write becomes a trigger, or an error that says what to write instead."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon import At, Cron, CronError, Dst, Every, parse_schedule
+from gnomon.errors import SentenceError
+
+
+@pytest.mark.req("H-03", "H-01", "Z-08")
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("*/5 * * * *", Cron("*/5 * * * *")),
+        ("0 0 9 * * 1-5", Cron("0 0 9 * * 1-5")),
+        ("@daily", Cron("@daily")),
+        ("every 5 minutes", Cron("*/5 * * * *")),
+        ("every Monday at 9am UTC", Cron("0 9 * * 1", "UTC")),
+        ("every Monday at 9am in Europe/Rome", Cron("0 9 * * 1", "Europe/Rome")),
+        ("every 90s", Every(timedelta(seconds=90))),
+        ("every 7 minutes", Every(timedelta(minutes=7))),
+        ("2026-12-01T09:00:00Z", At(datetime(2026, 12, 1, 9, tzinfo=UTC))),
+        ("2026-12-01 09:00+01:00", At(datetime(2026, 12, 1, 8, tzinfo=UTC))),
+        (" 2026-12-01T09:00:00.250Z ", At(datetime(2026, 12, 1, 9, 0, 0, 250_000, tzinfo=UTC))),
+    ],
+)
+def test_what_is_understood(text: str, trigger: object) -> None:
+    assert parse_schedule(text) == trigger
+
+
+def test_the_time_zone_is_for_texts_that_name_none() -> None:
+    assert parse_schedule("every Monday at 9am", timezone="Europe/Rome") == Cron("0 9 * * 1", "Europe/Rome")
+
+
+def test_a_sentence_and_a_time_zone_must_not_contradict() -> None:
+    with pytest.raises(SentenceError, match="names the zone UTC, but the timezone given with it is Europe/Rome"):
+        parse_schedule("every Monday at 9am UTC", timezone="Europe/Rome")
+
+
+def test_the_choice_about_clock_changes_is_handed_on() -> None:
+    dst = Dst(gap="skip", fold="both")
+
+    assert parse_schedule("every day at 2am", dst=dst) == Cron("0 2 * * *", dst=dst)
+
+
+@pytest.mark.req("D-09")
+@pytest.mark.parametrize("text", ["every 5 minutes", "*/5 * * * *", "@daily", "2026-12-01T09:00:00Z"])
+def test_the_posix_dialect_takes_only_posix_cron(text: str) -> None:
+    with pytest.raises(CronError):
+        parse_schedule(text, dialect="posix")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("2026-12-01", "names a day, but no time of it"),
+        ("2026-12-01T09:00", "names no time zone"),
+        ("2026-02-30T09:00Z", "is not an instant: day is out of range for month"),
+        ("2026-12-01T23:59:60Z", "is not an instant: second must be in 0..59"),
+        ("2026-12-01T25:00Z", "is not an instant: hour must be in 0..23"),
+        ("2026-12-01Tnoon", "is not an instant: Invalid isoformat string: '2026-12-01Tnoon'"),
+    ],
+)
+def test_an_instant_must_be_whole(text: str, reason: str) -> None:
+    with pytest.raises(SentenceError) as refused:
+        parse_schedule(text)
+
+    assert refused.value.reason == reason
+
+
+def test_a_local_instant_is_read_in_the_zone_given_with_it() -> None:
+    assert parse_schedule("2026-12-01T09:00", timezone="Europe/Rome") == At(datetime(2026, 12, 1, 8, tzinfo=UTC))
+
+
+def test_a_local_instant_that_comes_twice_is_the_first() -> None:
+    assert parse_schedule("2026-10-25T02:30", timezone="Europe/Rome") == At(datetime(2026, 10, 25, 0, 30, tzinfo=UTC))
+
+
+def test_a_local_instant_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SentenceError, match="does not exist in Europe/Rome"):
+        parse_schedule("2026-03-29T02:30", timezone="Europe/Rome")
+
+
+@pytest.mark.parametrize("year", ["0001-01-01T00:00Z", "9999-12-31T23:59:59Z"])
+def test_the_ends_of_the_calendar_are_instants(year: str) -> None:
+    assert parse_schedule(year) == At(datetime.fromisoformat(year))
+
+
+@pytest.mark.parametrize("text", ["61 * * * *", "* * *", "0 9 * * MOON", "٣ * * * *", "1 2 3"])
+def test_what_looks_like_cron_is_judged_as_cron(text: str) -> None:
+    with pytest.raises(CronError) as refused:
+        parse_schedule(text)
+
+    assert type(refused.value) is CronError
+
+
+@pytest.mark.parametrize("text", ["2026-12-01T09:00:00Z", "every Monday at 9am"])
+def test_an_unknown_zone_is_refused(text: str) -> None:
+    with pytest.raises(CronError) as refused:
+        parse_schedule(text.removesuffix("Z"), timezone="Mars/Olympus")
+
+    assert refused.value.field == "timezone"
+
+
+def test_an_unknown_zone_in_a_sentence_is_refused() -> None:
+    with pytest.raises(CronError) as refused:
+        parse_schedule("every Monday at 9am Mars/Olympus")
+
+    assert refused.value.field == "timezone"
+
+
+@pytest.mark.parametrize("value", [None, 5, b"@daily", ["every", "day"]])
+def test_what_is_no_text_is_refused(value: object) -> None:
+    with pytest.raises(CronError, match="must be a text"):
+        parse_schedule(value)  # type: ignore[arg-type]
+
+
+@given(st.text() | st.from_regex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?", fullmatch=True))
+def test_any_text_is_a_trigger_or_a_cron_error(text: str) -> None:
+    try:
+        trigger = parse_schedule(text)
+    except CronError:
+        return
+    assert trigger.describe()
+
+
+SENTENCE_ZONES = ["UTC", "America/New_York", "Europe/Dublin", "Australia/Lord_Howe"]
+
+
+@pytest.mark.req("H-03")
+@pytest.mark.parametrize("zone", SENTENCE_ZONES)
+def test_a_description_is_read_back_as_the_same_fires(zone: str) -> None:
+    for text in (
+        "*/15 9-17 * * 1-5",
+        "30 2 * * *",
+        "*/30 1 * * *",
+        "0 0 13 * 5",
+        "5 */3 1,15 * *",
+        "0 0 */2 * MON",
+    ):
+        cron = Cron(text, zone)
+        back = parse_schedule(cron.describe())
+        instant = datetime(2026, 1, 1, tzinfo=UTC)
+        for _ in range(400):
+            following = cron.next_after(instant)
+            assert following is not None
+            assert back.next_after(instant) == following, cron.describe()
+            instant = following
