@@ -178,10 +178,10 @@ def test_schedule_lists_the_coming_fires_of_a_file() -> None:
 
     assert shown == [
         "utc                      local          job                    schedule",
-        "Fri 2026-03-06 23:57:00  Fri 23:57 UTC  queue-depth-probe      every 7 minutes, counted from its start",
         "Sat 2026-03-07 00:00:00  Sat 00:00 UTC  provider-health-check  every 15 minutes",
         "Sat 2026-03-07 00:00:00  Sat 00:00 UTC  credit-reconciliation  every 6 hours",
-        "Sat 2026-03-07 00:04:00  Sat 00:04 UTC  queue-depth-probe      every 7 minutes, counted from its start",
+        "Sat 2026-03-07 00:15:00  Sat 00:15 UTC  provider-health-check  every 15 minutes",
+        "Sat 2026-03-07 00:30:00  Sat 00:30 UTC  provider-health-check  every 15 minutes",
         "… and more: -n shows a longer list, --hours looks further",
     ]
 

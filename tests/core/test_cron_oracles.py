@@ -17,6 +17,7 @@ from support.scanner import scan
 pytestmark = [pytest.mark.req("H-02", "D-02", "D-03"), pytest.mark.timeout(300)]
 
 BATCHES = range(8)
+SECOND = timedelta(seconds=1)
 ZONES = zones(random.Random("zones"), 170)
 #: cronsim loses its way where clocks change within an hour of wall time; the scanner does not.
 CRONSIM_ZONES = sorted(set(ZONES) - {"Pacific/Chatham", "NZ-CHAT"})
@@ -74,6 +75,7 @@ def test_around_clock_changes_the_fires_are_those_of_the_scanner(batch: int) -> 
 
         assert fires_forward(cron, start, end) == expected, cron
         assert fires_backward(cron, start, end) == expected, cron
+        assert cron.count(after=start - SECOND, until=end - SECOND) == len(expected), cron
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,7 @@ def test_historical_oddities_are_those_of_the_scanner_to_the_second(zone: str, c
 
         assert fires_forward(cron, start, end) == expected, text
         assert fires_backward(cron, start, end) == expected, text
+        assert cron.count(after=start - SECOND, until=end - SECOND) == len(expected), text
 
 
 @pytest.mark.parametrize("batch", BATCHES)

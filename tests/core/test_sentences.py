@@ -220,6 +220,7 @@ REFUSED = {
     "every 5 months": ("every 5 months", "every 6 months"),
     "every 2 years": ("every 2 years", "every year"),
     "first weekday of the month at 9am": ("first weekday", "the first Monday of the month at 9am"),
+    "every Monday, counted from its start": ("counted from its start", "every 7 minutes, counted from its start"),
     # times that are none
     "every day at 9": ("9", "every day at 09:00"),
     "every day at 17": ("17", "every day at 17:00"),

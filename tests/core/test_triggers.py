@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon import At, Cron, CronError, Every
+from gnomon import At, Cron, CronError, Every, parse_schedule
 from gnomon.core.triggers import fire_times
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -62,13 +62,16 @@ def test_an_interval_ends_with_the_calendar() -> None:
     [
         (timedelta(seconds=90), "every 90 seconds, counted from its start"),
         (timedelta(hours=36), "every 36 hours, counted from its start"),
-        (timedelta(days=14), "every 2 weeks, counted from its start"),
-        (timedelta(days=1), "every day, counted from its start"),
-        (timedelta(milliseconds=1500), "every 1500 milliseconds, counted from its start"),
+        (timedelta(days=14), "every 14 days, counted from its start"),
+        (timedelta(days=1), "every 24 hours, counted from its start"),
+        (timedelta(hours=1), "every hour, counted from its start"),
+        (timedelta(minutes=5), "every 5 minutes, counted from its start"),
+        (timedelta(milliseconds=1500), "every 1500ms, counted from its start"),
     ],
 )
 def test_an_interval_says_its_period(period: timedelta, sentence: str) -> None:
     assert Every(period).describe() == sentence
+    assert parse_schedule(sentence) == Every(period)
 
 
 @given(st.integers(100, 10**9), st.datetimes(timezones=st.just(UTC), min_value=datetime(1990, 1, 1)))  # noqa: DTZ001
@@ -129,3 +132,30 @@ def test_no_fire_time_is_left_out() -> None:
     times = list(fire_times(Cron("0 * * * *"), after=NOON, until=NOON + timedelta(days=1)))
 
     assert times == [NOON + timedelta(hours=hour) for hour in range(1, 25)]
+
+
+START = datetime(2024, 1, 31, 7, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        SEVEN,
+        At(NOON),
+        Cron("*/7 3-9 * * 1-5", "America/New_York"),
+        Cron("30 2 * * *", "Australia/Lord_Howe"),
+        Cron("15,45 */5 L,13 * 2", "Africa/Casablanca"),
+        Cron("*/45 0 0 1 * *"),
+    ],
+    ids=lambda trigger: trigger.describe(),
+)
+@pytest.mark.parametrize("days", [0, 1, 400])
+@pytest.mark.parametrize("start", [START, START - timedelta(days=30_000)], ids=["lately", "before 1970"])
+def test_counting_fires_is_walking_along_them(trigger: At | Cron | Every, start: datetime, days: int) -> None:
+    until = start + timedelta(days=days, hours=5)
+
+    assert trigger.count(after=start, until=until) == len(list(fire_times(trigger, after=start, until=until)))
+
+
+def test_counting_backwards_is_counting_nothing() -> None:
+    assert [trigger.count(after=NOON, until=START) for trigger in (SEVEN, At(NOON), Cron("* * * * *"))] == [0, 0, 0]

@@ -11,12 +11,10 @@ from gnomon.errors import CronError
 _SHORTEST = timedelta(milliseconds=100)
 _LONGEST = timedelta(days=36525)
 _UNITS = {
-    "week": timedelta(weeks=1),
-    "day": timedelta(days=1),
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-    "millisecond": timedelta(milliseconds=1),
+    " day": timedelta(days=1),
+    " hour": timedelta(hours=1),
+    " minute": timedelta(minutes=1),
+    " second": timedelta(seconds=1),
 }
 
 
@@ -33,6 +31,10 @@ class Trigger(Protocol):
 
     def matches(self, instant: datetime) -> bool:
         """Whether it fires at `instant`."""
+        ...
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """How many fires lie after `after` and up to `until`."""
         ...
 
     def describe(self) -> str:
@@ -76,13 +78,24 @@ class Every:
         since = _since(instant, self.anchor)
         return since >= timedelta() and not since % self.period
 
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """How many points of the grid lie after `after` and up to `until`."""
+        return max(0, self._points_up_to(until) - self._points_up_to(after))
+
+    def _points_up_to(self, instant: datetime) -> int:
+        return max(0, _since(instant, self.anchor) // self.period + 1)
+
     def describe(self) -> str:
         """The period in its largest unit."""
-        name = next(name for name, unit in _UNITS.items() if not self.period % unit)
-        count = self.period // _UNITS[name]
-        return (
-            f"every {name}, counted from its start" if count == 1 else f"every {count} {name}s, counted from its start"
-        )
+        return f"every {self._spoken()}, counted from its start"
+
+    def _spoken(self) -> str:
+        for name, unit in _UNITS.items():
+            if not self.period % unit:
+                count = self.period // unit
+                # "every day" alone would be a time of day.
+                return f"{count}{name}s" if count > 1 else name.strip() if name != " day" else "24 hours"
+        return f"{self.period // timedelta(milliseconds=1)}ms"
 
     def _at(self, step: int) -> datetime | None:
         try:
@@ -111,6 +124,10 @@ class At:
     def matches(self, instant: datetime) -> bool:
         """Whether `instant` is the one."""
         return not _since(instant, self.instant)
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """1 if the one fire lies after `after` and up to `until`, else 0."""
+        return int(_since(after, self.instant) < timedelta() <= _since(until, self.instant))
 
     def describe(self) -> str:
         """The instant, in UTC."""

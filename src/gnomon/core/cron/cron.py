@@ -14,7 +14,7 @@ from gnomon.core.cron.canonical import canonical
 from gnomon.core.cron.days import day_rule
 from gnomon.core.cron.dst import Dst
 from gnomon.core.cron.fields import ON_THE_MINUTE, Fields, Flaw
-from gnomon.core.cron.wheel import NEVER, Wheel, wheel
+from gnomon.core.cron.wheel import NEVER, Wheel, count_walls, wheel
 from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, second_of, unplaced
 from gnomon.core.zones import Span, Zone, nearest_zone, zone
 from gnomon.errors import CronError, Position
@@ -91,6 +91,24 @@ class Cron:
         if self.fields.second == ON_THE_MINUTE:
             second -= (second + self._zone.span_at(second).offset) % 60
         return self._first_after(second - 1) == second
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """How many fires lie after `after` and up to `until`, without walking along them."""
+        start, end = second_of(after) + 1, second_of(until) + 1
+        total = 0
+        while start < end:
+            span = self._zone.span_at(start)
+            stop = min(end, span.end)
+            total += self._count_in(span, start, stop)
+            start = stop
+        return total
+
+    def _count_in(self, span: Span, start: int, end: int) -> int:
+        begin = max(start, span.start + span.repeated) if self._once else start
+        count = count_walls(self.fields, begin + span.offset, end + span.offset)
+        made_up = start <= span.resumes < end and self._makes_up_for(span)
+        # If a fire is due in the very minute in which skipped ones are made up for, they are one.
+        return count + (made_up and self._ahead.first_from(0, span.resumes + span.offset) != span.resumes + span.offset)
 
     def _first_after(self, second: int) -> int:
         """The first fire after `second`, or NEVER."""

@@ -46,6 +46,18 @@ class DayRule:
             return 0
         return self.mask(date(year, month, 1).isoweekday() % 7, _length(year, month))
 
+    def count_before(self, day: int) -> int:
+        """How many days match before `day`, since 1970; negative for days before it."""
+        sign, first, last = (1, 0, day) if day >= 0 else (-1, day, 0)
+        total = 0
+        while first < last:
+            on = date.fromordinal(first + _EPOCH_ORDINAL)
+            end = min(last, first - on.day + 1 + _length(on.year, on.month))
+            days = self.days_in(on.year, on.month)
+            total += (days >> on.day & ((1 << end - first) - 1)).bit_count()
+            first = end
+        return sign * total
+
     def mask(self, first_weekday: int, length: int) -> int:
         """The matching days of a month of `length` days that begins on `first_weekday` (Sunday is 0)."""
         key = first_weekday, length

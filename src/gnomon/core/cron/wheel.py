@@ -6,7 +6,7 @@ To walk backwards the numbers are mirrored (`~n`), as in `days`.
 
 from functools import lru_cache
 
-from gnomon.core.cron.days import FIRST_DAY, LAST_DAY, DayBlocks, day_blocks, day_rule
+from gnomon.core.cron.days import FIRST_DAY, LAST_DAY, DayBlocks, DayRule, day_blocks, day_rule
 from gnomon.core.cron.fields import Fields
 
 #: Later than any second there is.
@@ -75,6 +75,36 @@ class Wheel:
                 return NEVER
             ahead = blocks[day >> 7][day & 127]
         return day * 86400 + self._first_in_day
+
+
+def count_walls(fields: Fields, start: int, end: int) -> int:
+    """How many seconds of wall time match from `start` up to, but without, `end`."""
+    if start >= end:
+        return 0
+    rule = day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day)
+    first, last = start // 86400, end // 86400
+    whole_days = rule.count_before(last) - rule.count_before(first)
+    a_day = len(fields.hour.values) * len(fields.minute.values) * len(fields.second.values)
+    tail = _times_before(fields, end - last * 86400) if _matches(rule, last) else 0
+    head = _times_before(fields, start - first * 86400) if _matches(rule, first) else 0
+    return whole_days * a_day + tail - head
+
+
+def _matches(rule: DayRule, day: int) -> bool:
+    return FIRST_DAY <= day <= LAST_DAY and rule.count_before(day + 1) != rule.count_before(day)
+
+
+def _times_before(fields: Fields, second: int) -> int:
+    """How many matching times of day come before `second`."""
+    hour, rest = divmod(second, 3600)
+    minute, rest = divmod(rest, 60)
+    hours, minutes, seconds = fields.hour.values, fields.minute.values, fields.second.values
+    count = sum(1 for value in hours if value < hour) * len(minutes) * len(seconds)
+    if hour in hours:
+        count += sum(1 for value in minutes if value < minute) * len(seconds)
+        if minute in minutes:
+            count += sum(1 for value in seconds if value < rest)
+    return count
 
 
 @lru_cache(maxsize=4096)

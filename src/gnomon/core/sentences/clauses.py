@@ -115,6 +115,10 @@ def _choice(tree: "Node", kind: Kind) -> Field:
     return Field(frozenset(whole), starred=True)
 
 
+def _counted(said: Said, tree: "Node") -> None:
+    said.put("counted", True, place_in(tree))
+
+
 def _elapsed(said: Said, tree: "Node") -> None:
     said.put("elapsed", True, place_in(tree))
 
@@ -193,6 +197,7 @@ _CLAUSES: dict[str, Callable[[Said, "Node"], None]] = {
     "window": _window,
     "clock": _clock,
     "elapsed": _elapsed,
+    "counted": _counted,
     "rhythm": _rhythm,
     "span": _span,
     "count": _count,

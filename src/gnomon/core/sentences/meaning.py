@@ -35,7 +35,7 @@ class Calendar:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A sentence that counts elapsed time, because its period does not divide an hour or a day evenly."""
+    """A sentence that counts elapsed time: cron cannot say its period evenly, or it says so itself."""
 
     period: timedelta
 
@@ -44,8 +44,11 @@ def meaning(said: Said) -> Calendar | Interval:
     """What the clauses mean together, or Refusal."""
     if said.period is not None:
         _check_period(said, said.period)
-        if _even(said.period) is None:
+        if said.counted or _even(said.period) is None:
             return _interval(said, said.period)
+    if said.counted:
+        reason = 'has "counted from its start", but no period that could be counted'
+        raise said.refuse("counted", reason, "every 7 minutes, counted from its start")
     clock = _by_elapsed_time(said, _clock(said))
     day, month, weekday = _days(said)
     texts = [_text(kind, field) for kind, field in zip((SECOND, MINUTE, HOUR), clock, strict=True)]
@@ -77,7 +80,7 @@ def _even(period: Fraction) -> tuple[Kind, int] | None:
 
 
 def _interval(said: Said, period: Fraction) -> Interval:
-    others = [slot for slot in said.places if slot != "period"]
+    others = [slot for slot in said.places if slot not in ("period", "counted")]
     if others:
         reason = (
             f'has "{_quoted(said, "period")}", which does not divide its hour or day evenly and so runs '

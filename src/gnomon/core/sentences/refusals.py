@@ -61,7 +61,8 @@ _VOCABULARY = (
     *"until till past after".split(),
     *"second seconds minute minutes hour hours day days week weeks month months quarter quarters".split(),
     *"year years half hourly daily weekly monthly quarterly yearly annually once twice times".split(),
-    *"weekday weekdays workday workdays weekend weekends last noon midnight if it is by elapsed time".split(),
+    *"weekday weekdays workday workdays weekend weekends last noon midnight".split(),
+    *"if it is by elapsed time counted its start".split(),
     *"business working am pm a.m p.m utc gmt".split(),
 )
 #: The words that are sentences worth offering.

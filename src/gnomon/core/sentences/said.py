@@ -53,6 +53,7 @@ _SLOTS = {
     "months": "which months",
     "zone": "a time zone",
     "elapsed": '"by elapsed time"',
+    "counted": '"counted from its start"',
 }
 
 
@@ -77,6 +78,7 @@ class Said:
     months: frozenset[int] | None = None
     zone: str | None = None
     elapsed: bool | None = None
+    counted: bool | None = None
     places: dict[str, Position] = field(default_factory=dict)
 
     def put(self, slot: str, value: object, place: Position) -> None:
