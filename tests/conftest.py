@@ -1,4 +1,8 @@
-"""What all tests share: the same random cases in every run, and more of them when asked."""
+"""What all tests share: the same random cases in every run, and more of them when asked.
+
+GNOMON_EXAMPLES is a factor everywhere: with 20, every random test is twenty times as long. Tests that need more
+examples than others take a multiple of the profile's number.
+"""
 
 import os
 

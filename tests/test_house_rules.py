@@ -8,15 +8,16 @@ import pytest
 import gnomon
 
 SOURCE = Path(gnomon.__file__).parent
-#: Which rooms a room may look into. `errors` and `version` stand in the hall, open to all.
+#: Which rooms a room may look into. `errors`, `settings` and `version` stand in the hall, open to all.
 MAY_IMPORT = {
     "core": {"core"},
     "ports": {"core", "ports"},
     "adapters": {"core", "ports", "adapters"},
     "services": {"core", "ports", "services"},
-    "cli": {"core", "ports", "services", "cli"},
+    "testing": {"core", "ports", "adapters", "services", "testing"},
+    "cli": {"core", "ports", "services", "app", "cli"},
 }
-HALL = {"errors", "version"}
+HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {
     "asyncio",
     "os",
@@ -41,14 +42,34 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def imports(path: Path) -> set[str]:
+def imports(path: Path, root: Path = SOURCE) -> set[str]:
+    """The full names of all that a module imports, however it says so: from a package, or relative to itself."""
+    package = ("gnomon", *path.relative_to(root).parent.parts)
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            found |= {f"{module}.{alias.name}" for alias in node.names}
     return found
+
+
+def test_no_way_to_import_goes_unseen(tmp_path: Path) -> None:
+    module = tmp_path / "core" / "cron" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "import os.path\nfrom gnomon import services\nfrom ... import cli\nfrom ..model import Run\nfrom . import days"
+    )
+
+    assert imports(module, tmp_path) == {
+        "os.path",
+        "gnomon.services",
+        "gnomon.cli",
+        "gnomon.core.model.Run",
+        "gnomon.core.cron.days",
+    }
 
 
 def rooms() -> list[str]:

@@ -1,12 +1,25 @@
 """Every error gnomon raises on purpose, sorted by who can do something about it.
 
 GnomonError
-└── UsageError            the caller can fix it, and retrying will not
-    └── CronError         a schedule that cannot be understood, or can never fire
-        └── SentenceError natural language that is unknown or says too little
+├── UsageError            the caller can fix it, and retrying will not
+│   ├── CronError         a schedule that cannot be understood, or can never fire
+│   │   └── SentenceError natural language that is unknown or says too little
+│   ├── FieldError        a value that its field does not admit
+│   └── NotFound          a name that means nothing here
+├── Refused               the rules of the domain say no
+│   ├── IllegalTransition
+│   └── Contended         others keep changing the same thing
+├── Superseded            another node is in charge now: stop, do not retry
+│   └── StaleTerm
+└── Unavailable           the world failed: retrying may help
+    ├── StoreUnavailable  the store is away, slow, full or read-only
+    └── StoreLocked       another scheduler has this database
 """
 
 from typing import NamedTuple
+
+#: The fields that stand in an expression; every other one is given beside it.
+_CRON_FIELDS = frozenset(("second", "minute", "hour", "day", "month", "weekday"))
 
 
 class Position(NamedTuple):
@@ -32,7 +45,7 @@ class CronError(UsageError):
     """A schedule was refused. Carries what was said, where it is wrong, why, and what may have been meant."""
 
     code = "bad_cron"
-    _subject = "cron expression"
+    _whole = "cron expression"
 
     def __init__(
         self,
@@ -43,10 +56,11 @@ class CronError(UsageError):
         position: Position | None = None,
         suggestion: str | None = None,
     ) -> None:
+        #: The text that was refused: the whole expression, or the value of a field beside it.
         self.expression = expression
-        #: `minute`, `weekday`, …; `expression` for the whole; `timezone`, `dst.gap`, … beside it.
+        #: `minute`, `weekday`, …; `expression` for the whole; `timezone`, `dst.gap`, `period`, … beside it.
         self.field = field
-        #: Reads on from the field's name: "has 61, which is out of range 0-59".
+        #: Reads on from the subject: "has 61, which is out of range 0-59".
         self.reason = reason
         self.position = position
         #: A whole text that would be accepted and may be what was meant.
@@ -58,20 +72,27 @@ class CronError(UsageError):
 
     def _message(self) -> str:
         hint = f'; did you mean "{self.suggestion}"?' if self.suggestion else ""
-        return f'Invalid {self._subject} "{_shortened(self.expression)}": {self.subject} {self.reason}{hint}'
+        refused = self._whole if self.in_the_text else self.field
+        return _escaped(f'Invalid {refused} "{_shortened(self.expression)}": {self.subject} {self.reason}{hint}')
+
+    @property
+    def in_the_text(self) -> bool:
+        """Whether the schedule's text is to blame, and not something given beside it."""
+        return self.field == "expression" or self.field in _CRON_FIELDS
 
     @property
     def subject(self) -> str:
-        """What the reason is about, as the sentence begins: "minute field", "timezone", "it"."""
-        whole = self.field == "expression" or "." in self.field or self.field == "timezone"
-        return self.field if whole else f"{self.field} field"
+        """What the reason is about, as the sentence begins: "minute field", "expression", "it"."""
+        if not self.in_the_text:
+            return "it"
+        return self.field if self.field == "expression" else f"{self.field} field"
 
 
 class SentenceError(CronError):
     """A sentence was refused. Also says how far it was understood and what could have followed."""
 
     code = "bad_sentence"
-    _subject = "schedule"
+    _whole = "schedule"
 
     def __init__(
         self,
@@ -81,17 +102,103 @@ class SentenceError(CronError):
         position: Position | None = None,
         suggestion: str | None = None,
         expected: tuple[str, ...] = (),
+        field: str = "expression",
     ) -> None:
         #: The words up to the place where understanding ended.
         self.understood = expression[: position.start].rstrip() if position else ""
         #: What could have stood there, as words a person would type.
         self.expected = expected
-        super().__init__(expression, field="expression", reason=reason, position=position, suggestion=suggestion)
+        super().__init__(expression, field=field, reason=reason, position=position, suggestion=suggestion)
+
+    @property
+    def in_the_text(self) -> bool:
+        """A sentence has everything in its text, its zone included."""
+        return True
 
     @property
     def subject(self) -> str:
         """A sentence has no fields."""
         return "it"
+
+
+class FieldError(UsageError):
+    """A value was refused. Names the field, the value and the reason."""
+
+    code = "bad_field"
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"{field}: {_shortened(repr(value), 80)} {reason}")
+        self.field, self.value, self.reason = field, value, reason
+
+
+class NotFound(UsageError):
+    """Nothing has that name."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {_shortened(repr(name), 80)}")
+        self.kind, self.name = kind, name
+
+
+class Refused(GnomonError):
+    """The rules of the domain say no."""
+
+    code = "refused"
+
+
+class IllegalTransition(Refused):
+    """A task was told something that cannot happen to it in its state."""
+
+    code = "illegal_transition"
+
+    def __init__(self, state: str, signal: str) -> None:
+        super().__init__(f"a task that is {state} cannot {signal}")
+        self.state, self.signal = state, signal
+
+
+class Contended(Refused):
+    """Others kept changing the same thing for so long that the change was given up. Nothing was done."""
+
+    code = "contended"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {_shortened(repr(name), 80)} is being changed by others: try again")
+        self.kind, self.name = kind, name
+
+
+class Superseded(GnomonError):
+    """Another node is in charge now."""
+
+    code = "superseded"
+
+
+class StaleTerm(Superseded):
+    """A write came under a term that has ended. Nothing of it was done."""
+
+    code = "stale_term"
+
+    def __init__(self, shards: tuple[int, ...]) -> None:
+        super().__init__(f"the terms of shards {', '.join(map(str, shards))} have ended")
+        self.shards = shards
+
+
+class Unavailable(GnomonError):
+    """The world failed; trying again may help."""
+
+    code = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    """The store did not do what it was asked, and nothing of it was done, or it is not known."""
+
+    code = "store_unavailable"
+
+
+class StoreLocked(Unavailable):
+    """Another scheduler has this database file."""
+
+    code = "store_locked"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:
@@ -100,6 +207,11 @@ def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:
     error.__dict__.update(state)
     error.args = (error._message(),)  # noqa: SLF001 - the same class, one step later
     return error
+
+
+def _escaped(text: str) -> str:
+    """The text on one line that no terminal or log obeys, so that input cannot forge what is shown."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _shortened(text: str, limit: int = 120) -> str:

@@ -48,10 +48,16 @@ BACK = "clocks go back from 02:00 to 01:00"
             "*/10 * * * *",
             Dst(),
             [
-                f"{FORWARD}: what falls in between does not fire",
-                f"{BACK}: what falls in the repeated time fires both times",
+                f"{FORWARD}: fires go on by elapsed time",
+                f"{BACK}: fires go on by elapsed time",
             ],
             id="elapsed time",
+        ),
+        pytest.param(
+            "*/10 2 * * *",
+            Dst(),
+            [f"{FORWARD}: what falls in between does not fire", f"{BACK}: no fire falls there"],
+            id="elapsed time within an hour that is skipped",
         ),
     ],
 )

@@ -1,13 +1,18 @@
 """When cron fires: a table whose rows are promises, then the laws that hold for any input."""
 
 import pickle
-from datetime import UTC, datetime, timedelta
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron, Dst
+from gnomon.core import zones
+from gnomon.core.cron import days, wheel
 from gnomon.errors import UsageError
 
 pytestmark = pytest.mark.req("H-02", "C-01")
@@ -174,6 +179,40 @@ def test_the_search_ends_at_the_end_of_the_calendar() -> None:
 
 def test_the_search_back_ends_at_the_beginning_of_the_calendar() -> None:
     assert Cron("0 0 29 2 *").previous_before(at("0003-01-01T00:00Z")) is None
+
+
+def test_the_search_back_looks_at_the_microseconds_of_the_instant_not_of_the_clock() -> None:
+    cron, odd = Cron("* * * * * *"), timezone(timedelta(microseconds=500_000))
+
+    # Half a second past, minus an offset of half a second, is on the dot.
+    assert cron.previous_before(datetime(2026, 1, 1, 0, 0, 1, 500_000, tzinfo=odd)) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert cron.previous_before(datetime(2026, 1, 1, 0, 0, 1, tzinfo=odd)) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def answers(seed: int) -> list[object]:
+    dice = random.Random(seed)
+    found: list[object] = []
+    for _ in range(150):
+        expression = dice.choice(["*/7 * * * *", "30 2 * * *", "0 0 29 2 *", "15 3 * * MON#2", "0 9 L * *"])
+        zone = dice.choice(["America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Lord_Howe"])
+        instant = datetime(1950, 1, 1, tzinfo=UTC) + timedelta(seconds=dice.randrange(150 * 365 * 86400))
+        cron = Cron(expression, zone)
+        found.append((cron.next_after(instant), cron.previous_before(instant), cron.matches(instant)))
+    return found
+
+
+def test_threads_that_share_the_caches_get_the_answers_of_one_alone() -> None:
+    expected = [answers(seed) for seed in range(8)]
+    zones.zone.cache_clear()
+    days.day_blocks.cache_clear()
+    wheel.wheel.cache_clear()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(answers, range(8))) == expected
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_schedule_that_clocks_always_skip_has_no_fires() -> None:

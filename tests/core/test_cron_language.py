@@ -1,13 +1,15 @@
 """What is cron and what is not: every refusal names the field, the reason and the place."""
 
 import pickle
+from collections.abc import Callable
+from datetime import timedelta
 from time import perf_counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon import Cron, CronError, Dst
+from gnomon import Cron, CronError, Dst, Every
 from gnomon.core.cron import Dialect
 
 
@@ -143,6 +145,10 @@ def test_what_posix_cron_accepts(expression: str) -> None:
     [
         ("0 0 * * FRI-MON", "standard", "0 0 * * 0,1,5,6"),
         ("0 22-2 * * *", "standard", "0 0-2,22,23 * * *"),
+        ("0 22-6/2 * * *", "standard", "0 0,2,4,6,22 * * *"),
+        ("0 0 * * SAT-MON/2", "standard", "0 0 * * 1,6"),
+        ("0 0 * * FRIL", "standard", "0 0 * * 5L"),
+        ("0 22-2 ? * FRIL", "standard", "0 0-2,22,23 * * 5L"),
         ("0 0 * * MOM", "standard", "0 0 * * MON"),
         ("0 0 ? * *", "standard", "0 0 * * *"),
         ("@dayly", "standard", "@daily"),
@@ -197,6 +203,48 @@ def test_the_message_names_expression_field_and_reason() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("refuse", "message"),
+    [
+        pytest.param(
+            lambda: Cron("@daily", "Mars/Phobos"),
+            'Invalid timezone "Mars/Phobos": it is not an IANA time zone',
+            id="a zone",
+        ),
+        pytest.param(
+            lambda: Dst(gap="never"),  # type: ignore[arg-type]
+            'Invalid dst.gap "never": it must be next or skip; did you mean "next"?',
+            id="a choice",
+        ),
+        pytest.param(
+            lambda: Every(timedelta(milliseconds=5)),
+            'Invalid period "0:00:00.005000": it must be from 0.1 s to 36525 days',
+            id="a period",
+        ),
+        pytest.param(
+            lambda: Cron("@daily", dialect="quartz"),  # type: ignore[arg-type]
+            'Invalid dialect "quartz": it must be standard or posix',
+            id="a dialect",
+        ),
+    ],
+)
+def test_the_message_begins_with_what_was_refused(refuse: Callable[[], object], message: str) -> None:
+    with pytest.raises(CronError) as refused:
+        refuse()
+
+    assert str(refused.value) == message
+
+
+def test_a_message_is_one_line_that_no_log_can_mistake() -> None:
+    error = refusal("* * * * \x1b[31m\nERROR")
+
+    assert str(error) == (
+        'Invalid cron expression "* * * * \\x1b[31m\\nERROR": '
+        'weekday field has "\\x1b[31m\\nERROR", which is neither a number nor a name of this field'
+    )
+    assert error.expression == "* * * * \x1b[31m\nERROR"
+
+
 def test_no_traceback_of_the_parser_leaks() -> None:
     error = refusal("61 * * * *")
 
@@ -217,9 +265,20 @@ def test_what_is_no_text_is_refused(value: object) -> None:
         Cron(value)  # type: ignore[arg-type]
 
 
-def test_an_unknown_dialect_is_refused() -> None:
-    with pytest.raises(CronError, match="standard or posix"):
-        Cron("* * * * *", dialect="quartz")  # type: ignore[arg-type]
+@pytest.mark.parametrize("dialect", ["quartz", None, ["standard"], {}])
+def test_an_unknown_dialect_is_refused(dialect: object) -> None:
+    with pytest.raises(CronError, match="standard or posix") as refused:
+        Cron("* * * * *", dialect=dialect)  # type: ignore[arg-type]
+
+    assert refused.value.field == "dialect"
+
+
+@pytest.mark.parametrize("dst", ["skip", None, {"gap": "skip"}])
+def test_what_is_no_choice_about_clock_changes_is_refused(dst: object) -> None:
+    with pytest.raises(CronError) as refused:
+        Cron("* * * * *", dst=dst)  # type: ignore[arg-type]
+
+    assert refused.value.field == "dst"
 
 
 @pytest.mark.parametrize(("choice", "field"), [({"gap": "shift"}, "dst.gap"), ({"fold": "last"}, "dst.fold")])

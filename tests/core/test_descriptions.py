@@ -1,6 +1,5 @@
 """Cron as English: the sentences people read, and that each reads back as the same schedule."""
 
-from os import environ
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +10,7 @@ from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, F
 from gnomon.core.cron.standard import parse
 from gnomon.core.sentences import Calendar, describe, read
 
-EXAMPLES = settings(max_examples=int(environ.get("GNOMON_EXAMPLES", "400")), deadline=None)
+EXAMPLES = settings(max_examples=4 * settings().max_examples)
 
 DESCRIBED = {
     # times of day

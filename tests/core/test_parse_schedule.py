@@ -1,13 +1,15 @@
 """What people write becomes a trigger, or an error that says what to write instead."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import available_timezones
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import At, Cron, CronError, Dst, Every, parse_schedule
-from gnomon.errors import SentenceError
+from gnomon.core.zones import zone as known
+from gnomon.errors import Position, SentenceError
 
 
 @pytest.mark.req("H-03", "H-01", "Z-08")
@@ -17,6 +19,11 @@ from gnomon.errors import SentenceError
         ("*/5 * * * *", Cron("*/5 * * * *")),
         ("0 0 9 * * 1-5", Cron("0 0 9 * * 1-5")),
         ("@daily", Cron("@daily")),
+        ("0 9 * * *\n", Cron("0 9 * * *")),
+        ("\r\n@daily\r\n", Cron("@daily")),
+        ("every day @ 9am", Cron("0 9 * * *")),
+        ("every day @9am", Cron("0 9 * * *")),
+        ("once at 2026-12-01T09:00:00+00:00", At(datetime(2026, 12, 1, 9, tzinfo=UTC))),
         ("every 5 minutes", Cron("*/5 * * * *")),
         ("every Monday at 9am UTC", Cron("0 9 * * 1", "UTC")),
         ("every Monday at 9am in Europe/Rome", Cron("0 9 * * 1", "Europe/Rome")),
@@ -36,8 +43,12 @@ def test_the_time_zone_is_for_texts_that_name_none() -> None:
 
 
 def test_a_sentence_and_a_time_zone_must_not_contradict() -> None:
-    with pytest.raises(SentenceError, match="names the zone UTC, but the timezone given with it is Europe/Rome"):
-        parse_schedule("every Monday at 9am UTC", timezone="Europe/Rome")
+    with pytest.raises(
+        SentenceError, match="names the zone UTC, but the timezone given with it is Europe/Rome"
+    ) as refused:
+        parse_schedule("every Monday at 9am utc", timezone="Europe/Rome")
+
+    assert (refused.value.position, refused.value.understood) == (Position(20, 23), "every Monday at 9am")
 
 
 def test_the_choice_about_clock_changes_is_handed_on() -> None:
@@ -84,6 +95,43 @@ def test_a_local_instant_that_does_not_exist_is_refused() -> None:
         parse_schedule("2026-03-29T02:30", timezone="Europe/Rome")
 
 
+@pytest.mark.parametrize(("text", "zone"), [("0001-01-01T00:00", "Asia/Tokyo"), ("9999-12-31T23:59", "US/Eastern")])
+def test_a_local_instant_beyond_the_calendar_is_refused(text: str, zone: str) -> None:
+    with pytest.raises(SentenceError, match="lies outside the calendar"):
+        parse_schedule(text, timezone=zone)
+
+
+def test_a_sentence_that_never_fires_is_refused_as_a_sentence() -> None:
+    with pytest.raises(SentenceError, match="never fires") as refused:
+        parse_schedule("on the 30th of the month in February")
+
+    assert refused.value.expression == "on the 30th of the month in February"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "suggestion"),
+    [
+        ("@every 5m", 'has the macro "@every", which is a sentence here', "every 5 minutes"),
+        ("@every 90s", 'has the macro "@every", which is a sentence here', "every 90 seconds, counted from its start"),
+        (
+            "CRON_TZ=Europe/Rome 0 9 * * *",
+            'has the zone "Europe/Rome", which is no field of cron: give it beside the expression, as timezone',
+            None,
+        ),
+        (
+            "0 9 * * * UTC",
+            'has the zone "UTC", which is no field of cron: give it beside the expression, as timezone',
+            None,
+        ),
+    ],
+)
+def test_what_other_crons_take_is_refused_with_what_to_do(text: str, reason: str, suggestion: str | None) -> None:
+    with pytest.raises(CronError) as refused:
+        parse_schedule(text)
+
+    assert (refused.value.reason, refused.value.suggestion) == (reason, suggestion)
+
+
 @pytest.mark.parametrize("year", ["0001-01-01T00:00Z", "9999-12-31T23:59:59Z"])
 def test_the_ends_of_the_calendar_are_instants(year: str) -> None:
     assert parse_schedule(year) == At(datetime.fromisoformat(year))
@@ -97,19 +145,34 @@ def test_what_looks_like_cron_is_judged_as_cron(text: str) -> None:
     assert type(refused.value) is CronError
 
 
-@pytest.mark.parametrize("text", ["2026-12-01T09:00:00Z", "every Monday at 9am"])
-def test_an_unknown_zone_is_refused(text: str) -> None:
+KINDS = ["2026-12-01T09:00:00Z", "2026-12-01T09:00:00", "every Monday at 9am", "every 7 minutes", "@daily"]
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "europe/rome", 5])
+@pytest.mark.parametrize("text", KINDS)
+def test_an_unknown_zone_is_refused_whatever_the_schedule(text: str, zone: object) -> None:
     with pytest.raises(CronError) as refused:
-        parse_schedule(text.removesuffix("Z"), timezone="Mars/Olympus")
+        parse_schedule(text, timezone=zone)  # type: ignore[arg-type]
+
+    assert (refused.value.field, refused.value.expression) == ("timezone", str(zone))
+
+
+def test_an_unknown_zone_in_a_sentence_is_refused_in_its_place() -> None:
+    with pytest.raises(SentenceError) as refused:
+        parse_schedule("every Monday at 9am Europe/Berln")
 
     assert refused.value.field == "timezone"
+    assert refused.value.position == Position(20, 32)
+    assert refused.value.suggestion == "every Monday at 9am Europe/Berlin"
 
 
-def test_an_unknown_zone_in_a_sentence_is_refused() -> None:
+@pytest.mark.parametrize("choice", ["skip", {"gap": "skip"}, False])
+@pytest.mark.parametrize("text", KINDS[2:])
+def test_what_is_no_choice_about_clock_changes_is_refused(text: str, choice: object) -> None:
     with pytest.raises(CronError) as refused:
-        parse_schedule("every Monday at 9am Mars/Olympus")
+        parse_schedule(text, dst=choice)  # type: ignore[arg-type]
 
-    assert refused.value.field == "timezone"
+    assert refused.value.field == "dst"
 
 
 @pytest.mark.parametrize("value", [None, 5, b"@daily", ["every", "day"]])
@@ -118,13 +181,34 @@ def test_what_is_no_text_is_refused(value: object) -> None:
         parse_schedule(value)  # type: ignore[arg-type]
 
 
-@given(st.text() | st.from_regex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?", fullmatch=True))
-def test_any_text_is_a_trigger_or_a_cron_error(text: str) -> None:
+instants = st.from_regex(r"(once at )?\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?", fullmatch=True)
+crons = st.text(alphabet="0123456789*/,-#LW?MONFRI@ ", max_size=30)
+
+
+@given(st.text() | instants | crons)
+def test_any_text_is_a_trigger_or_a_cron_error_whose_suggestion_is_one(text: str) -> None:
+    error = None
     try:
         trigger = parse_schedule(text)
-    except CronError:
-        return
-    assert trigger.describe()
+    except CronError as refused:
+        error, trigger = refused, parse_schedule(refused.suggestion or "@daily")
+
+    assert str(error).isprintable()
+    assert parse_schedule(trigger.describe()).describe() == trigger.describe()
+
+
+@pytest.mark.req("H-03")
+def test_a_description_is_read_back_in_every_zone() -> None:
+    for name in sorted(available_timezones()):
+        if known(name):
+            cron = Cron("0 9 * * *", name)
+            assert parse_schedule(cron.describe()) == cron, name
+
+
+def test_the_description_of_an_instant_is_read_back() -> None:
+    once = At(datetime(2026, 12, 1, 9, 0, 0, 250_000, tzinfo=UTC))
+
+    assert parse_schedule(once.describe()) == once
 
 
 SENTENCE_ZONES = ["UTC", "America/New_York", "Europe/Dublin", "Australia/Lord_Howe"]

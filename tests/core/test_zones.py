@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron, CronError
-from gnomon.core.zones import nearest_zone, zone
+from gnomon.core.zones import nearest_zone, zone, zone_of_place
+from support.cases import ODD_ZONES
 
 NAMES = sorted(name for name in available_timezones() if zone(name))
 seconds = st.integers(-(10**10), 10**10)
@@ -43,7 +44,42 @@ def test_spans_meet_without_a_hole(name: str, second: int) -> None:
     following = found.span_at(span.end)
 
     assert following.start <= span.end < following.end
-    assert following.skipped - following.repeated in (following.offset - span.offset, 0)
+    if following.start == span.end:
+        assert following.skipped - following.repeated == following.offset - span.offset
+    else:
+        assert following.offset == span.offset
+
+
+#: As long as the windows in which a zone looks up its changes.
+WINDOW = 1 << 28
+
+
+def suspects() -> list[tuple[str, int]]:
+    """Zones and the ends of windows right before which they change, from 1850 to the calendar's end."""
+    ends = range(-14 * WINDOW, int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()), WINDOW)
+    found = []
+    for name in [*ODD_ZONES, *random.Random("windows").sample(NAMES, 20)]:
+        found += [(name, end) for end in ends if offset(name, end - 2 * 86400) != offset(name, end)]
+    return found
+
+
+@pytest.mark.req("C-15")
+def test_a_change_at_the_end_of_a_window_is_seen() -> None:
+    found = suspects()
+
+    assert len(found) > 50
+    for name, end in found:
+        seen = zone(name)
+        assert seen is not None
+        for second in (end - 1, end, end - 2 * 86400):
+            assert seen.span_at(second).offset == offset(name, second), (name, second)
+
+
+def test_the_schedule_of_a_far_future_keeps_to_the_clock() -> None:
+    cron = Cron("0 6 * * *", "America/New_York")
+    sunday = datetime(3552, 3, 8, 20, tzinfo=UTC)
+
+    assert cron.next_after(sunday) == datetime(3552, 3, 9, 6, tzinfo=ZoneInfo("America/New_York"))
 
 
 def recorded_changes(name: str) -> list[tuple[int, int]]:
@@ -139,6 +175,21 @@ def test_a_zone_that_is_no_text_is_refused(value: object) -> None:
 )
 def test_an_unknown_zone_suggests_the_nearest(said: str, meant: str | None) -> None:
     assert nearest_zone(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("new york", "America/New_York"),
+        ("Berlin", "Europe/Berlin"),
+        ("berln", "Europe/Berlin"),
+        ("tokyo", "Asia/Tokyo"),
+        ("japan", "Japan"),
+        ("olympus", None),
+    ],
+)
+def test_a_place_has_a_zone(said: str, meant: str | None) -> None:
+    assert zone_of_place(said) == meant
 
 
 @pytest.mark.parametrize("name", ["UTC", "Etc/GMT+5", "America/Argentina/Buenos_Aires", "EST5EDT", "US/Eastern"])

@@ -1,5 +1,7 @@
 """The command line: one door into the same rooms. Each command is imported when it is used."""
 
+import io
+import os
 import sys
 
 from gnomon.cli.commands import app
@@ -12,13 +14,37 @@ EXIT_FAILURE = 1
 
 
 def main() -> None:
-    """Run the command line; errors made on purpose are shown to a person, never as a traceback."""
+    """Run the command line; what goes wrong is shown to a person, never as a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal cannot show must not stop the rest.
+        sys.stdout.reconfigure(errors="replace")
+    sys.exit(_finished())
+
+
+def _finished() -> int:
+    """Run the command and hand over all it wrote; the exit code."""
     try:
-        app()
+        code = _run()
+        sys.stdout.flush()
     except GnomonError as error:
         show_error(error)
-        sys.exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE)
-    except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; nothing is left to say.
-        sys.stderr.close()
-        sys.exit(EXIT_FAILURE)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
+    except OSError as error:
+        _let_go_of_output()
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
+        return EXIT_FAILURE
+    return code
+
+
+def _run() -> int:
+    try:
+        app()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else EXIT_FAILURE
+    return 0
+
+
+def _let_go_of_output() -> None:
+    """Send what is still buffered nowhere, so that Python does not fail on it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,5 @@
 """What can be typed. Commands only name their parameters here; the work is in modules of their own."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +48,9 @@ def explain(
 ) -> None:
     """Say a schedule in words, and when it fires next."""
     from gnomon.cli.explain import explained, show
+    from gnomon.cli.starts import start_of
 
-    found = explained(schedule, timezone=tz, dialect=dialect, count=count, now=_instant(start))
+    found = explained(schedule, timezone=tz, dialect=dialect, count=count, now=start_of(start, timezone=tz))
     show(found, output)
 
 
@@ -65,19 +65,6 @@ def schedule(
 ) -> None:
     """List the coming fires of the jobs in a file."""
     from gnomon.cli.schedule import show, upcoming
+    from gnomon.cli.starts import start_of
 
-    show(upcoming(file, now=_instant(start), hours=hours, limit=limit), output)
-
-
-def _instant(text: str | None) -> datetime:
-    """The instant a person named, or now: the one place where a clock is read."""
-    if text is None:
-        return datetime.now(UTC)
-    from gnomon.core.parsing import parse_schedule
-    from gnomon.core.triggers import At
-    from gnomon.errors import CronError
-
-    found = parse_schedule(text)
-    if not isinstance(found, At):
-        raise CronError(text, field="--from", reason="must be an ISO instant such as 2026-12-01T09:00:00Z")
-    return found.instant
+    show(upcoming(file, now=start_of(start), hours=hours, limit=limit), output)

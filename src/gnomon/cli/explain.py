@@ -4,9 +4,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron, Dialect
 from gnomon.core.cron.changes import ClockChange, clock_changes
 from gnomon.core.parsing import parse_schedule
@@ -20,6 +19,8 @@ class Explanation:
     text: str
     trigger: Cron | Every | At
     timezone: str
+    #: How many fires were asked for, and those there are.
+    asked: int
     fires: tuple[datetime, ...]
     changes: tuple[ClockChange, ...]
 
@@ -36,12 +37,17 @@ class Explanation:
 
     def local(self, instant: datetime) -> datetime:
         """The instant in the schedule's zone."""
-        return instant.astimezone(ZoneInfo(self.timezone))
+        return in_zone(instant, self.timezone)
 
-    def note(self, fire: datetime) -> str:
-        """What is special about the day of a fire."""
-        day = self.local(fire).date()
-        return "; ".join(change.describe() for change in self.changes if day in _days(change))
+    def notes(self) -> list[str]:
+        """Beside each fire, the changes of the clocks on its day; each stands once, at the first fire after it."""
+        notes = [""] * len(self.fires)
+        for change in self.changes:
+            that_day = [i for i, fire in enumerate(self.fires) if self.local(fire).date() in _days(change)]
+            if that_day:
+                place = next((i for i in that_day if self.fires[i] >= change.at), that_day[-1])
+                notes[place] = "; ".join(filter(None, (notes[place], change.describe())))
+        return notes
 
 
 def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> Explanation:
@@ -52,11 +58,11 @@ def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, 
     fires = tuple(_next_fires(trigger, now, count))
     changes: tuple[ClockChange, ...] = ()
     if isinstance(trigger, Cron) and fires:
-        days = {fire.astimezone(ZoneInfo(trigger.timezone)).date() for fire in fires}
+        days = {in_zone(fire, trigger.timezone).date() for fire in fires}
         found = clock_changes(trigger, after=now, until=fires[-1])
         changes = tuple(change for change in found if change.effect != "none" or days & _days(change))
     zone = trigger.timezone if isinstance(trigger, Cron) else timezone or "UTC"
-    return Explanation(text, trigger, zone, fires, changes)
+    return Explanation(text, trigger, zone, count, fires, changes)
 
 
 def show(explanation: Explanation, form: Format) -> None:
@@ -87,11 +93,15 @@ def _show_text(explanation: Explanation) -> None:
         write(f"cron  {explanation.cron}\n")
     elif isinstance(explanation.trigger, Every):
         write("cron  cannot say this evenly: it is an interval, shown as if it started now\n")
-    write(f"zone  {explanation.timezone}\n\n")
+    write(f"zone  {explanation.timezone}\n")
+    write("\n" if explanation.asked else "")
     if not explanation.fires:
-        write("no fires to come\n")
+        write("no fires to come\n" if explanation.asked else "")
         return
-    rows = [[_readable(explanation.local(fire)), _readable(fire), explanation.note(fire)] for fire in explanation.fires]
+    rows = [
+        [_readable(explanation.local(fire)), _readable(fire), note]
+        for fire, note in zip(explanation.fires, explanation.notes(), strict=True)
+    ]
     noted = any(row[2] for row in rows)
     print_table(["local", "utc", "note"] if noted else ["local", "utc"], rows if noted else [row[:2] for row in rows])
     shown = {explanation.local(fire).date() for fire in explanation.fires}

@@ -15,7 +15,8 @@ def show_error(error: GnomonError) -> None:
 
 
 def _schedule_error(error: CronError) -> list[str]:
-    lines = [f"error: {error.subject} {error.reason}"]
+    subject = error.subject if error.in_the_text else f'{error.field} "{error.expression[:_WIDTH]}"'
+    lines = [f"error: {subject} {error.reason}"]
     if error.position is not None:
         lines += _caret(error.expression, error.position)
     elif error.field == "expression":

@@ -2,7 +2,9 @@
 
 import json
 import sys
+from datetime import datetime
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 
 class Format(StrEnum):
@@ -18,17 +20,33 @@ def print_data(data: object, form: Format) -> None:
     if form is Format.YAML:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=_speaks_unicode()))
     else:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not _speaks_unicode()) + "\n")
+
+
+def _speaks_unicode() -> bool:
+    """Whether the output can carry every character; if not, data is escaped rather than damaged."""
+    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print rows under their headings, as wide as they need to be."""
-    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
-    for row in [columns, *rows]:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(line.rstrip() + "\n")
+    """Print rows under their headings, as wide as they need to be on a terminal."""
+    from rich.cells import cell_len
+
+    lines = [columns, *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def in_zone(instant: datetime, zone: str) -> datetime:
+    """The instant as clocks in the zone show it; in its own, where the calendar ends before it does."""
+    try:
+        return instant.astimezone(ZoneInfo(zone))
+    except OverflowError:
+        return instant
 
 
 def visible(text: str) -> str:

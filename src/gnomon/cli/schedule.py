@@ -2,14 +2,13 @@
 
 import sys
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from gnomon.cli.jobs_file import ScheduledJob, read_jobs
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron
 from gnomon.core.triggers import Every, fire_times
 
@@ -27,7 +26,7 @@ class Upcoming:
 def upcoming(file: Path, *, now: datetime, hours: int, limit: int) -> Upcoming:
     """The fires of the next hours, `limit` at most."""
     jobs = [_started(job, now) for job in read_jobs(file)]
-    until = now + timedelta(hours=hours)
+    until = _later(now, hours)
     lines = [
         [(fire, job) for fire in islice(fire_times(job.trigger, after=now, until=until), limit + 1)] for job in jobs
     ]
@@ -49,7 +48,14 @@ def show(found: Upcoming, form: Format) -> None:
     ]
     print_table(["utc", "local", "job", "schedule"], rows)
     if found.more:
-        sys.stdout.write("… and more: -n shows a longer list, --hours looks further\n")
+        sys.stdout.write("... and more: -n shows a longer list, --hours looks further\n")
+
+
+def _later(now: datetime, hours: int) -> datetime:
+    try:
+        return now + timedelta(hours=hours)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _started(job: ScheduledJob, now: datetime) -> ScheduledJob:
@@ -62,14 +68,14 @@ def _zone(job: ScheduledJob) -> str:
 
 
 def _local(fire: datetime, job: ScheduledJob) -> str:
-    return f"{fire.astimezone(ZoneInfo(_zone(job))):%a %H:%M %Z}"
+    return f"{in_zone(fire, _zone(job)):%a %H:%M %Z}"
 
 
 def _as_data(fire: datetime, job: ScheduledJob) -> dict[str, object]:
     return {
         "job": job.name,
         "utc": fire.isoformat(),
-        "local": fire.astimezone(ZoneInfo(_zone(job))).isoformat(),
+        "local": in_zone(fire, _zone(job)).isoformat(),
         "timezone": _zone(job),
         "schedule": job.trigger.describe(),
     }

@@ -1,4 +1,4 @@
-"""Instants as whole seconds since 1970 in UTC: what the arithmetic of time is done in."""
+"""Instants as whole numbers since 1970 in UTC: seconds for the arithmetic of calendars, milliseconds in the ledger."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -50,6 +50,24 @@ def instant_at(second: int) -> datetime | None:
         return None
     second -= minute * 60
     return instant + _SECONDS[second] if second else instant
+
+
+def ms_of(instant: datetime) -> int:
+    """The millisecond in which `instant` lies."""
+    try:
+        since = instant - EPOCH
+    except TypeError:
+        raise unplaced(instant) from None
+    return (since.days * DAY_SECONDS + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def instant_of(ms: int) -> datetime:
+    """The instant at the beginning of a millisecond; the last one there is, if the calendar ends before."""
+    second, rest = divmod(ms, 1000)
+    instant = instant_at(second)
+    if instant is None:
+        return datetime.max.replace(tzinfo=UTC) if ms > 0 else datetime.min.replace(tzinfo=UTC)
+    return instant + timedelta(milliseconds=rest) if rest else instant
 
 
 def unplaced(instant: object) -> Exception:

@@ -8,8 +8,8 @@ from typing import Protocol
 from gnomon.core.instants import EPOCH, unplaced
 from gnomon.errors import CronError
 
-_SHORTEST = timedelta(milliseconds=100)
-_LONGEST = timedelta(days=36525)
+SHORTEST_PERIOD = timedelta(milliseconds=100)
+LONGEST_PERIOD = timedelta(days=36525)
 _UNITS = {
     " day": timedelta(days=1),
     " hour": timedelta(hours=1),
@@ -53,8 +53,8 @@ class Every:
         if not isinstance(self.period, timedelta):
             raise CronError(repr(self.period), field="period", reason="must be a timedelta")
         object.__setattr__(self, "anchor", _in_utc(self.anchor, field="anchor"))
-        if not _SHORTEST <= self.period <= _LONGEST:
-            reason = f"must be from {_SHORTEST.total_seconds()} s to {_LONGEST.days} days"
+        if not SHORTEST_PERIOD <= self.period <= LONGEST_PERIOD:
+            reason = f"must be from {SHORTEST_PERIOD.total_seconds()} s to {LONGEST_PERIOD.days} days"
             raise CronError(str(self.period), field="period", reason=reason)
         if self.period % timedelta(milliseconds=1):
             raise CronError(str(self.period), field="period", reason="must be whole milliseconds")

@@ -1,9 +1,9 @@
 """Time zones as spans: stretches of time in which a zone's offset from UTC does not change.
 
 `zoneinfo` answers for one instant at a time; schedules ask "until when?". So the changes are looked up once,
-by probing `zoneinfo` every other day, in windows of eight and a half years made when first asked for. That
-finds every change, because no zone has ever had two of them within four days (a test holds the installed
-zone data to that), and no clock has ever been moved by more than one day.
+by probing `zoneinfo` every other day and at the end, in windows of eight and a half years made when first
+asked for. That finds every change, because no zone has ever had two of them within four days (a test holds
+the installed zone data to that), and no clock has ever been moved by more than one day.
 """
 
 import re
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
@@ -19,6 +19,8 @@ from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
 #: Names that `zoneinfo` would load although they depend on the host, or count leap seconds.
 _NOT_ZONES = re.compile(r"(localtime|posixrules|Factory|right/.*|posix/.*)")
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
+
+_CONTINENTS = frozenset("Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific".split())
 
 _WINDOW = 1 << 28
 _PROBE = 2 * DAY_SECONDS
@@ -64,21 +66,24 @@ class Zone:
             spans = self._spans(number)
             self._windows[number] = [span.start for span in spans], spans
         starts, spans = self._windows[number]
-        self.recent = spans[bisect_right(starts, second) - 1]
-        return self.recent
+        # Another thread may set `recent` at any moment: what is returned must not be read from there.
+        span = self.recent = spans[bisect_right(starts, second) - 1]
+        return span
 
     def _spans(self, number: int) -> list[Span]:
         """The spans of a window, looking back far enough that none begins within a repeated stretch."""
         start, end = number * _WINDOW - _PROBE, (number + 1) * _WINDOW
         spans = []
         before = offset = self._offset(start)
-        for probe in range(start + _PROBE, end + 1, _PROBE):
+        probed = start
+        # The window is no whole number of paces, so its last second is probed besides.
+        for probe in (*range(start + _PROBE, end - 1, _PROBE), end - 1):
             after = self._offset(probe)
-            if after == offset:
-                continue
-            change = self._change(probe - _PROBE, probe)
-            spans.append(_span(start, change, offset, before))
-            start, before, offset = change, offset, after
+            if after != offset:
+                change = self._change(probed, probe)
+                spans.append(_span(start, change, offset, before))
+                start, before, offset = change, offset, after
+            probed = probe
         spans.append(_span(start, end, offset, before))
         return spans
 
@@ -105,7 +110,7 @@ def _span(start: int, end: int, offset: int, before: int) -> Span:
     return Span(start, end, offset, skipped, repeated, resumes, settled, first_day, last_day)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2048)
 def zone(name: str) -> Zone | None:
     """The IANA zone of that name; None if there is none."""
     if not _admissible(name):
@@ -121,11 +126,30 @@ def _admissible(name: str) -> bool:
 
 
 def nearest_zone(name: str) -> str | None:
-    """The name of a real zone that looks like `name`."""
-    known = {candidate.lower(): candidate for candidate in sorted(available_timezones()) if _admissible(candidate)}
-    spelled = name[:64].lower().replace(" ", "_")
+    """The name of a real zone that looks like `name`, or is that of the place it names."""
+    known, spelled = _spellings(), name[:64].lower().replace(" ", "_")
     if spelled in known:
         return known[spelled]
-    city = [candidate for candidate in known if candidate.rpartition("/")[2] == spelled.rpartition("/")[2]]
-    near = city or get_close_matches(spelled, known, n=1, cutoff=0.75)
-    return known[near[0]] if near else None
+    place = _places().get(spelled.rpartition("/")[2])
+    near = [] if place else get_close_matches(spelled, known, n=1, cutoff=0.75)
+    return known[near[0]] if near else place
+
+
+def zone_of_place(name: str) -> str | None:
+    """The zone of a place that people name without its continent; a slip of one letter or two is forgiven."""
+    spelled, places = name[:64].lower().replace(" ", "_"), _places()
+    near = [spelled] if spelled in places else get_close_matches(spelled, places, n=1, cutoff=0.85)
+    return places[near[0]] if near else None
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Every admissible name by its lower-case spelling."""
+    return {name.lower(): name for name in sorted(available_timezones()) if _admissible(name)}
+
+
+@cache
+def _places() -> dict[str, str]:
+    """The last part of every name, in lower case, to the first name that ends so; continents before the rest."""
+    names = sorted(_spellings().values(), key=lambda name: (name.split("/")[0] not in _CONTINENTS, name))
+    return {name.rpartition("/")[2].lower(): name for name in reversed(names)}

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from gnomon.core.cron.cron import Cron, known_zone
+from gnomon.core.cron.fields import HOUR
 from gnomon.core.cron.wheel import wheel
 from gnomon.core.instants import EPOCH, second_of
 from gnomon.core.zones import Span
 
-Effect = Literal["none", "made_up", "skipped", "once", "twice"]
+Effect = Literal["none", "made_up", "skipped", "once", "twice", "elapsed"]
 
 _SENTENCES: dict[Effect, str] = {
     "none": "no fire falls there",
@@ -18,6 +19,7 @@ _SENTENCES: dict[Effect, str] = {
     "skipped": "what falls in between does not fire",
     "once": "what falls in the repeated time fires the first time only",
     "twice": "what falls in the repeated time fires both times",
+    "elapsed": "fires go on by elapsed time",
 }
 
 
@@ -62,6 +64,9 @@ def _effect(cron: Cron, span: Span) -> Effect:
     affected = (begins - span.skipped, begins) if span.skipped else (begins, begins + span.repeated)
     if wheel(cron.fields, mirrored=False).first_from(0, affected[0]) >= affected[1]:
         return "none"
+    if not cron.fields.fixed and cron.fields.hour.full(HOUR):
+        # No hour of the clock is asked for, so none is missed and none comes twice.
+        return "elapsed"
     if span.skipped:
         return "made_up" if cron.fields.fixed and cron.dst.gap == "next" else "skipped"
     return "once" if cron.fields.fixed and cron.dst.fold == "first" else "twice"

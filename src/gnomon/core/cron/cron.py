@@ -12,7 +12,7 @@ from typing import Literal
 from gnomon.core.cron import posix, standard
 from gnomon.core.cron.canonical import canonical
 from gnomon.core.cron.days import day_rule
-from gnomon.core.cron.dst import Dst
+from gnomon.core.cron.dst import Dst, check_dst
 from gnomon.core.cron.fields import ON_THE_MINUTE, Fields, Flaw
 from gnomon.core.cron.wheel import NEVER, Wheel, count_walls, wheel
 from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, second_of, unplaced
@@ -23,6 +23,7 @@ Dialect = Literal["standard", "posix"]
 _AS_DEBIAN = Dst()
 _PARSERS = {"standard": standard.parse, "posix": posix.parse}
 _LONGEST = 1000
+_MOST_FLAWS = 6
 #: The calendar repeats after 400 years: what did not fire in that time never will.
 _CYCLE = 146_097 * DAY_SECONDS
 #: Twice the largest change a clock has ever seen.
@@ -31,7 +32,10 @@ _MARGIN = 2 * DAY_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron expression in a time zone. Immutable, comparable, and without a position of its own."""
+    """A cron expression in a time zone. Immutable, and without a position of its own.
+
+    Two are equal if they were written alike; whether they mean the same, `canonical` tells.
+    """
 
     expression: str
     timezone: str = "UTC"
@@ -44,6 +48,7 @@ class Cron:
 
     def __post_init__(self) -> None:
         parsed = _parsed(self.expression, self.dialect)
+        check_dst(self.dst)
         object.__setattr__(self, "fields", parsed)
         object.__setattr__(self, "_zone", known_zone(self.timezone))
         object.__setattr__(self, "_ahead", wheel(parsed, mirrored=False))
@@ -81,7 +86,8 @@ class Cron:
     def previous_before(self, instant: datetime) -> datetime | None:
         """The last fire before `instant`, in UTC; None if there was none."""
         second = second_of(instant)
-        if instant.microsecond:
+        # An offset may have microseconds too, so those of the clock's face do not tell.
+        if (instant - EPOCH).microseconds:
             second += 1
         return instant_at(self._last_before(second))
 
@@ -170,23 +176,41 @@ def _parsed(expression: str, dialect: str) -> Fields:
     if len(expression) > _LONGEST:
         reason = f"has {len(expression)} characters; {_LONGEST} are enough for any schedule"
         raise CronError(expression, field="expression", reason=reason)
-    if dialect not in _PARSERS:
-        reason = f'is "{dialect}", but must be {" or ".join(_PARSERS)}'
-        raise CronError(expression, field="dialect", reason=reason)
+    if not isinstance(dialect, str) or dialect not in _PARSERS:
+        raise CronError(str(dialect), field="dialect", reason=f"must be {' or '.join(_PARSERS)}")
     try:
         fields = _PARSERS[dialect](expression)
     except Flaw as flaw:
-        raise _error(expression, flaw) from None
-    if not day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all():
+        raise _error(expression, dialect, flaw) from None
+    if not _fires(fields):
         raise CronError(expression, field="expression", reason="never fires: no such day exists in its months")
     return fields
 
 
-def _error(expression: str, flaw: Flaw) -> CronError:
-    end = flaw.start + len(flaw.text)
-    whole = None if flaw.instead is None else expression[: flaw.start] + flaw.instead + expression[end:]
-    place = Position(flaw.start, end)
-    return CronError(expression, field=flaw.field, reason=flaw.reason, position=place, suggestion=whole)
+def _error(expression: str, dialect: str, flaw: Flaw) -> CronError:
+    place = Position(flaw.start, flaw.start + len(flaw.text))
+    near = _mended(expression, dialect, flaw)
+    return CronError(expression, field=flaw.field, reason=flaw.reason, position=place, suggestion=near)
+
+
+def _mended(expression: str, dialect: str, flaw: Flaw | None) -> str | None:
+    """The expression with every flaw mended, if it is then one that fires."""
+    for _ in range(_MOST_FLAWS):
+        if flaw is None or flaw.instead is None:
+            break
+        end = flaw.start + len(flaw.text)
+        expression, flaw = expression[: flaw.start] + flaw.instead + expression[end:], None
+        try:
+            fields = _PARSERS[dialect](expression)
+        except Flaw as another:
+            flaw = another
+        else:
+            return expression if _fires(fields) else None
+    return None
+
+
+def _fires(fields: Fields) -> bool:
+    return day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all()
 
 
 def known_zone(name: str) -> Zone:
@@ -194,6 +218,5 @@ def known_zone(name: str) -> Zone:
     found = zone(name) if isinstance(name, str) else None
     if found is None:
         near = nearest_zone(name) if isinstance(name, str) else None
-        reason = f'"{str(name)[:64]}" is not an IANA time zone'
-        raise CronError(str(name), field="timezone", reason=reason, suggestion=near)
+        raise CronError(str(name), field="timezone", reason="is not an IANA time zone", suggestion=near)
     return found

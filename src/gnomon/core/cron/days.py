@@ -19,7 +19,8 @@ BLOCK = 128
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 FIRST_DAY = date.min.toordinal() - _EPOCH_ORDINAL
 LAST_DAY = date.max.toordinal() - _EPOCH_ORDINAL
-_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+#: Of a common year, January first.
+MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class DayRule:
@@ -37,7 +38,7 @@ class DayRule:
 
         Over the cycle every month begins on every weekday, in each length it can have.
         """
-        lengths = {_LENGTHS[month - 1] for month in self._months} | ({29} if 2 in self._months else set())
+        lengths = {MONTH_LENGTHS[month - 1] for month in self._months} | ({29} if 2 in self._months else set())
         return any(self.mask(first, length) for length in lengths for first in range(7))
 
     def days_in(self, year: int, month: int) -> int:
@@ -46,9 +47,9 @@ class DayRule:
             return 0
         return self.mask(date(year, month, 1).isoweekday() % 7, _length(year, month))
 
-    def count_before(self, day: int) -> int:
-        """How many days match before `day`, since 1970; negative for days before it."""
-        sign, first, last = (1, 0, day) if day >= 0 else (-1, day, 0)
+    def count(self, first: int, last: int) -> int:
+        """How many days match from day `first` up to, but without, day `last`."""
+        first, last = max(first, FIRST_DAY), min(last, LAST_DAY + 1)
         total = 0
         while first < last:
             on = date.fromordinal(first + _EPOCH_ORDINAL)
@@ -56,7 +57,7 @@ class DayRule:
             days = self.days_in(on.year, on.month)
             total += (days >> on.day & ((1 << end - first) - 1)).bit_count()
             first = end
-        return sign * total
+        return total
 
     def mask(self, first_weekday: int, length: int) -> int:
         """The matching days of a month of `length` days that begins on `first_weekday` (Sunday is 0)."""
@@ -131,7 +132,7 @@ class DayBlocks(dict[int, bytes]):
 
 
 def _length(year: int, month: int) -> int:
-    return _LENGTHS[month - 1] + (month == 2 and isleap(year))
+    return MONTH_LENGTHS[month - 1] + (month == 2 and isleap(year))
 
 
 @lru_cache(maxsize=4096)

@@ -23,5 +23,11 @@ class Dst:
         for field in fields(self):
             value, choices = getattr(self, field.name), _CHOICES[field.name]
             if value not in choices:
-                reason = f'is "{value}", but must be {" or ".join(choices)}'
+                reason = f"must be {' or '.join(choices)}"
                 raise CronError(str(value), field=f"dst.{field.name}", reason=reason, suggestion=choices[0])
+
+
+def check_dst(dst: object) -> None:
+    """Refuse what is no choice about clock changes."""
+    if not isinstance(dst, Dst):
+        raise CronError(str(dst), field="dst", reason='must be a Dst, such as Dst(gap="skip")')

@@ -9,8 +9,9 @@ T = TypeVar("T")
 
 _WORD = re.compile(r"[^ \t]+")
 
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+#: By cron's numbers: January is 1, Sunday is 0. Three letters of a name tell it from the others.
+MONTHS = tuple("January February March April May June July August September October November December".split())
+WEEKDAYS = tuple("Sunday Monday Tuesday Wednesday Thursday Friday Saturday".split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +28,8 @@ SECOND = Kind("second", 0, 59)
 MINUTE = Kind("minute", 0, 59)
 HOUR = Kind("hour", 0, 23)
 DAY = Kind("day", 1, 31)
-MONTH = Kind("month", 1, 12, {name: i for i, name in enumerate(_MONTHS, 1)})
-WEEKDAY = Kind("weekday", 0, 7, {name: i for i, name in enumerate(_WEEKDAYS)})
+MONTH = Kind("month", 1, 12, {name[:3].upper(): i for i, name in enumerate(MONTHS, 1)})
+WEEKDAY = Kind("weekday", 0, 7, {name[:3].upper(): i for i, name in enumerate(WEEKDAYS)})
 #: POSIX knows no second name for Sunday and no names at all.
 POSIX_WEEKDAY = Kind("weekday", 0, 6)
 
@@ -78,8 +79,8 @@ class Fields:
 ON_THE_MINUTE = Field(frozenset({0}))
 
 
-class Flaw(Exception):  # noqa: N818 - never leaves this package: it becomes a CronError
-    """What is wrong, at a place in the text that was being read."""
+class Flaw(Exception):
+    """What is wrong, at a place in the text that was being read. Becomes a CronError before it leaves this package."""
 
     def __init__(
         self, reason: str, *, text: str, start: int = 0, instead: str | None = None, field: str = "expression"
@@ -139,19 +140,36 @@ def number_in(kind: Kind, digits: str, *, text: str) -> int:
     raise Flaw(f"has {shown}, which is out of range {kind.low}-{kind.high}", text=text)
 
 
-def backwards(kind: Kind, text: str, start: int, end: int) -> Flaw:
-    """The flaw of a range that would have to wrap around."""
-    values = [*range(start, kind.high + 1), *range(kind.low, end + 1)]
-    instead = listed({value % 7 for value in values} if kind.name == "weekday" else values)
+def backwards(kind: Kind, text: str, start: int, end: int, step: int = 1) -> Flaw:
+    """The flaw of a range that would have to wrap around; what it would then mean is offered as a list."""
+    size = 7 if kind.name == "weekday" else kind.high - kind.low + 1
+    values = range(start, start + (end - start) % size + 1, step)
+    instead = listed({(value - kind.low) % size + kind.low for value in values})
     return Flaw(f'has the range "{text}", whose start is after its end', text=text, instead=instead)
 
 
 def listed(values: Iterable[int]) -> str:
     """Write numbers as a cron list, three or more in a row as a range."""
-    runs: list[list[int]] = []
-    for value in sorted(values):
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
+    return ",".join(in_runs(values, str, "-"))
+
+
+def in_runs(values: Iterable[int], name: Callable[[int], str], through: str) -> list[str]:
+    """The names of values in order, three and more in a row as first and last."""
+    parts: list[str] = []
+    for start, end in _runs(values):
+        if end - start > 1:
+            parts.append(f"{name(start)}{through}{name(end)}")
         else:
-            runs.append([value])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+            parts += [name(value) for value in range(start, end + 1)]
+    return parts
+
+
+def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of every stretch without a hole."""
+    found: list[tuple[int, int]] = []
+    for value in sorted(values):
+        if found and value == found[-1][1] + 1:
+            found[-1] = (found[-1][0], value)
+        else:
+            found.append((value, value))
+    return found

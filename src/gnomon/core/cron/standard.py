@@ -1,5 +1,6 @@
 """The `standard` dialect: what Debian's cron accepts, and the day tokens people bring from elsewhere."""
 
+import re
 from difflib import get_close_matches
 from functools import lru_cache, partial
 
@@ -20,6 +21,7 @@ from gnomon.core.cron.fields import (
     read_words,
     words_of,
 )
+from gnomon.core.zones import zone
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -44,8 +46,20 @@ def parse(expression: str) -> Fields:
         raise Flaw("is empty", text=expression)
     if len(words) not in (5, 6):
         reason = f"must have 5 fields, or 6 with seconds first; it has {len(words)}"
-        raise Flaw(reason, text=expression)
-    return read_words(words, _SIX if len(words) == 6 else _FIVE, _field)
+        raise _misplaced_zone(words) or Flaw(reason, text=expression)
+    try:
+        return read_words(words, _SIX if len(words) == 6 else _FIVE, _field)
+    except Flaw as flaw:
+        raise _misplaced_zone(words) or flaw from None
+
+
+def _misplaced_zone(words: list[re.Match[str]]) -> Flaw | None:
+    """The flaw of an expression that has its zone in front or behind, as some crons take it."""
+    for word, name in ((words[0], words[0][0].removeprefix("CRON_").removeprefix("TZ=")), (words[-1], words[-1][0])):
+        if zone(name) is not None:
+            reason = f'has the zone "{name}", which is no field of cron: give it beside the expression, as timezone'
+            return Flaw(reason, text=word[0], start=word.start())
+    return None
 
 
 def _macro(text: str) -> Fields:
@@ -77,15 +91,16 @@ def _element(kind: Kind, text: str) -> range | str:
     token = _token(kind, text)
     if token is not None:
         return token
-    body, slash, step = text.partition("/")
-    values = _range(kind, body, text=text)
+    body, slash, digits = text.partition("/")
+    step = int(digits) if digits.isascii() and digits.isdigit() else 0
+    values = _range(kind, body, step or 1, text=text)
     if not slash:
         return values
-    if not (step.isascii() and step.isdigit() and int(step)):
-        raise Flaw(f'has the step "{step}", which is not a number from 1', text=text)
+    if not step:
+        raise Flaw(f'has the step "{digits}", which is not a number from 1', text=text)
     if body != "*" and "-" not in body:
         values = range(values[0], kind.high + 1)
-    return values[:: int(step)]
+    return values[::step]
 
 
 def _token(kind: Kind, text: str) -> str | None:
@@ -94,6 +109,9 @@ def _token(kind: Kind, text: str) -> str | None:
         return upper
     if kind is WEEKDAY and upper[:-1].isdigit() and upper.endswith("L"):
         return f"{_number(kind, text[:-1], text=text) % 7}L"
+    if kind is WEEKDAY and upper[:-1] in kind.names and upper.endswith("L"):
+        reason = f'has "{text}", but before L comes a number'
+        raise Flaw(reason, text=text, instead=f"{kind.names[upper[:-1]]}L")
     if kind is WEEKDAY and "#" in text:
         weekday, _, nth = text.partition("#")
         if nth not in ("1", "2", "3", "4", "5"):
@@ -102,7 +120,7 @@ def _token(kind: Kind, text: str) -> str | None:
     return None
 
 
-def _range(kind: Kind, body: str, *, text: str) -> range:
+def _range(kind: Kind, body: str, step: int, *, text: str) -> range:
     if body == "*":
         return range(kind.low, kind.high + 1)
     first, dash, last = body.partition("-")
@@ -111,7 +129,7 @@ def _range(kind: Kind, body: str, *, text: str) -> range:
         return range(start, start + 1)
     end = _number(kind, last, text=text)
     if start > end:
-        raise backwards(kind, text, start, end)
+        raise backwards(kind, text, start, end, step)
     return range(start, end + 1)
 
 

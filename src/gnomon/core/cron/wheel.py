@@ -6,8 +6,9 @@ To walk backwards the numbers are mirrored (`~n`), as in `days`.
 
 from functools import lru_cache
 
-from gnomon.core.cron.days import FIRST_DAY, LAST_DAY, DayBlocks, DayRule, day_blocks, day_rule
+from gnomon.core.cron.days import FIRST_DAY, LAST_DAY, DayBlocks, day_blocks, day_rule
 from gnomon.core.cron.fields import Fields
+from gnomon.core.instants import DAY_SECONDS
 
 #: Later than any second there is.
 NEVER = 1 << 60
@@ -82,16 +83,11 @@ def count_walls(fields: Fields, start: int, end: int) -> int:
     if start >= end:
         return 0
     rule = day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day)
-    first, last = start // 86400, end // 86400
-    whole_days = rule.count_before(last) - rule.count_before(first)
+    first, last = start // DAY_SECONDS, end // DAY_SECONDS
     a_day = len(fields.hour.values) * len(fields.minute.values) * len(fields.second.values)
-    tail = _times_before(fields, end - last * 86400) if _matches(rule, last) else 0
-    head = _times_before(fields, start - first * 86400) if _matches(rule, first) else 0
-    return whole_days * a_day + tail - head
-
-
-def _matches(rule: DayRule, day: int) -> bool:
-    return FIRST_DAY <= day <= LAST_DAY and rule.count_before(day + 1) != rule.count_before(day)
+    head = _times_before(fields, start - first * DAY_SECONDS) if rule.count(first, first + 1) else 0
+    tail = _times_before(fields, end - last * DAY_SECONDS) if rule.count(last, last + 1) else 0
+    return rule.count(first, last) * a_day + tail - head
 
 
 def _times_before(fields: Fields, second: int) -> int:

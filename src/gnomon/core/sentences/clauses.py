@@ -6,8 +6,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from gnomon.core.cron.fields import HOUR, MINUTE, SECOND, Field, Kind
+from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.sentences.days import put_days, put_months
-from gnomon.core.sentences.said import Refusal, Said, Span, Time
+from gnomon.core.sentences.said import Refusal, Said, Span, Time, not_a_zone
 from gnomon.core.sentences.tidying import place_of
 from gnomon.core.sentences.trees import (
     number_of,
@@ -19,6 +20,7 @@ from gnomon.core.sentences.trees import (
     types_in,
 )
 from gnomon.core.sentences.words import NUMBERS
+from gnomon.core.zones import nearest_zone, zone, zone_of_place
 from gnomon.errors import Position
 
 if TYPE_CHECKING:
@@ -27,14 +29,13 @@ if TYPE_CHECKING:
     from gnomon.core.sentences.trees import Node
 
 _TIME = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?\s*(?:([ap])\.?m\.?)?", re.IGNORECASE)
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([a-z]+)", re.IGNORECASE)
-_SHORT = {"ms": "MS", "s": "SECOND", "sec": "SECOND", "m": "MINUTE", "min": "MINUTE", "h": "HOUR"}
-_SHORTER = {"hr": "HOUR", "d": "DAY", "w": "WEEK"}
-_UNITS = _SHORT | _SHORTER
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+#: By its first letter, but for milliseconds.
+_UNITS = {"s": "SECOND", "m": "MINUTE", "h": "HOUR", "d": "DAY", "w": "WEEK"}
 #: Longest first: "1 hour and 30 minutes", never the other way round.
 _SECONDS = {
-    "WEEK": Fraction(604_800),
-    "DAY": Fraction(86_400),
+    "WEEK": Fraction(7 * DAY_SECONDS),
+    "DAY": Fraction(DAY_SECONDS),
     "HOUR": Fraction(3_600),
     "MINUTE": Fraction(60),
     "SECOND": Fraction(1),
@@ -49,6 +50,7 @@ _SPANS = {
 }
 _ADVERBS = {
     "daily": Span("day"),
+    "nightly": Span("day"),
     "weekly": Span("week"),
     "monthly": Span("month"),
     "quarterly": Span("month", 3),
@@ -79,8 +81,8 @@ def _window(said: Said, tree: "Node") -> None:
 
 def _time(said: Said, token: "Token") -> Time:
     word, place = token.lower(), place_of(token)
-    if word.endswith(("noon", "midnight")):
-        return Time(12 if word.endswith("noon") else 0, 0)
+    if word.endswith(("noon", "midday", "midnight")):
+        return Time(0 if word.endswith("midnight") else 12, 0)
     found = _TIME.fullmatch(word)
     digits = [(found and found[group]) or "00" for group in (1, 2, 3)]
     if len(digits[0]) > 2 or len(digits[1]) != 2 or len(digits[2]) != 2:
@@ -99,17 +101,31 @@ def _time(said: Said, token: "Token") -> Time:
 
 def _clock(said: Said, tree: "Node") -> None:
     for part in trees_in(tree):
+        if part.data in ("marks", "on_the_hour"):
+            said.put("minute", _marked(part), place_in(part))
+            continue
         kind = {"seconds": SECOND, "minutes": MINUTE, "hours": HOUR}[str(part.data)]
         said.put(kind.name, _choice(part, kind), place_in(part))
+
+
+def _marked(tree: "Node") -> Field:
+    """The minutes of ":15 and :45", "on the hour" or "on the half hour"."""
+    if tree.data == "on_the_hour":
+        return Field(frozenset({30 if "half" in tokens_in(tree)[0].lower() else 0}))
+    for token in tokens_in(tree):
+        if int(token[1:]) > MINUTE.high:
+            raise Refusal(f'has "{token}", but a minute is a whole number from 0 to 59', place_of(token))
+    return Field(frozenset(int(token[1:]) for token in tokens_in(tree)))
 
 
 def _choice(tree: "Node", kind: Kind) -> Field:
     whole = range(kind.low, kind.high + 1)
     for numbers in trees_in(tree):
         return Field(frozenset(numbers_of(numbers, kind)))
-    for number in of_type(tree, "NUMBER"):
-        return Field(frozenset({number_of(number, kind)}))
-    for step in of_type(tree, "ORDINAL"):
+    if "EVERY" not in types_in(tree):
+        for number in of_type(tree, "NUMBER"):
+            return Field(frozenset({number_of(number, kind)}))
+    for step in (*of_type(tree, "ORDINAL"), *of_type(tree, "NUMBER")):
         size = number_of(step, Kind(f"step of {kind.name}s", 1, len(whole)))
         return Field(frozenset(whole[::size]), starred=True)
     return Field(frozenset(whole), starred=True)
@@ -132,7 +148,7 @@ def _rhythm(said: Said, tree: "Node") -> None:
         part = 2 if "HALF" in words else 4 if "QUARTER" in words else 1
         unit = "HOUR" if words == ["HOURLY"] else words[-1]
         _check_singular(said, tokens_in(tree)[-1])
-        said.put("period", _SECONDS[unit] / part, place)
+        said.put("period", _SECONDS[unit] / part * _step(said, tree), place)
         return
     parts = [part for amount in amounts for part in _amounts(amount)]
     units = [unit for _, unit in parts]
@@ -146,11 +162,24 @@ def _rhythm(said: Said, tree: "Node") -> None:
         said.put("period", sum(count * _SECONDS[unit] for count, unit in parts), place)
 
 
+def _step(said: Said, tree: "Node") -> int:
+    """One in how many: 3 for "every third hour", which must divide its day, hour or minute evenly."""
+    for step in of_type(tree, "ORDINAL"):
+        unit, size = tokens_in(tree)[-1], {"SECOND": 60, "MINUTE": 60, "HOUR": 24}[types_in(tree)[-1]]
+        count = number_of(step, Kind(f"step of {unit}s", 1, size))
+        if size % count:
+            place, of = place_in(tree), {"SECOND": "minute", "MINUTE": "hour", "HOUR": "day"}[unit.type]
+            reason = f'has "{said.text[slice(*place)]}", which does not divide its {of} evenly'
+            raise Refusal(reason, place, f"every {count} {unit}s")
+        return count
+    return 1
+
+
 def _amounts(tree: "Node") -> Iterator[tuple[Fraction, str]]:
     tokens = tokens_in(tree)
     if tokens[0].type == "DURATION":
         for count, unit in _AMOUNT.findall(tokens[0].lower()):
-            yield Fraction(count), _UNITS[unit if unit in ("s", "ms") else unit.removesuffix("s")]
+            yield Fraction(count), "MS" if unit == "ms" else _UNITS[unit[0]]
     else:
         word = tokens[0].lower()
         yield Fraction(NUMBERS.get(word, word)), tokens[1].type
@@ -160,14 +189,16 @@ def _counted_span(said: Said, part: tuple[Fraction, str], place: Position) -> No
     count, unit = part
     if count.denominator != 1 or not 1 <= count <= 12:
         reason = "counts months or years in a way that a calendar cannot repeat"
-        raise Refusal(reason, place, said.text[: place.start] + "every month" + said.text[place.end :])
+        raise Refusal(reason, place)
     said.put("span", Span(_SPANS[unit].unit, _SPANS[unit].times * int(count)), place)
 
 
 def _span(said: Said, tree: "Node") -> None:
     word = tokens_in(tree)[-1]
     _check_singular(said, word)
-    said.put("span", _SPANS.get(word.type) or _ADVERBS[word.lower()], place_in(tree))
+    span = _SPANS.get(word.type) or _ADVERBS[word.lower()]
+    steps = [number_of(step, Kind("step of months", 1, 12)) for step in of_type(tree, "ORDINAL")]
+    said.put("span", Span(span.unit, span.times * steps[0]) if steps else span, place_in(tree))
 
 
 def _check_singular(said: Said, unit: "Token") -> None:
@@ -188,8 +219,15 @@ def _count(said: Said, tree: "Node") -> None:
 
 
 def _zone(said: Said, tree: "Node") -> None:
-    word = str(of_type(tree, "ZONE")[0])
-    said.put("zone", word if "/" in word else word.upper(), place_in(tree))
+    token = next(token for token in tokens_in(tree) if token.type in ("ZONE", "IN_ZONE"))
+    name = token.split()[-1]
+    place = Position(place_of(token).end - len(name), place_of(token).end)
+    exact = name.upper() if name.upper() in ("UTC", "GMT") else name
+    if zone(exact) is None:
+        near = nearest_zone(name) or zone_of_place(name)
+        mended = [said.text[: place.start] + near + said.text[place.end :]] if near else []
+        raise Refusal(not_a_zone(name), place, *mended, vague="/" not in name, field="timezone")
+    said.put("zone", exact, place)
 
 
 _CLAUSES: dict[str, Callable[[Said, "Node"], None]] = {

@@ -66,8 +66,7 @@ def _weekdays(said: Said, tree: "Node") -> None:
     for child in tree.children:
         if isinstance(child, str):
             if tokens:
-                reason = f'has "{child}" after a counted weekday, so it is unclear whether it is counted too'
-                raise Refusal(reason, place_of(child))
+                raise _uncounted(said, tree, child)
             values |= _weekday_values(child)
         elif child.data == "nth_weekday":
             tokens |= _nth(child)
@@ -76,6 +75,15 @@ def _weekdays(said: Said, tree: "Node") -> None:
         else:
             _of(said, child)
     said.put("weekday", Field(frozenset(values), tokens=frozenset(tokens)), place_in(tree))
+
+
+def _uncounted(said: Said, tree: "Node", token: "Token") -> Refusal:
+    """The refusal of "the first Monday and Friday", with "the first Monday and the first Friday" to say instead."""
+    counted = next(part for part in tree.children if not isinstance(part, str) and part.data == "nth_weekday")
+    which = said.text[slice(*place_in(trees_in(counted)[0]))]
+    place = place_of(token)
+    reason = f'has "{token}" after a counted weekday, so it is unclear whether it is counted too'
+    return Refusal(reason, place, f"{said.text[: place.start]}the {which} {said.text[place.start :]}")
 
 
 def _weekday_values(token: "Token") -> set[int]:
@@ -131,7 +139,9 @@ def _dates(said: Said, tree: "Node") -> None:
         elif months == others:
             day = Field(day.values | more.values, tokens=day.tokens | more.tokens)
         else:
-            raise Refusal("has dates that one schedule cannot hold; make one for each", place_in(tree))
+            place, first = place_in(tree), said.text[slice(*place_in(trees_in(tree)[0]))]
+            alone = said.text[: place.start] + first + said.text[place.end :]
+            raise Refusal("has dates that one schedule cannot hold; make one for each", place, alone)
     if months:
         _check_possible(said, day, months, place_in(tree))
         said.put("months", months, place_in(tree))

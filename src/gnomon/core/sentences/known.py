@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gnomon.core.sentences.words import ORDINALS
+from gnomon.core.sentences.words import MONTHS, NUMBERS, ORDINALS
 
 _ZONES = {
     "America/New_York": "et est edt eastern",
@@ -31,6 +31,11 @@ _PARTS = {
     "nightly": "02:00",
 }
 _DAY_NAME = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_MONTH_NAME = rf"(?:{'|'.join(name[:3] for name in MONTHS)})[a-z]*"
+_NTH = rf"(?:\d+(?:st|nd|rd|th)|{'|'.join(ORDINALS)})"
+_HOUR_WORDS = "|".join(list(NUMBERS)[:12])
+#: For what names one moment: of the right kind, and plainly an example.
+_INSTANT = "2026-12-01T09:00:00+00:00"
 
 
 class Known(NamedTuple):
@@ -39,12 +44,16 @@ class Known(NamedTuple):
     pattern: re.Pattern[str]
     reason: str
     instead: Callable[[re.Match[str]], tuple[str, ...]]
-    #: Whole sentences to offer when no replacement can be read.
+    #: Whole sentences to offer when no replacement can be read; none of them may look like a mend.
     otherwise: tuple[str, ...] = ()
 
 
 def _known(pattern: str, reason: str, instead: Callable[[re.Match[str]], tuple[str, ...]], *otherwise: str) -> Known:
     return Known(re.compile(pattern, re.IGNORECASE), reason, instead, otherwise)
+
+
+def _nothing(_: re.Match[str]) -> tuple[str, ...]:
+    return ()
 
 
 def _every_other(found: re.Match[str]) -> tuple[str, ...]:
@@ -60,42 +69,54 @@ def _every_nth(found: re.Match[str]) -> tuple[str, ...]:
     return (f"every {number} {found['unit'].lower()}s",)
 
 
-def _recurring(found: re.Match[str]) -> tuple[str, ...]:
-    day = found["day"]
-    return (f"every {day}", f"every {day} at 09:00") if day else ("every day", "every day at 09:00")
-
-
 def _part_of_day(found: re.Match[str]) -> tuple[str, ...]:
     time = _PARTS[found["part"].lower()]
     return (f"at {time}", f"every day at {time}", "every day", "")
 
 
 def _hour(found: re.Match[str]) -> tuple[str, ...]:
-    digits = found["hour"].zfill(2)
+    digits = str(NUMBERS.get(found["hour"].lower(), found["hour"])).zfill(2)
     return (f"{digits[:-2] or digits}:{digits[2:] or '00'}" if len(digits) != 3 else f"0{digits[0]}:{digits[1:]}",)
 
 
+def _time(found: re.Match[str]) -> tuple[str, ...]:
+    hour, dot, minute = re.sub(r"\s+o'?clock|h", ".", found[0], flags=re.IGNORECASE).partition(".")
+    # Without a dot it is the minute alone that has one digit.
+    return (f"{hour.zfill(2)}:{minute.ljust(2, '0')}",) if dot else (hour.zfill(2),)
+
+
+def _friday_13th(found: re.Match[str]) -> tuple[str, ...]:
+    return (f"on the {found['nth']} of the month if it is a {found['day'].title()}",)
+
+
 _COUNTING = "which cron cannot count from one month to the next"
-_ONE_TIME = "which names one moment; for that, give an instant such as 2026-12-01T09:00:00+00:00"
+_ONE_TIME = f"which names one moment; for that, give an instant such as {_INSTANT}"
+
+#: These are looked for in every text that is refused, whatever its grammar says.
+DATED = _known(
+    rf"\b(?:{_MONTH_NAME}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH_NAME},?\s+\d{{4}}"
+    r"|\d{1,2}[/.]\d{1,2}[/.]\d{4}|\d{4}/\d{1,2}/\d{1,2})\b",
+    f'has "{{}}", {_ONE_TIME}',
+    _nothing,
+    _INSTANT,
+)
 
 KNOWN = (
+    DATED,
     _known(
-        rf"\bevery\s+(?:other|second|alternate)\s+(?P<unit>{_DAY_NAME}|second|minute|hour|day|week|month|year)s?\b",
+        rf"\bevery\s+(?:other|second|alternate)\s+(?P<unit>{_DAY_NAME}|day|week)s?\b",
         f'has "{{}}", {_COUNTING}',
         _every_other,
-        "every 2 weeks",
     ),
     _known(
-        rf"\bevery\s+(?P<nth>\d+(?:st|nd|rd|th)|{'|'.join(ORDINALS)})\s+(?P<unit>second|minute|hour|day|week|month)\b",
+        rf"\bevery\s+(?P<nth>{_NTH})\s+(?P<unit>day|week)s?\b",
         f'has "{{}}", {_COUNTING}',
         _every_nth,
-        "every 2 weeks",
     ),
     _known(
         r"\b(?:bi-?weekly|fortnightly|every\s+fortnight|semi-?weekly)\b",
         f'has "{{}}", {_COUNTING}',
         lambda _: ("every 2 weeks",),
-        "every 2 weeks",
     ),
     _known(
         r"\b(?:bi-?monthly|semi-?monthly)\b",
@@ -108,22 +129,38 @@ KNOWN = (
         lambda _: ("every 6 months",),
     ),
     _known(
-        rf"\b(?:the\s+)?(?:{'|'.join(ORDINALS)}|\d+(?:st|nd|rd|th))\s+(?:week|work|business\s+|working\s+)day\b",
+        r"\b(?:twice|(?:\d+|[a-z]+)\s+times)\s+(?:an?|per|every|each)\s+(?:week|month|quarter|year)\b",
+        'has "{}", but only times of a day can be counted: name the days',
+        _nothing,
+    ),
+    _known(
+        rf"\b(?:the\s+)?{_NTH}\s+(?:week|work|business\s+|working\s+)day\b",
         'has "{}", but cron knows only the last weekday of a month',
-        lambda _: ("the first Monday", "the last weekday"),
-        "on the first Monday of the month at 09:00",
+        _nothing,
+        "on the last weekday of the month at 09:00",
     ),
     _known(
-        rf"\b(?:tomorrow|today|tonight|yesterday|(?:next|this|coming)\s+(?P<day>{_DAY_NAME}|week|month|year|day)"
-        r"|just\s+once|one\s+time|\d{4}-\d\d-\d\d\S*)",
-        f'has "{{}}", {_ONE_TIME}',
-        _recurring,
-        "every day at 09:00",
+        rf"\b(?:every\s+|on\s+)?(?P<day>{_DAY_NAME}),?\s+(?:the\s+)?(?P<nth>\d+(?:st|nd|rd|th))\b",
+        'has "{}", which wants a weekday and a day of the month at once; cron can only want either',
+        _friday_13th,
     ),
     _known(
-        r"\bin\s+(?P<amount>(?:\d+|an?|one|two|three|five|ten)\s+(?:second|minute|hour|day|week)s?)\b",
+        r"\b(?:(?:on|at|by)\s+)?(?:the\s+)?end\s+of\s+(?:(?:the|each|every)\s+)?month\b",
+        'has "{}": say which day that is',
+        lambda _: ("on the last day of the month",),
+    ),
+    _known(
+        rf"\b(?:tomorrow|today|tonight|yesterday|now|(?:next|this|coming)\s+(?:{_DAY_NAME}|week|month|year|day)"
+        r"|just\s+once|one\s+time|\d{4}-\d\d-\d\d\S*)\b|^\s*once(?=\s*$|\s+(?:at|on)\b)",
         f'has "{{}}", {_ONE_TIME}',
-        lambda found: (f"every {re.sub(r'^an?', '1', found['amount'])}",),
+        _nothing,
+        _INSTANT,
+    ),
+    _known(
+        r"\bin\s+(?:\d+|an?|one|two|three|five|ten)\s*(?:(?:second|minute|min|hour|hr|day|week)s?|[smhdw])\b",
+        f'has "{{}}", {_ONE_TIME}',
+        _nothing,
+        _INSTANT,
     ),
     _known(
         r"\b(?:sometimes|often|regularly|occasionally|frequently|randomly|rarely|periodically|always)\b",
@@ -132,10 +169,9 @@ KNOWN = (
         "every hour",
     ),
     _known(
-        rf"\b(?:every\s+|in\s+the\s+|at\s+)?(?P<part>{'|'.join(_PARTS)})s?\b",
+        rf"\b(?:every\s+|each\s+|in\s+the\s+|at\s+)?(?P<part>{'|'.join(_PARTS)})s?\b",
         'has "{}", which is no time: say the hour',
         _part_of_day,
-        "every day at 09:00",
     ),
     _known(
         r"\b(?:utc|gmt)\s*(?P<sign>[+-])\s*0?(?P<hours>\d{1,2})(?::?00)?\b",
@@ -143,15 +179,14 @@ KNOWN = (
         lambda found: (f"Etc/GMT{'-' if found['sign'] == '+' else '+'}{found['hours']}",),
     ),
     _known(
-        r"\b(?:except|excluding|but\s+not|unless|besides)\b",
-        'has "{}", which schedules do not know: name what remains',
-        lambda _: (),
-        "every Tuesday through Sunday at 09:00",
-    ),
-    _known(
         rf"\b(?:in\s+)?(?P<zone>{'|'.join(_ZONE_OF)})(?:\s+(?:standard|daylight))?(?:\s+time)?\b",
         'has "{}", which is not the name of one time zone',
         lambda found: (_ZONE_OF[found["zone"].lower()],),
+    ),
+    _known(
+        r"\bevery\s+(?:an\s+)?hour\s+and\s+a\s+half\b",
+        'has "{}", which is not how a period is written',
+        lambda _: ("every 90 minutes",),
     ),
     _known(
         r"(?<![\w)])-\s*(?=\d)",
@@ -164,16 +199,32 @@ KNOWN = (
         lambda found: (found[0].replace(",", ""),),
     ),
     _known(
-        r"(?<=:)\d(?!\d)|\d+\.\d+(?=\s*[ap]m)|\d+\s+o'?clock",
-        'has "{}", which is not how a time is written: say 09:05 or 9:05am',
-        lambda found: (f"0{found[0]}", found[0].replace(".", ":"), f"{found[0].split()[0].zfill(2)}:00"),
+        r"\b(?P<count>\d+)\s*(?P<unit>mos?|y|yrs?)\b",
+        'has "{}": months and years are not shortened',
+        lambda found: (
+            f"{found['count']} {'month' if found['unit'][0] in 'mM' else 'year'}{'s' * (found['count'] != '1')}",
+        ),
     ),
     _known(
-        r"\b(?:at|from|between|to|until|till|and)\s+(?P<hour>\d{1,4})"
-        r"(?!\d|[:.]\d|st|nd|rd|th|\s*(?:[ap]\.?m|s|m|h|days?|weeks?|past|times|to\s+\d))",
+        rf"\b(?P<number>{_HOUR_WORDS})(?=\s*[ap]\.?m\b)",
+        'has "{}", but before am and pm stands a number in digits',
+        lambda found: (str(NUMBERS[found["number"].lower()]),),
+    ),
+    _known(
+        r"(?<=:)\d(?!\d)|\d+\.\d+(?=\s*[ap]m)|\d+\s+o'?clock|(?<=\bat )\d{1,2}(?:h\d\d|h|\.\d\d)(?!\w|\.\d)",
+        'has "{}", which is not how a time is written: say 09:05 or 9:05am',
+        _time,
+    ),
+    _known(
+        r"(?<=\d:\d\d )(?:hrs?|hours?|h|o'?clock)\b|(?<=\d:\d\d)(?:hrs?|h)\b",
+        'has "{}" after a time, which needs none',
+        lambda _: ("",),
+    ),
+    _known(
+        rf"\b(?:at|from|between|to|until|till|and)\s+(?P<hour>\d{{1,4}}|{_HOUR_WORDS})"
+        r"(?!\w|[:.]\d|\s*(?:[ap]\.?m|s|m|h|days?|weeks?|o'?clock|of|past|times|to\s+\d))",
         'has "{}", which is not a whole time of day: say 9am, 9pm or 09:00',
         _hour,
-        "every day at 09:00",
     ),
 )
 
@@ -182,3 +233,9 @@ def findings(text: str) -> Iterator[tuple[Known, re.Match[str]]]:
     """Every known impossibility in the text, earliest first."""
     found = [(known, match) for known in KNOWN for match in known.pattern.finditer(text)]
     yield from sorted(found, key=lambda pair: pair[1].start())
+
+
+def hours_written_out(text: str) -> str:
+    """The text with every bare hour as a time: "at 9" becomes "at 09:00"."""
+    hours = KNOWN[-1].pattern
+    return hours.sub(lambda found: found[0].removesuffix(found["hour"]) + _hour(found)[0], text)

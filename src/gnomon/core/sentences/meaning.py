@@ -4,23 +4,25 @@ A sentence that leaves something open is refused, never completed by a guess. Th
 custom: days without a time mean midnight, as in `@daily`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fractions import Fraction
 
 from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Kind, listed
+from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.sentences.said import Refusal, Said, Time
-from gnomon.core.sentences.words import WEEKDAYS, joined, ordinal
-
-_LONGEST = Fraction(36_525 * 86_400)
-_SHORTEST = Fraction(1, 10)
+from gnomon.core.sentences.words import WEEKDAYS, joined
+from gnomon.core.sentences.writing import either_in_words
+from gnomon.core.triggers import LONGEST_PERIOD, SHORTEST_PERIOD
+from gnomon.errors import Position
 
 _ZERO = Field(frozenset({0}))
 _EVERY_MINUTE, _EVERY_HOUR, _EVERY_DAY = (
     Field(frozenset(range(kind.low, kind.high + 1)), starred=True) for kind in (MINUTE, HOUR, DAY)
 )
 _EVERY_WEEKDAY = Field(frozenset(range(7)), starred=True)
-_EXAMPLES = {1: ("09:00",), 2: ("08:00", "20:00"), 3: ("08:00", "14:00", "20:00")}
+_TWICE = (Time(8, 0), Time(20, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class Calendar:
 
     #: Five fields, or six with seconds first.
     expression: str
-    #: The time zone the sentence named, as typed.
+    #: The time zone the sentence named, and where.
     zone: str | None
+    zone_place: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def meaning(said: Said) -> Calendar | Interval:
     day, month, weekday = _days(said)
     texts = [_text(kind, field) for kind, field in zip((SECOND, MINUTE, HOUR), clock, strict=True)]
     texts += [_text(DAY, day), _months_text(month), _text(WEEKDAY, weekday)]
-    return Calendar(" ".join(texts[1:] if texts[0] == "0" else texts), said.zone)
+    expression = " ".join(texts[1:] if texts[0] == "0" else texts)
+    return Calendar(expression, said.zone, said.places.get("zone"))
 
 
 # ---- how often -----------------------------------------------------------------------------------
@@ -62,11 +66,14 @@ def meaning(said: Said) -> Calendar | Interval:
 def _check_period(said: Said, period: Fraction) -> None:
     if not period:
         raise said.refuse("period", "has a period of nothing", said.instead("period", "every minute"))
-    if period < _SHORTEST:
-        reason = "has a period shorter than 100 ms"
-        raise said.refuse("period", reason, said.instead("period", "every second"), "every 100ms")
-    if period > _LONGEST:
-        raise said.refuse("period", "has a period longer than 100 years", "every year")
+    if period < Fraction(SHORTEST_PERIOD.total_seconds()).limit_denominator(1000):
+        raise said.refuse("period", "has a period shorter than 100 ms", "every 100ms")
+    if period > LONGEST_PERIOD.total_seconds():
+        reason = "has a period longer than 100 years"
+        raise said.refuse("period", reason, f"every {LONGEST_PERIOD.days} days")
+    if (period * 1000).denominator != 1:
+        reason = "has a period that is not a whole number of milliseconds"
+        raise said.refuse("period", reason, f"every {round(period * 1000)}ms")
 
 
 def _even(period: Fraction) -> tuple[Kind, int] | None:
@@ -86,18 +93,17 @@ def _interval(said: Said, period: Fraction) -> Interval:
             f'has "{_quoted(said, "period")}", which does not divide its hour or day evenly and so runs '
             f'by elapsed time alone, without "{_quoted(said, others[0])}"'
         )
-        near = said.instead("period", f"every {_nearest_even(period)}")
-        raise said.refuse("period", reason, near, _quoted(said, "period"))
+        # A day or more apart, nothing even is near: then the period alone, as the reason says.
+        near = [said.instead("period", f"every {_nearest_even(period)}")] if period < DAY_SECONDS else []
+        raise said.refuse("period", reason, *near, _quoted(said, "period"))
     return Interval(timedelta(microseconds=round(period * 1_000_000)))
 
 
 def _nearest_even(period: Fraction) -> str:
-    if period >= 86_400:
-        return "day"
     kind, size = (HOUR, 3600) if period >= 3600 else (MINUTE, 60) if period >= 60 else (SECOND, 1)
     counts = [count for count in range(1, kind.high + 1) if (kind.high + 1) % count == 0]
     nearest = min(counts, key=lambda count: abs(count - period / size))
-    return f"{nearest} {kind.name}s"
+    return f"{nearest} {kind.name}s" if nearest > 1 else kind.name
 
 
 def _quoted(said: Said, slot: str) -> str:
@@ -110,7 +116,7 @@ def _quoted(said: Said, slot: str) -> str:
 def _clock(said: Said) -> tuple[Field, Field, Field]:
     if said.count is not None and len(said.times or ()) != said.count:
         reason = f"asks for {said.count} times a day but names {len(said.times or ()) or 'none'}"
-        raise said.refuse("count", reason, f"every day at {joined(_EXAMPLES.get(said.count, _EXAMPLES[2]))}")
+        raise Refusal(reason, said.places["count"], *_spread(said, said.count))
     if said.times is not None:
         return _times(said, said.times)
     if said.period is not None:
@@ -128,6 +134,16 @@ def _clock(said: Said) -> tuple[Field, Field, Field]:
     if not (said.span or said.day or said.weekday):
         raise said.refuse("zone", "says where, but not when")
     return _ZERO, _ZERO, _ZERO
+
+
+def _spread(said: Said, count: int) -> Iterator[str]:
+    """Ways to name `count` times of a day, if none are named yet."""
+    if said.times is None or said.times == _TWICE[:1]:
+        yield from [f"every day at {joined([str(time) for time in _TWICE])}"] if count == 2 else []
+    if said.times is None and count == 1:
+        yield "every day at 09:00"
+    if said.times is None and 24 % count == 0:
+        yield f"every {24 // count} hours" if count < 24 else "every hour"
 
 
 def _times(said: Said, times: tuple[Time, ...]) -> tuple[Field, Field, Field]:
@@ -261,7 +277,9 @@ def _check_span(said: Said) -> None:
         raise said.refuse("span", "does not say in which month", f"{said.text} in January")
     if (unit == "year" and count > 1) or (unit == "month" and (12 % count if count <= 12 else count % 12)):
         reason = f'has "{_quoted(said, "span")}", which cron cannot count across years'
-        raise said.refuse("span", reason, said.instead("span", f"every {'year' if unit == 'year' else '6 months'}"))
+        # Nothing near can be said of years.
+        near = [said.instead("span", "every 6 months")] if unit == "month" else []
+        raise Refusal(reason, said.places["span"], *near)
 
 
 def _months_apart(said: Said) -> frozenset[int] | None:
@@ -271,9 +289,12 @@ def _months_apart(said: Said) -> frozenset[int] | None:
 
 def _unjoined(said: Said) -> Refusal:
     reason = 'has both days of the month and weekdays: say "or" if either suffices'
-    day = f"on the {ordinal(min((said.day or _EVERY_DAY).values, default=1))} of the month"
-    weekday = f"on {WEEKDAYS[min((said.weekday or _ZERO).values, default=1)]}"
-    return said.refuse("weekday", reason, f"{day} or {weekday} at 09:00")
+    instead = []
+    if said.day and said.weekday and said.places.keys() <= {"day", "weekday", "times", "zone", "span"}:
+        times = f" at {joined([str(time) for time in said.times])}" if said.times else ""
+        zone = f" in {said.zone}" if said.zone else ""
+        instead.append(f"{either_in_words(said.day, said.weekday)}{times}{zone}")
+    return Refusal(reason, said.places["weekday"], *instead)
 
 
 def _both(said: Said, day: Field, weekday: Field) -> tuple[Field, Field]:
@@ -283,7 +304,7 @@ def _both(said: Said, day: Field, weekday: Field) -> tuple[Field, Field]:
     if 0 in weekday.values:
         return day, Field(weekday.values, starred=True, tokens=weekday.tokens)
     reason = "wants days of the month and weekdays at once, which cron can only say from the 1st or of Sundays"
-    raise said.refuse("weekday", reason, "on the first Monday of the month at 09:00")
+    raise Refusal(reason, said.places["weekday"])
 
 
 # ---- cron text -----------------------------------------------------------------------------------

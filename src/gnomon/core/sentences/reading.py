@@ -1,8 +1,12 @@
 """English read as a schedule: check the letters, parse, read clause by clause, settle the meaning."""
 
+import re
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gnomon.core.cron.days import day_rule
+from gnomon.core.cron.standard import parse
 from gnomon.core.sentences.clauses import said_in
 from gnomon.core.sentences.meaning import Calendar, Interval, meaning
 from gnomon.core.sentences.refusals import check_letters, refused, unexpected
@@ -12,13 +16,15 @@ from gnomon.core.sentences.tidying import Tidier
 if TYPE_CHECKING:
     from lark import Lark
 
+_INSTANT = re.compile(r"\d{4}-")
+
 
 def read(text: str) -> Calendar | Interval:
     """What the sentence means. SentenceError for every other text."""
     try:
         return _understood(text)
     except Refusal as refusal:
-        raise refused(text, refusal, understood=_understood, following=_following) from None
+        raise refused(text, refusal, accepted=_accepted, following=_following) from None
 
 
 def _understood(text: str) -> Calendar | Interval:
@@ -31,6 +37,20 @@ def _understood(text: str) -> Calendar | Interval:
     except UnexpectedInput as failure:
         raise unexpected(text, failure) from None
     return meaning(said_in(text, tree))
+
+
+def _accepted(text: str) -> bool:
+    """Whether a sentence, or an instant, may be offered: it is understood, and it fires."""
+    try:
+        if _INSTANT.match(text):
+            return datetime.fromisoformat(text).tzinfo is not None
+        found = _understood(text)
+    except (Refusal, ValueError):
+        return False
+    if isinstance(found, Interval):
+        return True
+    fields = parse(found.expression)
+    return day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all()
 
 
 def _following(text: str) -> set[str]:

@@ -8,16 +8,28 @@ from gnomon.core.cron.fields import Field
 from gnomon.errors import Position
 
 
-class Refusal(Exception):  # noqa: N818 - never leaves this package: it becomes a SentenceError
-    """Why a sentence cannot be read, where, and whole sentences that may have been meant."""
+class Refusal(Exception):
+    """Why a sentence cannot be read, where, and whole sentences that may have been meant.
 
-    def __init__(self, reason: str, place: Position, *instead: str, vague: bool = False) -> None:
+    It never leaves this package: it becomes a SentenceError.
+    """
+
+    def __init__(
+        self, reason: str, place: Position, *instead: str, vague: bool = False, field: str = "expression"
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.place = place
         self.instead = instead
         #: Whether looking at the words may tell a better reason than this one.
         self.vague = vague
+        #: `timezone`, if that is what is wrong.
+        self.field = field
+
+
+def not_a_zone(name: str) -> str:
+    """The reason for refusing a time zone."""
+    return f'has "{name}", which is not an IANA time zone'
 
 
 class Time(NamedTuple):
@@ -84,10 +96,15 @@ class Said:
     def put(self, slot: str, value: object, place: Position) -> None:
         """Fill a slot, once."""
         if slot in self.places:
-            without = self.text[: place.start] + self.text[place.end :]
-            raise Refusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, without)
+            raise Refusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, self._without(place))
         setattr(self, slot, value)
         self.places[slot] = place
+
+    def _without(self, place: Position) -> str:
+        """The first of two schedules: without the words at `place`, and what follows if it has times of its own."""
+        before, after = self.text[: place.start], self.text[place.end :]
+        two_times = any(letter.isdigit() for letter in before) and any(letter.isdigit() for letter in after)
+        return before if two_times else before + after
 
     def refuse(self, slot: str, reason: str, *instead: str) -> Refusal:
         """The refusal of what the sentence said in `slot`; as a last resort, go without it."""

@@ -1,8 +1,9 @@
 """The words of a sentence made regular, so that the grammar can stay small.
 
-Commas, "and" and "the" go; an "at", "on" or "from" that people leave out comes back; and "second" becomes
-either the unit or the ordinal. An "and" must join things of one kind: what stands side by side in different
-clauses narrows a schedule down, while "and" between them would widen it.
+Commas, "and" and "the" go; an "at", "on" or "from" that people leave out comes back; "second" becomes either
+the unit or the ordinal; "every noon" is every day at noon, and "nightly" daily, where a time is named.
+An "and" must join things of one kind: what stands side by side in different clauses narrows a schedule down,
+while "and" between them would widen it.
 """
 
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _KINDS = {
     "SECOND": "unit",
     "MINUTE": "unit",
     "HOUR": "unit",
+    "MARK": "mark",
 }
 _JOINS = {
     ("time", "time"),
@@ -38,6 +40,7 @@ _JOINS = {
     ("month", "number"),
     ("number", "month"),
     ("unit", "number"),
+    ("mark", "mark"),
 }
 #: What may be said again after "and": "at 8am and at 8pm".
 _REPEATED = {
@@ -48,19 +51,20 @@ _REPEATED = {
 }
 _DAYS = {"WEEKDAY", "WORKDAY", "WEEKEND", "ORDINAL", "LAST", "MONTH_NAME"}
 _BEFORE_TIME = {"TIME", "AT", "FROM", "BETWEEN", "THROUGH"}
-_ENDS_A_CLAUSE = {"TIME", "SECOND", "MINUTE", "HOUR", "DURATION", "ADVERB", "HOURLY", "ZONE"}
+_ENDS_A_CLAUSE = {"TIME", "SECOND", "MINUTE", "HOUR", "DURATION", "ADVERB", "HOURLY", "ZONE", "IN_ZONE"}
+_UNITS = {"SECOND", "MINUTE", "HOUR", "MONTH", "QUARTER", "YEAR"}
 
 
 class Tidier:
     """Stands between lark's lexer and its parser."""
 
     #: lark drops words that the grammar does not use, unless they are named here.
-    always_accept = ("AND", "COMMA", "THE")
+    always_accept = ("AND", "COMMA", "THE", "NIGHTLY", "OTHER")
 
     def process(self, stream: Iterator["Token"]) -> Iterator["Token"]:
         """The words as the grammar wants them."""
         tokens = list(stream)
-        tokens = [_second_settled(tokens, place) for place in range(len(tokens))]
+        tokens = [_settled(tokens, place) for place in range(len(tokens))]
         yield from _completed(_joined([token for token in tokens if token.type not in ("COMMA", "THE")]))
 
 
@@ -70,10 +74,23 @@ def place_of(token: "Token") -> Position:
     return Position(start, token.end_pos or start)
 
 
-def _second_settled(tokens: list["Token"], place: int) -> "Token":
-    if tokens[place].type != "SECOND" or str(tokens[place]).lower() != "second":
-        return tokens[place]
-    around = [token.type for token in tokens]
+def _settled(tokens: list["Token"], place: int) -> "Token":
+    """The token as what it is among the others."""
+    token, types = tokens[place], [token.type for token in tokens]
+    if token.type == "NIGHTLY" and "TIME" in types:
+        return token.update(type="ADVERB")
+    counts = types[max(0, place - 1) : place] == ["EVERY"] and types[place + 1 : place + 2] != []
+    if token.type == "OTHER" and counts and types[place + 1] in _UNITS:
+        return token.update(type="ORDINAL", value="second")
+    if token.type != "SECOND" or token.lower() != "second":
+        return token
+    if counts and types[place + 1] in _UNITS:
+        return token.update(type="ORDINAL")
+    return _second_settled(tokens, place, types)
+
+
+def _second_settled(tokens: list["Token"], place: int, around: list[str]) -> "Token":
+    """The word "second" as a unit, or as the one after the first."""
     before, after = around[max(0, place - 2) : place], around[place + 1 : place + 3]
     if before[-1:] in (["ORDINAL"], ["NUMBER"], ["AT"]) or before == ["AT", "EVERY"]:
         return tokens[place]
@@ -127,16 +144,26 @@ def _completed(tokens: list["Token"]) -> Iterator["Token"]:
     """The tokens with the prepositions that people leave out."""
     last = ""
     for place, token in enumerate(tokens):
-        if token.type == "TIME" and last not in _BEFORE_TIME:
+        if token.type == "TIME" and last == "EVERY" and token.lower().endswith(("noon", "midnight", "midday")):
+            yield token.new_borrow_pos("DAY", "day", token)
+            yield token.new_borrow_pos("AT", "at", token)
+        elif token.type == "TIME" and last not in _BEFORE_TIME:
             ranges = [after.type for after in tokens[place + 1 : place + 2]] == ["THROUGH"]
             yield token.new_borrow_pos(*(("FROM", "from") if ranges else ("AT", "at")), token)
-        elif [after.type for after in tokens[place : place + 3]] == [
-            "NUMBER",
-            "MINUTE",
-            "PAST",
-        ] and last != "AT":
+        elif last not in ("AT", "OF") and _begins_past(tokens[place : place + 4]):
             yield token.new_borrow_pos("AT", "at", token)
         elif token.type in _DAYS and last in _ENDS_A_CLAUSE:
             yield token.new_borrow_pos("ON", "on", token)
         yield token
         last = token.type
+
+
+def _begins_past(tokens: list["Token"]) -> bool:
+    """Whether "5 minutes past", "every minute past" or "every 5th minute past" begins here."""
+    types = [token.type for token in tokens]
+    return types[:3] in (["NUMBER", "MINUTE", "PAST"], ["EVERY", "MINUTE", "PAST"]) or types == [
+        "EVERY",
+        "ORDINAL",
+        "MINUTE",
+        "PAST",
+    ]

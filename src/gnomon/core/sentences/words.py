@@ -1,25 +1,14 @@
 """The names of days, months and numbers, shared by the reader and the writer of sentences."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-#: By cron's number, Sunday first.
-WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
+from gnomon.core.cron.days import MONTH_LENGTHS as COMMON_LENGTHS
+from gnomon.core.cron.fields import MONTHS, WEEKDAYS
+
+__all__ = ["MONTHS", "MONTH_LENGTHS", "NUMBERS", "ORDINALS", "WEEKDAYS", "joined", "ordinal"]
+
 #: The longest that each month can be.
-MONTH_LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+MONTH_LENGTHS = tuple(max(length, 29) for length in COMMON_LENGTHS)
 ORDINALS = (
     "first",
     "second",
@@ -68,14 +57,3 @@ def joined(parts: Sequence[str], last: str = "and") -> str:
     if len(parts) < 2:
         return "".join(parts)
     return f"{', '.join(parts[:-1])} {last} {parts[-1]}"
-
-
-def runs(values: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last of every stretch without a hole."""
-    found: list[tuple[int, int]] = []
-    for value in sorted(values):
-        if found and value == found[-1][1] + 1:
-            found[-1] = (found[-1][0], value)
-        else:
-            found.append((value, value))
-    return found

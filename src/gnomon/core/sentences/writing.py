@@ -7,10 +7,10 @@ times of day do not, and "by elapsed time" says it where no other words can. Day
 are joined with "or", or with "if it is" where a star makes cron want both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 
-from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Fields, Kind
+from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Fields, Kind, in_runs
 from gnomon.core.sentences.words import (
     MONTH_LENGTHS,
     MONTHS,
@@ -18,7 +18,6 @@ from gnomon.core.sentences.words import (
     WEEKDAYS,
     joined,
     ordinal,
-    runs,
 )
 
 _MOST_TIMES = 12
@@ -146,15 +145,8 @@ def _chosen(kind: Kind, field: Field, *, elapsed: bool) -> str:
     return f"{kind.name}{plural} {joined(_ranges(values, str))}"
 
 
-def _ranges(values: list[int], name: Callable[[int], str]) -> list[str]:
-    """The names of values, three and more in a row as "first through last"."""
-    parts: list[str] = []
-    for start, end in runs(values):
-        if end - start > 1:
-            parts.append(f"{name(start)} through {name(end)}")
-        else:
-            parts += [name(value) for value in range(start, end + 1)]
-    return parts
+def _ranges(values: Iterable[int], name: Callable[[int], str]) -> list[str]:
+    return in_runs(values, name, " through ")
 
 
 # ---- days ----------------------------------------------------------------------------------------
@@ -172,11 +164,21 @@ def _leading_days(day: Field | None, weekday: Field | None, month: Field) -> str
     return f"{'every' if plain else 'on'} {_weekdays(weekday)}{_months(month)}"
 
 
+def weekdays_in_words(values: frozenset[int]) -> str:
+    """Some weekdays as the beginning of a sentence: "every Monday through Thursday"."""
+    return _leading_days(None, Field(values), Field(frozenset(range(1, 13))))
+
+
+def either_in_words(day: Field, weekday: Field) -> str:
+    """Days of the month or weekdays: "on the 13th of the month or on Friday"."""
+    return f"on {_month_days(day)} of the month or on {_weekdays(weekday)}"
+
+
 def _trailing_days(fields: Fields, day: Field | None, weekday: Field | None, clock: str) -> str:
     """The days after a clock: "on weekdays in January"; nothing if every day needs no mention."""
     if day and weekday:
-        joint = f"or on {_weekdays(weekday)}" if fields.either_day else f"if it is {_condition(weekday)}"
-        return f"on {_month_days(day)} of the month {joint}{_months(fields.month)}"
+        both = f"on {_month_days(day)} of the month if it is {_condition(weekday)}"
+        return f"{either_in_words(day, weekday) if fields.either_day else both}{_months(fields.month)}"
     if day:
         return f"on {_dates(day, fields.month)}"
     if weekday:

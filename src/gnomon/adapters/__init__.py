@@ -1,0 +1,1 @@
+"""Who provides what the ports ask for."""

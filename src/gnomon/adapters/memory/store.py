@@ -1,0 +1,216 @@
+"""The store in memory. No method awaits half-way, so each one is a transaction by itself."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import Run, RunId, RunStatus, Schedule, ScheduleUid, Task, TaskId, Tick, Verdict
+from gnomon.core.plan import first_tasks, room_made, run, settled, superseded, tick, unchanged
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.errors import StaleTerm
+from gnomon.ports.ledger import Terms
+from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.shards import Attendance
+
+
+class MemoryStore:
+    """Every port of the ledger, on dictionaries."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._schedules: dict[ScheduleUid, Schedule] = {}
+        self._names: dict[tuple[str, str], ScheduleUid] = {}
+        self._ticks: dict[tuple[ScheduleUid, int], Tick] = {}
+        self._runs: dict[RunId, Run] = {}
+        self._tasks: dict[TaskId, Task] = {}
+        self._revisions: dict[ScheduleUid, list[Revision]] = {}
+        self._pauses: dict[ScheduleUid, list[Pause]] = {}
+        self._terms = dict.fromkeys(range(SHARDS), 0)
+        #: Shard to who holds it, and until when.
+        self._leases: dict[int, tuple[str, int]] = {}
+        self._nodes: dict[str, int] = {}
+
+    # ---- ledger ------------------------------------------------------------------------------
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        """See Ledger.due."""
+        found = [(at, uid) for at, uid in self._waiting(shards) if at <= now]
+        return [self._schedules[uid] for _, uid in sorted(found)[:limit]]
+
+    async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
+        """See Ledger.next_due_at."""
+        return min((at for at, _ in self._waiting(shards)), default=None)
+
+    def _waiting(self, shards: frozenset[int]) -> list[tuple[int, ScheduleUid]]:
+        schedules = self._schedules.values()
+        return [(s.next_fire_at, s.uid) for s in schedules if s.next_fire_at is not None and s.shard in shards]
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        """See Ledger.decide."""
+        shards = {verdict.schedule.shard for verdict in verdicts}
+        stale = tuple(sorted(shard for shard in shards if self._terms[shard] != terms.get(shard)))
+        if stale:
+            raise StaleTerm(stale)
+        return frozenset(verdict.schedule.uid for verdict in verdicts if self._carry_out(verdict, now=now))
+
+    def _carry_out(self, verdict: Verdict, *, now: int) -> bool:
+        before = verdict.schedule
+        current = self._schedules.get(before.uid)
+        if current is None or not unchanged(before, current):
+            return False
+        if verdict.replaces:
+            self._supersede(before.uid, now)
+        for decision in verdict.decisions:
+            row = tick(before, decision, now=now, term=self._terms[before.shard])
+            self._ticks[row.uid, decision.planned_at] = row
+            if decision.starts_a_run:
+                made = run(before, decision, now=now)
+                self._runs[made.run_id] = made
+                self._tasks |= {task.task_id: task for task in first_tasks(before, made, now=now)}
+        self._schedules[before.uid] = settled(verdict)
+        return True
+
+    def _supersede(self, uid: ScheduleUid, now: int) -> None:
+        for made in [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]:
+            stopped = self._runs[made.run_id] = superseded(made, now=now)
+            if stopped.over:
+                self._set_tasks(made.run_id, state=TaskState.CANCELLED)
+
+    def _set_tasks(self, run_id: RunId, **changes: object) -> None:
+        for task in [task for task in self._tasks.values() if task.run_id == run_id]:
+            self._tasks[task.task_id] = replace(task, **changes)
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
+        """See Runs.finish."""
+        ended = self._runs.get(run_id)
+        if ended is None or ended.over:
+            return False
+        self._runs[run_id] = replace(ended, status=status, queued=False, completed_at=now)
+        schedule = self._schedules.get(ended.schedule_uid) if ended.schedule_uid else None
+        if schedule is not None:
+            queued = [made for made in self._runs.values() if made.schedule_uid == schedule.uid and made.queued]
+            after, released = room_made(schedule, ended, sorted(queued, key=lambda made: made.planned_at))
+            self._schedules[schedule.uid] = after
+            if released is not None:
+                self._runs[released.run_id] = replace(released, queued=False)
+                self._set_tasks(released.run_id, wait_reason=WaitReason.READY)
+        return True
+
+    # ---- schedules ---------------------------------------------------------------------------
+
+    async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
+        """See Schedules.find."""
+        uid = self._names.get((tenant, schedule_id))
+        return None if uid is None else self._schedules[uid]
+
+    async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
+        """See Schedules.page."""
+        names = sorted(name for owner, name in self._names if owner == tenant and name > after)
+        return [self._schedules[self._names[tenant, name]] for name in names[:limit]]
+
+    async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
+        """See Schedules.add."""
+        taken = set()
+        for schedule in schedules:
+            name = schedule.tenant, schedule.schedule_id
+            if name in self._names:
+                taken.add(schedule.schedule_id)
+                continue
+            self._names[name] = schedule.uid
+            self._schedules[schedule.uid] = schedule
+            self._keep_revision(schedule, actor, tzdata)
+        return frozenset(taken)
+
+    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Schedules.change."""
+        before = verdict.schedule
+        if not self._carry_out(verdict, now=now):
+            return False
+        self._schedules[changed.uid] = changed
+        if changed.revision != before.revision:
+            self._keep_revision(changed, actor, tzdata)
+        self._keep_pause(before, changed, now, actor)
+        return True
+
+    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+        """See Schedules.delete."""
+        if not self._carry_out(verdict, now=now):
+            return False
+        schedule = self._schedules.pop(verdict.schedule.uid)
+        del self._names[schedule.tenant, schedule.schedule_id]
+        self._keep_revision(replace(schedule, revision=schedule.revision + 1, updated_at=now), actor, "")
+        return True
+
+    def _keep_revision(self, schedule: Schedule, actor: str, tzdata: str) -> None:
+        kept = Revision(
+            revision=schedule.revision, schedule=schedule, from_at=schedule.updated_at, actor=actor, tzdata=tzdata
+        )
+        self._revisions.setdefault(schedule.uid, []).append(kept)
+
+    def _keep_pause(self, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
+        pauses = self._pauses.setdefault(changed.uid, [])
+        if before.paused_at is None and changed.paused_at is not None:
+            pauses.append(Pause(paused_at=changed.paused_at, paused_by=actor))
+        if before.paused_at is not None and changed.paused_at is None:
+            pauses[-1] = replace(pauses[-1], resumed_at=now, resumed_by=actor)
+
+    # ---- history -----------------------------------------------------------------------------
+
+    async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
+        """See History.ticks."""
+        planned = sorted((at for owner, at in self._ticks if owner == uid and at < before), reverse=True)
+        return [self._ticks[uid, at] for at in planned[:limit]]
+
+    async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
+        """See History.runs."""
+        found = [made for made in self._runs.values() if made.schedule_uid == uid and made.planned_at < before]
+        return sorted(found, key=lambda made: made.planned_at, reverse=True)[:limit]
+
+    async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:
+        """See History.tasks."""
+        wanted = {made.run_id for made in runs}
+        return sorted((t for t in self._tasks.values() if t.run_id in wanted), key=lambda t: (t.run_id, t.step))
+
+    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
+        """See History.revisions."""
+        return tuple(self._revisions.get(uid, ()))
+
+    async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
+        """See History.pauses."""
+        return tuple(self._pauses.get(uid, ()))
+
+    # ---- shards ------------------------------------------------------------------------------
+
+    async def attend(self, holder: str, terms: Terms, *, ttl_ms: int) -> Attendance:
+        """See Shards.attend."""
+        now = self._now()
+        self._nodes = {name: until for name, until in self._nodes.items() if until > now} | {holder: now + ttl_ms}
+        kept = {shard: term for shard, term in terms.items() if self._holds(holder, shard, term)}
+        self._leases |= dict.fromkeys(kept, (holder, now + ttl_ms))
+        return Attendance(kept, len(self._nodes), now)
+
+    def _holds(self, holder: str, shard: int, term: int) -> bool:
+        return self._terms[shard] == term and self._leases.get(shard, ("", 0))[0] == holder
+
+    async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
+        """See Shards.claim."""
+        now = self._now()
+        free = [shard for shard in range(SHARDS) if by_force or self._leases.get(shard, ("", now))[1] <= now]
+        for shard in free[:limit]:
+            self._terms[shard] += 1
+            self._leases[shard] = holder, now + ttl_ms
+        return {shard: self._terms[shard] for shard in free[:limit]}
+
+    async def leave(self, holder: str) -> None:
+        """See Shards.leave."""
+        self._nodes.pop(holder, None)
+        await self.release(holder, range(SHARDS))
+
+    async def release(self, holder: str, shards: Collection[int]) -> None:
+        """See Shards.release."""
+        for shard in shards:
+            if self._leases.get(shard, ("", 0))[0] == holder:
+                del self._leases[shard]

@@ -1,0 +1,39 @@
+"""Names that follow from what they name, so that every node computes the same ones and none needs dice."""
+
+from hashlib import sha256
+
+from gnomon.core.model import RunId, ScheduleUid, TaskId
+
+SHARDS = 256
+
+
+def tick_key(schedule_id: str, planned_at: int) -> bytes:
+    """The idempotency key of a tick: sha256 of `schedule_id:epoch`, in seconds, with decimals only below one."""
+    second, ms = divmod(planned_at, 1000)
+    epoch = f"{second}.{ms:03d}".rstrip("0") if ms else str(second)
+    return sha256(f"{schedule_id}:{epoch}".encode()).digest()
+
+
+def fraction(key: bytes) -> float:
+    """A number in [0, 1) fixed by `key`."""
+    return (int.from_bytes(key[:8], "big") >> 11) / 2**53
+
+
+def shard_of(uid: ScheduleUid) -> int:
+    """The virtual shard of a schedule: fixed for its life."""
+    return sha256(uid.encode()).digest()[0]
+
+
+def run_id(uid: ScheduleUid, planned_at: int) -> RunId:
+    """The one run that a tick can have."""
+    return RunId("run_" + _derived(planned_at, f"{uid}:{planned_at}"))
+
+
+def task_id(run: RunId, step: str) -> TaskId:
+    """The one task that a step of a run can have."""
+    return TaskId("task_" + run[4:16] + sha256(f"{run}:{step}".encode()).hexdigest()[:20])
+
+
+def _derived(at: int, name: str) -> str:
+    """An id that sorts by time, as UUIDv7 does, with a digest where that has dice."""
+    return f"{at & (1 << 48) - 1:012x}" + sha256(name.encode()).hexdigest()[:20]

@@ -1,0 +1,41 @@
+"""How long a node may go on believing that a shard is its own, and how many shards are its share."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gnomon.core.keys import SHARDS
+
+#: The share of a lease we trust; the rest is room for a clock that runs differently from the store's.
+TRUST = 0.8
+
+
+class Tenure(Struct, frozen=True):
+    """The terms a node was given, and since when.
+
+    Trust counts from when we asked, not from when the answer came, so that a slow answer leaves less time, not more.
+    """
+
+    terms: Mapping[int, int]
+    #: On the node's own clock that never goes back, in seconds.
+    asked_at: float
+    ttl_ms: int
+
+    def trusted(self, elapsed: float) -> bool:
+        """Whether to act under these terms."""
+        return bool(self.terms) and elapsed < self.asked_at + self.ttl_ms / 1000 * TRUST
+
+
+def fair_share(nodes: int) -> int:
+    """How many shards a node should hold when so many are alive."""
+    return -(-SHARDS // max(1, nodes))
+
+
+def hungry(terms: Mapping[int, int], nodes: int) -> bool:
+    """Whether a node holds less than anybody should: others are about to give some up, or have died."""
+    return len(terms) < SHARDS // max(1, nodes)
+
+
+def surplus(terms: Mapping[int, int], nodes: int) -> tuple[int, ...]:
+    """The shards to give up so that others get theirs."""
+    return tuple(sorted(terms)[fair_share(nodes) :])

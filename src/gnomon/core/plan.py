@@ -1,0 +1,325 @@
+"""Deciding ticks: a schedule and the time go in, a verdict comes out. Nothing here waits, writes or logs.
+
+First the catch-up policy sorts the due ticks into those let go, as ranges, and those that are to fire. Then
+the overlap policy says of each of these whether it does. Both are pure; a year of missed seconds costs no more
+than one missed minute, because ranges are counted, not walked.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, assert_never
+
+from msgspec.structs import replace
+
+from gnomon.core.keys import run_id, task_id, tick_key
+from gnomon.core.model import (
+    Catchup,
+    Decision,
+    Overlap,
+    Reason,
+    Run,
+    RunStatus,
+    Schedule,
+    Source,
+    Task,
+    Tick,
+    TickKind,
+    TickStatus,
+    Verdict,
+)
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.ticks import Ticks
+
+_BEFORE_ANY = -(1 << 62)
+
+
+class Firing(NamedTuple):
+    """A tick that is to fire, if the overlap policy lets it."""
+
+    planned_at: int
+    fire_at: int
+    reason: Reason
+
+
+class Sorted(NamedTuple):
+    """The due ticks, sorted by what is to become of them."""
+
+    let_go: tuple[Decision, ...]
+    firing: tuple[Firing, ...]
+    mark_at: int
+
+
+def plan(schedule: Schedule, *, now: int) -> Verdict:
+    """The verdict on every tick of the schedule that is due at `now`."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    return _verdict(schedule, ticks, _sort(schedule, ticks, now))
+
+
+def plan_ahead(schedule: Schedule, planned: int) -> Verdict:
+    """The verdict on the next tick alone, before its time has come."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    firing = Firing(planned, ticks.fire_at(planned), Reason.ON_TIME)
+    return _verdict(schedule, ticks, Sorted((), (firing,), planned))
+
+
+def _verdict(schedule: Schedule, ticks: Ticks, sorted_: Sorted) -> Verdict:
+    decisions, active, queued, replaces = _overlap(schedule, sorted_)
+    return Verdict(
+        schedule=schedule,
+        decisions=decisions,
+        mark_at=sorted_.mark_at,
+        next_fire_at=ticks.next_fire_at(sorted_.mark_at),
+        active_runs=active,
+        queued_runs=queued,
+        replaces=replaces,
+    )
+
+
+# ---- catch-up ------------------------------------------------------------------------------------
+
+
+def _sort(schedule: Schedule, ticks: Ticks, now: int) -> Sorted:
+    mark, spec = schedule.mark_at, schedule.spec
+    first = ticks.after(mark)
+    if first is None or ticks.fire_at(first) > now:
+        return Sorted((), (), mark)
+    second = ticks.after(first)
+    if second is None or ticks.fire_at(second) > now:
+        return _one(schedule, ticks, first, now)
+    newest = ticks.newest_due(now)
+    assert newest is not None, "two are due"  # noqa: S101 - tells the type checker
+    match spec.catchup:
+        case Catchup.NONE:
+            return _none(ticks, mark, newest, now, spec.misfire_grace_ms)
+        case Catchup.LATEST:
+            let_go = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
+            return Sorted(let_go, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
+        case Catchup.ALL | Catchup.SPREAD:
+            return _all(schedule, ticks, newest, now)
+        case _:
+            assert_never(spec.catchup)
+
+
+def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> Sorted:
+    """The ordinary case, decided without looking around: one tick is due."""
+    spec = schedule.spec
+    late = now - ticks.fire_at(planned)
+    missed = {Catchup.NONE: spec.misfire_grace_ms, Catchup.LATEST: late}.get(spec.catchup, spec.catchup_window_ms)
+    if late > missed:
+        reason = Reason.CATCHUP_NONE if spec.catchup is Catchup.NONE else Reason.WINDOW
+        return Sorted(
+            (Decision(kind=TickKind.MISSED, reason=reason, planned_at=planned, last_at=planned),), (), planned
+        )
+    return Sorted((), (_firing(ticks, planned, now, spec.misfire_grace_ms),), planned)
+
+
+def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> Sorted:
+    overdue = max(mark, _due_before(ticks, now - grace))
+    missed = _range(ticks, TickKind.MISSED, Reason.CATCHUP_NONE, after=mark, until=overdue)
+    if newest <= overdue:
+        return Sorted(missed, (), newest)
+    coalesced = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=overdue, until=newest - 1)
+    return Sorted(missed + coalesced, (_firing(ticks, newest, now, grace),), newest)
+
+
+def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> Sorted:
+    spec = schedule.spec
+    gone = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
+    missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=gone)
+    firing: list[Firing] = []
+    planned = ticks.after(gone)
+    while planned is not None and planned <= newest and len(firing) < spec.catchup_cap:
+        firing.append(_firing(ticks, planned, now, spec.misfire_grace_ms))
+        planned = ticks.after(planned)
+    if spec.catchup is Catchup.SPREAD:
+        firing = _spread(firing, now, spec.lookahead_ms)
+    return Sorted(missed, tuple(firing), firing[-1].planned_at if firing else gone)
+
+
+def _spread(firing: list[Firing], now: int, lookahead: int) -> list[Firing]:
+    """Those to catch up with laid out evenly from now on; the others where they are."""
+    late = [one for one in firing if one.reason is Reason.CAUGHT_UP]
+    laid_out = [one._replace(fire_at=now + i * lookahead // len(late)) for i, one in enumerate(late)]
+    return laid_out + firing[len(late) :]
+
+
+def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> Firing:
+    fire_at = ticks.fire_at(planned)
+    late = now - fire_at
+    reason = Reason.CAUGHT_UP if late > grace else Reason.LATE if late >= 1000 else Reason.ON_TIME
+    return Firing(planned, fire_at, reason)
+
+
+def _due_before(ticks: Ticks, at: int) -> int:
+    """The newest tick that was to fire before `at`; before any, if there is none."""
+    found = ticks.newest_due(at - 1)
+    return _BEFORE_ANY if found is None else found
+
+
+def _range(ticks: Ticks, kind: TickKind, reason: Reason, *, after: int, until: int) -> tuple[Decision, ...]:
+    """One decision for every tick after `after` and up to `until`, if there are any."""
+    count = ticks.count(after=after, until=until)
+    if not count:
+        return ()
+    first, last = ticks.after(after), ticks.up_to(until)
+    assert first is not None  # noqa: S101 - there are some
+    assert last is not None  # noqa: S101
+    return (Decision(kind=kind, reason=reason, planned_at=first, last_at=last, count=count),)
+
+
+def paused_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
+    """The decision on every tick that a pause swallowed."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    return _range(ticks, TickKind.SKIPPED, Reason.PAUSED, after=schedule.mark_at, until=until)
+
+
+# ---- overlap -------------------------------------------------------------------------------------
+
+
+class _Counts(NamedTuple):
+    active: int
+    queued: int
+
+
+def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...], int, int, bool]:
+    counts = _Counts(schedule.active_runs, schedule.queued_runs)
+    decisions = list(sorted_.let_go)
+    replaces = False
+    for firing in sorted_.firing:
+        kind, reason = _decide(schedule, counts, firing)
+        if reason is Reason.REPLACES_A_RUN:
+            replaces = True
+            # Those that wait behind the run are cancelled at once; only the newest is left to wait.
+            counts = counts._replace(queued=0)
+        runs = kind in (TickKind.FIRED, TickKind.QUEUED)
+        counts = _Counts(counts.active + (kind is TickKind.FIRED), counts.queued + (kind is TickKind.QUEUED))
+        decisions.append(
+            Decision(
+                kind=kind,
+                reason=reason,
+                planned_at=firing.planned_at,
+                last_at=firing.planned_at,
+                fire_at=firing.fire_at if runs else None,
+            )
+        )
+    return tuple(decisions), counts.active, counts.queued, replaces
+
+
+def _decide(schedule: Schedule, counts: _Counts, firing: Firing) -> tuple[TickKind, Reason]:
+    overlap = schedule.spec.overlap
+    if overlap is Overlap.ALLOW or not counts.active + counts.queued:
+        return TickKind.FIRED, firing.reason
+    match overlap:
+        case Overlap.SKIP:
+            return TickKind.SKIPPED, Reason.OVERLAP
+        case Overlap.QUEUE:
+            if counts.queued >= schedule.spec.queue_limit:
+                return TickKind.SKIPPED, Reason.QUEUE_FULL
+            return TickKind.QUEUED, Reason.BEHIND_A_RUN
+        case Overlap.REPLACE:
+            return TickKind.QUEUED, Reason.REPLACES_A_RUN
+        case _:
+            assert_never(overlap)
+
+
+# ---- what a decision makes -----------------------------------------------------------------------
+
+_STATUS = {
+    TickKind.FIRED: TickStatus.ENQUEUED,
+    TickKind.QUEUED: TickStatus.ENQUEUED,
+    TickKind.SKIPPED: TickStatus.SKIPPED,
+    TickKind.COALESCED: TickStatus.SKIPPED,
+    TickKind.MISSED: TickStatus.SKIPPED,
+}
+
+
+def tick(schedule: Schedule, decision: Decision, *, now: int, term: int) -> Tick:
+    """The decision as a row of the ledger."""
+    return Tick(
+        uid=schedule.uid,
+        tenant=schedule.tenant,
+        schedule_id=schedule.schedule_id,
+        decision=decision,
+        key=tick_key(schedule.schedule_id, decision.planned_at),
+        status=_STATUS[decision.kind],
+        run_id=run_id(schedule.uid, decision.planned_at) if decision.starts_a_run else None,
+        decided_at=now,
+        term=term,
+        revision=schedule.revision,
+    )
+
+
+def run(schedule: Schedule, decision: Decision, *, now: int) -> Run:
+    """The run that a decision starts, or queues."""
+    spec = schedule.spec
+    return Run(
+        run_id=run_id(schedule.uid, decision.planned_at),
+        tenant=schedule.tenant,
+        schedule_uid=schedule.uid,
+        schedule_id=schedule.schedule_id,
+        workflow_id=spec.workflow_id,
+        workflow_version=spec.workflow_version,
+        user_id=spec.user_id,
+        source=Source.CRON,
+        status=RunStatus.PENDING,
+        queued=decision.kind is TickKind.QUEUED,
+        planned_at=decision.planned_at,
+        fire_at=decision.fire_at or decision.planned_at,
+        created_at=now,
+    )
+
+
+def first_tasks(schedule: Schedule, run: Run, *, now: int) -> Iterator[Task]:
+    """The tasks of the steps that wait for no other."""
+    wait = WaitReason.QUEUE if run.queued else WaitReason.DELAY if run.fire_at > now else WaitReason.READY
+    for step in schedule.spec.first_steps:
+        yield Task(
+            task_id=task_id(run.run_id, step),
+            tenant=run.tenant,
+            run_id=run.run_id,
+            step=step,
+            state=TaskState.PENDING,
+            wait_reason=wait,
+            available_at=run.fire_at,
+            created_at=now,
+        )
+
+
+# ---- carrying a verdict out ----------------------------------------------------------------------
+
+
+def unchanged(read: Schedule, current: Schedule) -> bool:
+    """Whether everything that a verdict rests on is still as it was read."""
+    return (
+        read.mark_at == current.mark_at
+        and read.revision == current.revision
+        and read.paused_at == current.paused_at
+        and read.active_runs == current.active_runs
+        and read.queued_runs == current.queued_runs
+    )
+
+
+def settled(verdict: Verdict) -> Schedule:
+    """The schedule once the verdict has been carried out."""
+    return replace(
+        verdict.schedule,
+        mark_at=verdict.mark_at,
+        next_fire_at=verdict.next_fire_at,
+        active_runs=verdict.active_runs,
+        queued_runs=verdict.queued_runs,
+    )
+
+
+def superseded(run: Run, *, now: int) -> Run:
+    """A run in the way of one that replaces it: over if it had not begun, asked to end if it had."""
+    if run.queued:
+        return replace(run, status=RunStatus.CANCELLED, queued=False, completed_at=now)
+    return replace(run, cancel_requested_at=now)
+
+
+def room_made(schedule: Schedule, ended: Run, queued: Sequence[Run]) -> tuple[Schedule, Run | None]:
+    """The schedule after a run has ended, and the queued run, oldest first, whose turn it then is."""
+    waiting = [made for made in queued if made.run_id != ended.run_id]
+    active = schedule.active_runs - (not ended.queued)
+    released = waiting[0] if waiting and active <= 0 else None
+    left = len(waiting) - (released is not None)
+    return replace(schedule, active_runs=active + (released is not None), queued_runs=left), released

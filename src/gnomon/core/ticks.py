@@ -1,0 +1,65 @@
+"""The ticks of one schedule: planned times inside its active window, and when each may fire."""
+
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.keys import fraction, tick_key
+from gnomon.core.model import Spec
+
+
+class Ticks:
+    """Planned times in milliseconds, oldest to newest, from `start_at` up to but without `end_at`."""
+
+    def __init__(self, schedule_id: str, spec: Spec) -> None:
+        self._schedule_id = schedule_id
+        self._spec = spec
+
+    def after(self, at: int) -> int | None:
+        """The first tick planned after `at`."""
+        start, end = self._spec.start_at, self._spec.end_at
+        found = self._spec.trigger.next_after(instant_of(at if start is None else max(at, start - 1)))
+        if found is None:
+            return None
+        planned = ms_of(found)
+        return planned if end is None or planned < end else None
+
+    def up_to(self, at: int) -> int | None:
+        """The last tick planned at or before `at`."""
+        start, end = self._spec.start_at, self._spec.end_at
+        found = self._spec.trigger.previous_before(instant_of((at if end is None else min(at, end - 1)) + 1))
+        if found is None:
+            return None
+        planned = ms_of(found)
+        return planned if start is None or planned >= start else None
+
+    def count(self, *, after: int, until: int) -> int:
+        """How many ticks are planned after `after` and up to `until`."""
+        start, end = self._spec.start_at, self._spec.end_at
+        first = after if start is None else max(after, start - 1)
+        last = until if end is None else min(until, end - 1)
+        return self._spec.trigger.count(after=instant_of(first), until=instant_of(last)) if first < last else 0
+
+    def fire_at(self, planned: int) -> int:
+        """When a tick may fire: its planned time, moved by its jitter.
+
+        The jitter follows from the tick's key, and stops half-way to the neighbouring ticks, so that fires
+        keep the order of their ticks.
+        """
+        if not self._spec.jitter_ms:
+            return planned
+        offset = round((2 * fraction(tick_key(self._schedule_id, planned)) - 1) * self._spec.jitter_ms)
+        neighbour = self.up_to(planned - 1) if offset < 0 else self.after(planned)
+        if neighbour is None:
+            return planned + offset
+        room = abs(neighbour - planned) // 2
+        return planned + max(-room, min(room, offset))
+
+    def next_fire_at(self, after: int) -> int | None:
+        """When the first tick planned after `after` may fire."""
+        planned = self.after(after)
+        return None if planned is None else self.fire_at(planned)
+
+    def newest_due(self, now: int) -> int | None:
+        """The newest tick that may have fired by `now`."""
+        planned = self.up_to(now + self._spec.jitter_ms)
+        while planned is not None and self.fire_at(planned) > now:
+            planned = self.up_to(planned - 1)
+        return planned

@@ -1,0 +1,1 @@
+"""What the services need of the world, as small protocols in words of the domain."""

@@ -1,0 +1,78 @@
+"""The book of schedules: what operators register, change and look at. Every method is one transaction."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, Verdict
+
+
+class Revision(Struct, frozen=True, kw_only=True):
+    """What a schedule said from some moment on, and who said it."""
+
+    revision: int
+    schedule: Schedule
+    from_at: int
+    actor: str
+    tzdata: str
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    """A stretch of time in which a schedule was paused; still open while `resumed_at` is None."""
+
+    paused_at: int
+    paused_by: str
+    resumed_at: int | None = None
+    resumed_by: str | None = None
+
+
+class Schedules(Protocol):
+    """Registering and changing."""
+
+    async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
+        """The schedule of that name; None if there is none, or it was deleted."""
+        ...
+
+    async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
+        """The schedules whose names come after `after`, in the order of their names."""
+        ...
+
+    async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
+        """Register all whose names are free; the names that were taken come back."""
+        ...
+
+    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+        """Decide the ticks of the old schedule and put the changed one in its place, if it is still as it was read.
+
+        A new revision is kept if the number changed; a pause is opened or closed as `paused_at` says.
+        """
+        ...
+
+    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+        """Decide the ticks of the schedule and free its name, if it is still as it was read. Its history stays."""
+        ...
+
+
+class History(Protocol):
+    """Looking back."""
+
+    async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
+        """The decisions on ticks planned before `before`, newest first."""
+        ...
+
+    async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
+        """The runs of ticks planned before `before`, newest first."""
+        ...
+
+    async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:
+        """The tasks of these runs."""
+        ...
+
+    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
+        """What the schedule has said, oldest first."""
+        ...
+
+    async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
+        """When it was paused, oldest first."""
+        ...

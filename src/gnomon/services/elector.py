@@ -1,0 +1,82 @@
+"""The elector: holds the terms of this node's share of the shards."""
+
+from gnomon.core.lease import Tenure, fair_share, hungry, surplus
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.ledger import Terms
+from gnomon.ports.shards import Shards
+from gnomon.settings import Leading
+
+_NOBODY: Terms = {}
+_NEVER_ASKED = Tenure(_NOBODY, float("-inf"), 0)
+
+
+class Elector:
+    """One holder, by a name that no other process start has ever had."""
+
+    def __init__(
+        self, shards: Shards, clock: Clock, events: Events, settings: Leading, *, holder: str, alone: bool = False
+    ) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._events = events
+        self._settings = settings
+        self._holder = holder
+        #: Nobody else can be alive, so what a dead process held is taken at once.
+        self._alone = alone
+        self._tenure = _NEVER_ASKED
+        self._hungry = False
+
+    @property
+    def terms(self) -> Terms:
+        """The terms to act under now: none once they are no longer to be trusted."""
+        return self._tenure.terms if self._tenure.trusted(self._clock.elapsed()) else _NOBODY
+
+    @property
+    def renewal_due_in(self) -> float:
+        """Seconds until the next step is due."""
+        interval = self._settings.claim_interval_ms if self._hungry else self._settings.renew_interval_ms
+        return max(0.0, self._tenure.asked_at + interval / 1000 - self._clock.elapsed())
+
+    async def step(self) -> None:
+        """Renew what we hold, and take or give up shards until our share is fair."""
+        asked_at = self._clock.elapsed()
+        try:
+            terms = await self._share()
+        except Unavailable as error:
+            # The leases run on at the store; what we hold stays ours until our own trust in it ends.
+            self._events.emit("lease_renewal_failed", holder=self._holder, error=str(error))
+            return
+        if set(terms) != set(self._tenure.terms):
+            self._events.emit("shards_held", holder=self._holder, count=len(terms))
+        self._tenure = Tenure(terms, asked_at, self._settings.ttl_ms)
+
+    async def _share(self) -> Terms:
+        ttl = self._settings.ttl_ms
+        attendance = await self._shards.attend(self._holder, self._tenure.terms, ttl_ms=ttl)
+        terms = dict(attendance.terms)
+        if self._clock_is_off(attendance.now):
+            await self._shards.release(self._holder, terms)
+            return {}
+        for shard in surplus(terms, attendance.nodes):
+            del terms[shard]
+        if len(terms) < len(attendance.terms):
+            await self._shards.release(self._holder, set(attendance.terms) - set(terms))
+        missing = fair_share(attendance.nodes) - len(terms)
+        if missing > 0:
+            terms |= await self._shards.claim(self._holder, ttl_ms=ttl, limit=missing, by_force=self._alone)
+            self._alone = False
+        self._hungry = hungry(terms, attendance.nodes)
+        return terms
+
+    def _clock_is_off(self, store_now: int) -> bool:
+        skew = self._clock.now() - store_now
+        if abs(skew) > self._settings.skew_warning_ms:
+            self._events.emit("clock_skew", holder=self._holder, skew_ms=skew)
+        return abs(skew) > self._settings.skew_limit_ms
+
+    async def stop(self) -> None:
+        """Give every shard up, so that others need not wait for the leases to end."""
+        self._tenure = _NEVER_ASKED
+        await self._shards.leave(self._holder)

@@ -1,0 +1,184 @@
+"""The registrar: keeps the book of schedules for operators.
+
+Whatever changes a schedule first decides the ticks that are due under what it said so far, in the same transaction:
+no edit, pause or deletion lets a tick disappear.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from gnomon.core.editing import (
+    edited,
+    fresh,
+    kept_grid,
+    leaves_some_due,
+    paused,
+    resumed,
+    same_spec,
+    verdict_before,
+)
+from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
+from gnomon.core.plan import settled
+from gnomon.core.requests import Defaults, read_request, schedule_name
+from gnomon.core.ticks import Ticks
+from gnomon.errors import Contended, FieldError, NotFound
+from gnomon.ports.clock import Clock
+from gnomon.ports.ids import Ids
+from gnomon.ports.schedules import History, Schedules
+
+#: How often a change is tried against others who change the same schedule.
+_TRIES = 100
+_BATCH = 1000
+_FOREVER = 1 << 62
+
+
+class Registered(Struct, frozen=True):
+    """What a registration answers."""
+
+    schedule_id: str
+    next_run_at: int | None
+
+
+class View(Struct, frozen=True):
+    """A schedule as an operator looks at it."""
+
+    schedule: Schedule
+    #: Planned times to come.
+    next_runs: tuple[int, ...]
+    #: The last decisions, newest first.
+    last_ticks: tuple[Tick, ...]
+
+
+class Registrar:
+    """Upsert, pause, resume, delete, look."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        history: History,
+        clock: Clock,
+        ids: Ids,
+        *,
+        defaults: Defaults | None = None,
+        tzdata: str = "",
+    ) -> None:
+        self._schedules = schedules
+        self._history = history
+        self._clock = clock
+        self._ids = ids
+        self._defaults = defaults or Defaults()
+        self._tzdata = tzdata
+
+    async def upsert(self, request: Mapping[str, Any], *, actor: str, tenant: str = "default") -> Registered:
+        """Make the schedule say what the request says. Saying it again changes nothing; a pause goes on."""
+        [registered] = await self.upsert_all([request], actor=actor, tenant=tenant)
+        return registered
+
+    async def upsert_all(
+        self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default"
+    ) -> list[Registered]:
+        """The same for many. Nothing is registered if any of them is wrong."""
+        now = self._clock.now()
+        specs = self._read_all(requests, now)
+        taken: set[str] = set()
+        names = iter(list(specs))
+        while batch := list(islice(names, _BATCH)):
+            made = [self._fresh(tenant, name, specs[name], now) for name in batch]
+            taken |= await self._schedules.add(made, actor=actor, tzdata=self._tzdata)
+        for name in taken:
+            await self._edit(tenant, name, specs[name], actor)
+        return [Registered(name, Ticks(name, spec).after(now)) for name, spec in specs.items()]
+
+    def _read_all(self, requests: Sequence[Mapping[str, Any]], now: int) -> dict[str, Spec]:
+        specs: dict[str, Spec] = {}
+        for request in requests:
+            name, spec = read_request(request, self._defaults, now=now)
+            name = name or self._ids.new("sch", now)
+            if name in specs:
+                raise FieldError("schedule_id", name, "is named twice")
+            specs[name] = spec
+        return specs
+
+    def _fresh(self, tenant: str, name: str, spec: Spec, now: int) -> Schedule:
+        return fresh(ScheduleUid(self._ids.new("sch", now)), tenant, name, spec, now=now)
+
+    async def _edit(self, tenant: str, name: str, spec: Spec, actor: str) -> None:
+        async def change(verdict: Verdict, now: int) -> bool:
+            current = verdict.schedule
+            if same_spec(current.spec, spec):
+                return True
+            changed = edited(verdict, kept_grid(current.spec, spec), now=now)
+            return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
+
+        await self._change(tenant, name, change)
+
+    async def pause(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
+        """Let no tick fire until it is resumed."""
+
+        async def change(verdict: Verdict, now: int) -> bool:
+            if verdict.schedule.paused_at is not None:
+                return True
+            changed = paused(verdict, now=now)
+            return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
+
+        await self._change(tenant, schedule_id, change)
+
+    async def resume(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
+        """Go on from now. What the pause swallowed is written down as skipped."""
+
+        async def change(verdict: Verdict, now: int) -> bool:
+            if verdict.schedule.paused_at is None:
+                return True
+            changed = resumed(verdict, now=now)
+            return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
+
+        await self._change(tenant, schedule_id, change)
+
+    async def delete(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
+        """End the schedule and free its name. Its history stays."""
+
+        async def change(verdict: Verdict, now: int) -> bool:
+            return await self._schedules.delete(verdict, now=now, actor=actor)
+
+        await self._change(tenant, schedule_id, change)
+
+    async def _change(self, tenant: str, name: str, change: Callable[[Verdict, int], Awaitable[bool]]) -> None:
+        """Decide all that is due, then change; again and again until nobody was quicker."""
+        schedule_name("schedule_id", name)
+        for _ in range(_TRIES):
+            current = await self._schedules.find(tenant, name)
+            if current is None:
+                raise NotFound("schedule", name)
+            now = self._clock.now()
+            verdict = verdict_before(current, now=now)
+            if leaves_some_due(verdict, now=now):
+                after = settled(verdict)
+                await self._schedules.change(verdict, after, now=now, actor="", tzdata=self._tzdata)
+            elif await change(verdict, now):
+                return
+        raise Contended("schedule", name)
+
+    async def get(self, schedule_id: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> View:
+        """The schedule with its next planned times and its last decisions."""
+        found = await self._schedules.find(tenant, schedule_id)
+        if found is None:
+            raise NotFound("schedule", schedule_id)
+        ticks = await self._history.ticks(found.uid, before=_FOREVER, limit=last)
+        return View(found, next_runs(found, now=self._clock.now(), limit=coming), tuple(ticks))
+
+    async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Schedule]:
+        """Schedules in the order of their names."""
+        return await self._schedules.page(tenant, after=after, limit=limit)
+
+
+def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
+    """The next planned times, as if no pause were on."""
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(now, schedule.mark_at)
+    found: list[int] = []
+    while len(found) < limit and (planned := ticks.after(at)) is not None:
+        found.append(planned)
+        at = planned
+    return tuple(found)

@@ -1,0 +1,135 @@
+"""The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
+
+from enum import StrEnum
+
+from gnomon.core.clockwatch import Reading, step_between
+from gnomon.core.model import Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.plan import plan
+from gnomon.errors import StaleTerm, Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.ledger import Ledger, Terms
+from gnomon.services.elector import Elector
+from gnomon.settings import Ticking
+
+#: How long to wait before trying a store again that failed, doubling up to the tick interval.
+_FIRST_PAUSE = 0.05
+
+
+class Health(StrEnum):
+    """Whether ticks are being decided."""
+
+    OK = "ok"
+    #: Standing by: another node decides.
+    IDLE = "idle"
+    ERROR = "error"
+
+
+class Ticker:
+    """Observes what is due, decides it, writes it down; then says when to look again."""
+
+    def __init__(self, ledger: Ledger, elector: Elector, clock: Clock, events: Events, settings: Ticking) -> None:
+        self._ledger = ledger
+        self._elector = elector
+        self._clock = clock
+        self._events = events
+        self._settings = settings
+        self._last = Reading(clock.now(), clock.elapsed())
+        self._last_good = clock.elapsed()
+        self._pause = _FIRST_PAUSE
+        #: Schedules whose plan raised: set aside, so that they hold up nobody else.
+        self._broken: set[ScheduleUid] = set()
+        self.health = Health.IDLE
+
+    async def step(self) -> float:
+        """One look at what is due. Returns how many seconds to wait before the next."""
+        self._watch_the_clock()
+        try:
+            if not self._elector.renewal_due_in:
+                await self._elector.step()
+            wait = await self._decide_what_is_due()
+        except StaleTerm as error:
+            self._events.emit("term_ended", shards=error.shards)
+            await self._renounce()
+            return 0.0
+        except Unavailable as error:
+            return self._failed(error)
+        self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
+        self.health = Health.OK if self._elector.terms else Health.IDLE
+        return min(wait, self._elector.renewal_due_in)
+
+    async def _renounce(self) -> None:
+        """Forget terms that others have taken, by asking which are still ours."""
+        try:
+            await self._elector.step()
+        except Unavailable as error:
+            self._failed(error)
+
+    async def _decide_what_is_due(self) -> float:
+        terms = self._elector.terms
+        if not terms:
+            return self._settings.tick_ms / 1000
+        shards, now = frozenset(terms), self._clock.now()
+        limit = self._settings.batch + len(self._broken)
+        due = [s for s in await self._ledger.due(now, shards=shards, limit=limit) if s.uid not in self._broken]
+        if not due:
+            return self._until(await self._ledger.next_due_at(shards=shards))
+        await self._decide(due, now, terms)
+        # There may be more, or new ones: look again at once.
+        return 0.0
+
+    async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
+        verdicts = [verdict for verdict in (self._planned(schedule, now) for schedule in due) if verdict is not None]
+        done = await self._ledger.decide(verdicts, now=now, terms=terms)
+        for verdict in verdicts:
+            if verdict.schedule.uid in done:
+                self._announce(verdict)
+
+    def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
+        try:
+            return plan(schedule, now=now)
+        except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
+            self._broken.add(schedule.uid)
+            self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
+            return None
+
+    def _announce(self, verdict: Verdict) -> None:
+        for decision in verdict.decisions:
+            if decision.kind is not TickKind.FIRED:
+                self._events.emit(
+                    "tick_decided",
+                    schedule=verdict.schedule.schedule_id,
+                    kind=decision.kind,
+                    reason=decision.reason,
+                    planned_at=decision.planned_at,
+                    count=decision.count,
+                )
+
+    def _until(self, next_due_at: int | None) -> float:
+        """Seconds until the next fire, at most a tick interval."""
+        longest = self._settings.tick_ms / 1000
+        if next_due_at is None:
+            return longest
+        left = (next_due_at - self._clock.now()) / 1000
+        if left <= 0 and self._broken:
+            # One that is set aside stays due for ever: it must not keep us awake.
+            return longest
+        return min(longest, max(0.0, left))
+
+    def _watch_the_clock(self) -> None:
+        reading = Reading(self._clock.now(), self._clock.elapsed())
+        step = step_between(self._last, reading)
+        if step:
+            self._events.emit("clock_stepped", by_ms=step)
+        self._last = reading
+
+    def _failed(self, error: Unavailable) -> float:
+        self.health = Health.ERROR
+        self._events.emit("store_unavailable", error=str(error))
+        pause, self._pause = self._pause, min(self._pause * 2, self._settings.tick_ms / 1000)
+        return pause
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the last look that succeeded: what a health check should watch."""
+        return self._clock.elapsed() - self._last_good

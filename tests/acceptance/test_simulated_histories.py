@@ -1,0 +1,217 @@
+"""Long histories with crashes, races, slow stores, set clocks and operators: each ends with the checker."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.cron import Cron
+from gnomon.core.model import Overlap, Schedule, Verdict
+from gnomon.core.plan import plan
+from gnomon.core.ticks import Ticks
+from gnomon.testing.checker import Violation, check
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.faults import Chances
+from gnomon.testing.history import Commit, History
+from support.planned import planned
+from support.worlds import HOUR, STARTS, World
+
+pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
+
+EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
+SEEDS = range(200 * EFFORT)
+BATCH = 20
+
+
+async def history_of(
+    seed: int, *, hours: int = 14, store: type[MemoryStore] = MemoryStore, chances: Chances | None = None
+) -> tuple[World, list[Violation]]:
+    clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
+    world = World(store(clock.now), clock, seed, chances=chances)
+    if chances is not None:
+        # One schedule at a time, so that a late writer finds some that its successor has not reached yet.
+        world.simulation.batch = 1
+    await world.populate()
+    history = await world.simulation.run(hours * HOUR)
+    return world, check(history, planned)
+
+
+@pytest.mark.parametrize("first", SEEDS[::BATCH])
+async def test_no_history_breaks_a_rule(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        _, violations = await history_of(seed)
+
+        assert violations == [], f"seed {seed}"
+
+
+async def test_the_same_seed_gives_the_same_history() -> None:
+    one, _ = await history_of(7)
+    other, _ = await history_of(7)
+
+    assert one.simulation.history.commits == other.simulation.history.commits
+
+
+async def test_the_histories_are_not_vacuous() -> None:
+    worlds = [(await history_of(seed))[0] for seed in range(20)]
+
+    names = {name for world in worlds for name in world.simulation.events.names()}
+    decisions = [d for w in worlds for c in w.simulation.history.commits for d in c.decisions]
+    holders = {commit.holder for world in worlds for commit in world.simulation.history.commits}
+    assert {"store_unavailable", "clock_stepped", "term_ended", "shards_held", "lease_renewal_failed"} <= names
+    assert {d.kind for d in decisions} == {"fired", "queued", "skipped", "coalesced", "missed"}
+    assert len(holders) > 5
+    assert sum(d.count for d in decisions) > 5000
+
+
+# ---- negative controls: each of these defects must be seen ---------------------------------------
+
+
+class DoubleDecider(MemoryStore):
+    """Does not compare before it sets."""
+
+    def _carry_out(self, verdict: Verdict, *, now: int) -> bool:
+        current = self._schedules.get(verdict.schedule.uid)
+        if current is None:
+            return False
+        self._schedules[current.uid] = verdict.schedule
+        return super()._carry_out(verdict, now=now)
+
+
+class Hasty(MemoryStore):
+    """Moves the mark of a schedule when it is read, before anything is decided."""
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        found = await super().due(now, shards=shards, limit=limit)
+        for schedule in found:
+            self._schedules[schedule.uid] = replace(schedule, mark_at=max(now, schedule.mark_at))
+        return [self._schedules[schedule.uid] for schedule in found]
+
+
+class Sleepless(MemoryStore):
+    """Forgets that a schedule is paused."""
+
+    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+        done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
+        if done and changed.paused_at is not None:
+            upcoming = Ticks(changed.schedule_id, changed.spec).next_fire_at(changed.mark_at)
+            self._schedules[changed.uid] = replace(changed, next_fire_at=upcoming)
+        return done
+
+
+def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[..., Verdict]:
+    """A plan that looks at something else than it was given."""
+
+    def planned_wrongly(schedule: Schedule, *, now: int) -> Verdict:
+        seen, moment = spoil(schedule, now)
+        return replace(plan(seen, now=moment), schedule=schedule)
+
+    return planned_wrongly
+
+
+def with_spec(schedule: Schedule, **changes: object) -> Schedule:
+    return replace(schedule, spec=replace(schedule.spec, **changes))
+
+
+def other_zone(schedule: Schedule, now: int) -> tuple[Schedule, int]:
+    trigger = schedule.spec.trigger
+    if isinstance(trigger, Cron):
+        trigger = Cron(trigger.expression, "Asia/Kolkata", dst=trigger.dst)
+    return with_spec(schedule, trigger=trigger), now
+
+
+PLANS = {
+    "grace 0": ("K2", spoiled(lambda s, now: (with_spec(s, misfire_grace_ms=0), now))),
+    "catch-up uncapped": ("K2", spoiled(lambda s, now: (with_spec(s, catchup_cap=10_000), now))),
+    "another zone": ("K9", spoiled(other_zone)),
+    "jitter ignored": ("K5", spoiled(lambda s, now: (with_spec(s, jitter_ms=0), now))),
+    "overlap ignored": ("K2", spoiled(lambda s, now: (with_spec(s, overlap=Overlap.ALLOW), now))),
+    "a clock that is ahead": ("K5", spoiled(lambda s, now: (s, now + 120_000))),
+}
+STORES = {
+    "compare-and-set dropped": ("K1", DoubleDecider),
+    "mark moved before the decision": ("K1", Hasty),
+    "pause ignored": ("K9", Sleepless),
+}
+
+
+async def rules_broken(store: type[MemoryStore], *, races: bool = False) -> set[str]:
+    broken: set[str] = set()
+    for seed in range(8):
+        chances = Chances(slowness=0.05, race=0.5) if races else None
+        _, violations = await history_of(seed, store=store, chances=chances)
+        broken |= {violation.rule for violation in violations}
+    return broken
+
+
+@pytest.mark.parametrize(("rule", "planned_wrongly"), PLANS.values(), ids=PLANS.keys())
+async def test_a_wrong_plan_is_seen(
+    rule: str, planned_wrongly: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.services.ticker.plan", planned_wrongly)
+
+    assert rule in await rules_broken(MemoryStore)
+
+
+@pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
+async def test_a_wrong_store_is_seen(rule: str, store: type[MemoryStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    # In one shard, so that a late writer meets what its successor wrote.
+    monkeypatch.setattr("gnomon.core.editing.shard_of", lambda _: 0)
+
+    assert rule in await rules_broken(store, races=True)
+
+
+async def test_with_as_many_races_the_right_store_breaks_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.core.editing.shard_of", lambda _: 0)
+
+    assert await rules_broken(MemoryStore, races=True) == set()
+
+
+# ---- the checker itself: a good history, spoiled by hand -----------------------------------------
+
+
+def with_commits(history: History, commits: list[Commit]) -> History:
+    return dataclasses.replace(history, commits=commits)
+
+
+def lower_term(history: History) -> History:
+    by_nodes = [commit for commit in history.commits if commit.term is not None]
+    last = by_nodes[-1]
+    shard = [commit for commit in by_nodes if commit.schedule.shard == last.schedule.shard]
+    assert len(shard) > 1
+    return with_commits(history, [*history.commits[:-1], dataclasses.replace(last, term=0)])
+
+
+def two_holders(history: History) -> History:
+    last = next(commit for commit in reversed(history.commits) if commit.term is not None)
+    return with_commits(history, [*history.commits, dataclasses.replace(last, holder="impostor", decisions=())])
+
+
+def one_forgotten(history: History) -> History:
+    chosen = next(commit for commit in history.commits if commit.decisions)
+    return with_commits(history, [commit for commit in history.commits if commit is not chosen])
+
+
+def one_twice(history: History) -> History:
+    chosen = next(commit for commit in history.commits if any(d.starts_a_run for d in commit.decisions))
+    return with_commits(history, [*history.commits, chosen])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rules"),
+    [
+        pytest.param(lower_term, {"K16"}, id="a term that falls"),
+        pytest.param(two_holders, {"K16"}, id="a term with two holders"),
+        pytest.param(one_forgotten, {"K1", "K3"}, id="a tick that nobody decided"),
+        pytest.param(one_twice, {"K1", "K3"}, id="a tick decided twice"),
+    ],
+)
+async def test_a_spoiled_history_is_seen(spoil: Callable[[History], History], rules: set[str]) -> None:
+    world, violations = await history_of(4, hours=3)
+    assert violations == []
+
+    found = check(spoil(world.simulation.history), planned)
+
+    assert rules <= {violation.rule for violation in found}

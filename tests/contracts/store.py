@@ -1,0 +1,518 @@
+"""What every store must do: one suite, inherited by the tests of each adapter."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.core.cron import Cron
+from gnomon.core.keys import SHARDS, shard_of, tick_key
+from gnomon.core.model import (
+    Catchup,
+    Overlap,
+    Reason,
+    RunStatus,
+    Schedule,
+    ScheduleUid,
+    Spec,
+    TickKind,
+    TickStatus,
+    Verdict,
+)
+from gnomon.core.plan import paused_range, plan, settled
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.ticks import Ticks
+from gnomon.errors import StaleTerm
+from gnomon.ports.ledger import Ledger, Terms
+from gnomon.ports.runs import Runs
+from gnomon.ports.schedules import History, Schedules
+from gnomon.ports.shards import Shards
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+NOON = 1_772_452_800_000  # 2026-03-02T12:00:00Z
+EVERYTHING = frozenset(range(SHARDS))
+TTL = 10_000
+
+Advance = Callable[[int], None]
+
+
+class Store(Ledger, Schedules, History, Runs, Shards, Protocol):
+    """All the ports of the ledger together."""
+
+
+def minutely(name: str = "report", *, tenant: str = "default", mark: int = NOON, **changes: Any) -> Schedule:  # noqa: ANN401
+    """A schedule that fires each minute and has been decided up to `mark`."""
+    uid = ScheduleUid(f"sch_{tenant}_{name}")
+    spec = Spec(trigger=changes.pop("trigger", Cron("* * * * *")), workflow_id="report", user_id="ada", **changes)
+    return Schedule(
+        uid=uid,
+        tenant=tenant,
+        schedule_id=name,
+        spec=spec,
+        shard=shard_of(uid),
+        mark_at=mark,
+        next_fire_at=Ticks(name, spec).next_fire_at(mark),
+        created_at=mark,
+        updated_at=mark,
+    )
+
+
+class StoreContract:
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
+
+    @pytest.fixture
+    async def terms(self, store: Store) -> Terms:
+        return await store.claim("node", ttl_ms=TTL, limit=SHARDS)
+
+    async def registered(self, store: Store, *schedules: Schedule) -> None:
+        assert await store.add(schedules, actor="ada", tzdata="2026a") == frozenset()
+
+    async def current(self, store: Store, schedule: Schedule) -> Schedule:
+        found = await store.find(schedule.tenant, schedule.schedule_id)
+        assert found is not None
+        return found
+
+    async def decided(self, store: Store, schedule: Schedule, *, now: int, terms: Terms) -> Verdict:
+        """Plan from what stands in the store, and carry it out."""
+        verdict = plan(await self.current(store, schedule), now=now)
+        assert await store.decide([verdict], now=now, terms=terms) == {schedule.uid}
+        return verdict
+
+    # ---- schedules ---------------------------------------------------------------------------
+
+    async def test_a_schedule_comes_back_as_it_was_added(self, store: Store) -> None:
+        schedule = minutely(
+            trigger=Cron("30 2 * * *", "America/New_York"),
+            start_at=NOON - HOUR,
+            end_at=NOON + 1000 * HOUR,
+            overlap=Overlap.QUEUE,
+            catchup=Catchup.SPREAD,
+            jitter_ms=5000,
+            first_steps=("extract", "check"),
+        )
+
+        await self.registered(store, schedule)
+
+        assert await store.find("default", "report") == schedule
+
+    async def test_a_name_that_is_taken_is_given_back_and_the_others_are_added(self, store: Store) -> None:
+        first = minutely("a")
+        await self.registered(store, first)
+
+        taken = await store.add(
+            [replace(minutely("a"), uid=ScheduleUid("sch_new")), minutely("b")], actor="eve", tzdata=""
+        )
+
+        assert taken == {"a"}
+        assert await store.find("default", "a") == first
+        assert await store.find("default", "b") == minutely("b")
+
+    async def test_two_tenants_may_use_one_name(self, store: Store) -> None:
+        await self.registered(store, minutely("a"), minutely("a", tenant="acme"))
+
+        assert (await self.current(store, minutely("a", tenant="acme"))).tenant == "acme"
+
+    async def test_what_was_never_added_is_not_found(self, store: Store) -> None:
+        assert await store.find("default", "nothing") is None
+
+    async def test_schedules_are_listed_by_name_page_by_page(self, store: Store) -> None:
+        await self.registered(store, *(minutely(name) for name in ("c", "a", "d", "b")), minutely("b", tenant="acme"))
+
+        first = await store.page("default", after="", limit=3)
+        second = await store.page("default", after=first[-1].schedule_id, limit=3)
+
+        assert [s.schedule_id for s in first] == ["a", "b", "c"]
+        assert [s.schedule_id for s in second] == ["d"]
+
+    async def test_every_revision_is_kept_with_who_made_it(self, store: Store) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        changed = replace(schedule, revision=2, updated_at=NOON + 5, spec=replace(schedule.spec, jitter_ms=7))
+
+        assert await store.change(plan(schedule, now=NOON), changed, now=NOON + 5, actor="eve", tzdata="2026b")
+
+        kept = await store.revisions(schedule.uid)
+        assert [(r.revision, r.actor, r.tzdata, r.from_at) for r in kept] == [
+            (1, "ada", "2026a", NOON),
+            (2, "eve", "2026b", NOON + 5),
+        ]
+        assert [r.schedule.spec for r in kept] == [schedule.spec, changed.spec]
+
+    async def test_a_change_decides_what_was_due_before_it(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        now = NOON + MINUTE + 500
+        verdict = plan(schedule, now=now)
+        changed = replace(settled(verdict), revision=2, mark_at=now, next_fire_at=None, updated_at=now)
+
+        assert await store.change(verdict, changed, now=now, actor="ada", tzdata="")
+
+        [tick] = await store.ticks(schedule.uid, before=now, limit=10)
+        assert (tick.decision.planned_at, tick.decision.kind) == (NOON + MINUTE, TickKind.FIRED)
+        assert tick.term == terms[schedule.shard]
+        assert await self.current(store, schedule) == changed
+
+    async def test_a_change_of_something_that_has_moved_on_is_void(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        before = await self.current(store, schedule)
+
+        assert not await store.change(plan(schedule, now=NOON + MINUTE), schedule, now=NOON, actor="ada", tzdata="")
+
+        assert await self.current(store, schedule) == before
+        assert len(await store.revisions(schedule.uid)) == 1
+
+    async def test_a_pause_is_opened_and_closed_with_who_did_it(self, store: Store) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        paused = replace(schedule, paused_at=NOON, next_fire_at=None)
+        assert await store.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+        [open_pause] = await store.pauses(schedule.uid)
+        resumed_at = NOON + 3 * MINUTE
+        skipped = paused_range(paused, until=resumed_at)
+        verdict = Verdict(
+            schedule=paused,
+            decisions=skipped,
+            mark_at=resumed_at,
+            next_fire_at=resumed_at + MINUTE,
+            active_runs=0,
+            queued_runs=0,
+        )
+
+        resumed = replace(settled(verdict), paused_at=None)
+        assert await store.change(verdict, resumed, now=resumed_at, actor="eve", tzdata="")
+
+        [pause] = await store.pauses(schedule.uid)
+        assert (open_pause.paused_at, open_pause.paused_by, open_pause.resumed_at) == (NOON, "ada", None)
+        assert (pause.resumed_at, pause.resumed_by) == (resumed_at, "eve")
+        [tick] = await store.ticks(schedule.uid, before=resumed_at + 1, limit=10)
+        assert (tick.decision.reason, tick.decision.count) == (Reason.PAUSED, 3)
+        assert (tick.decision.planned_at, tick.decision.last_at) == (NOON + MINUTE, resumed_at)
+
+    async def test_a_deleted_schedule_frees_its_name_and_keeps_its_history(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+
+        current = await self.current(store, schedule)
+        assert await store.delete(plan(current, now=NOON + MINUTE), now=NOON + MINUTE, actor="ada")
+
+        assert await store.find("default", "report") is None
+        assert await store.due(NOON + HOUR, shards=EVERYTHING, limit=10) == []
+        assert len(await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+        again = replace(minutely(mark=NOON + HOUR), uid=ScheduleUid("sch_again"))
+        assert await store.add([again], actor="ada", tzdata="") == frozenset()
+
+    # ---- ledger ------------------------------------------------------------------------------
+
+    async def test_only_schedules_whose_time_has_come_are_due_earliest_first(self, store: Store) -> None:
+        ended = minutely("ended", end_at=NOON)
+        await self.registered(
+            store,
+            minutely("past", mark=NOON - HOUR),
+            minutely("present", mark=NOON - MINUTE),
+            minutely("future"),
+            ended,
+        )
+
+        due = await store.due(NOON, shards=EVERYTHING, limit=10)
+
+        assert [s.schedule_id for s in due] == ["past", "present"]
+
+    async def test_no_more_are_due_than_asked_for(self, store: Store) -> None:
+        await self.registered(store, *(minutely(f"s{i}", mark=NOON - HOUR) for i in range(5)))
+
+        assert len(await store.due(NOON, shards=EVERYTHING, limit=3)) == 3
+
+    async def test_only_schedules_of_the_given_shards_are_due(self, store: Store) -> None:
+        schedules = [minutely(f"s{i}", mark=NOON - HOUR) for i in range(20)]
+        await self.registered(store, *schedules)
+        shards = frozenset(s.shard for s in schedules[:3])
+
+        due = await store.due(NOON, shards=shards, limit=100)
+
+        assert {s.uid for s in due} == {s.uid for s in schedules if s.shard in shards}
+
+    async def test_the_next_due_instant_is_that_of_the_given_shards(self, store: Store) -> None:
+        early, late = minutely("early", mark=NOON - HOUR), minutely("late")
+        await self.registered(store, early, late)
+
+        assert await store.next_due_at(shards=EVERYTHING) == early.next_fire_at
+        assert await store.next_due_at(shards=EVERYTHING - {early.shard}) == late.next_fire_at
+        assert await store.next_due_at(shards=frozenset()) is None
+
+    async def test_a_decision_makes_a_tick_a_run_and_its_first_tasks(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(first_steps=("extract", "check"))
+        await self.registered(store, schedule)
+        now = NOON + MINUTE + 40
+
+        await self.decided(store, schedule, now=now, terms=terms)
+
+        [tick] = await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)
+        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        tasks = await store.tasks([run])
+        assert (tick.decision.kind, tick.decision.reason, tick.status) == (
+            TickKind.FIRED,
+            Reason.ON_TIME,
+            TickStatus.ENQUEUED,
+        )
+        assert (tick.key, tick.decided_at, tick.revision) == (tick_key("report", NOON + MINUTE), now, 1)
+        assert (tick.run_id, run.planned_at, run.user_id, run.status) == (
+            run.run_id,
+            NOON + MINUTE,
+            "ada",
+            RunStatus.PENDING,
+        )
+        assert [(task.step, task.state, task.wait_reason) for task in tasks] == [
+            ("check", TaskState.PENDING, WaitReason.READY),
+            ("extract", TaskState.PENDING, WaitReason.READY),
+        ]
+
+    async def test_a_decision_moves_the_schedule_on(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+
+        after = await self.current(store, schedule)
+        assert (after.mark_at, after.next_fire_at, after.active_runs) == (NOON + MINUTE, NOON + 2 * MINUTE, 1)
+
+    @pytest.mark.req("C-02")
+    @pytest.mark.guarantee("S2")
+    async def test_a_tick_is_decided_once_however_often_it_is_tried(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        verdict = plan(schedule, now=NOON + MINUTE)
+
+        first = await store.decide([verdict], now=NOON + MINUTE, terms=terms)
+        second = await store.decide([verdict], now=NOON + MINUTE, terms=terms)
+
+        assert [first, second] == [frozenset({schedule.uid}), frozenset()]
+        assert len(await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+        assert len(await store.runs(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+
+    async def test_a_verdict_on_a_paused_schedule_is_void(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        paused = replace(schedule, paused_at=NOON, next_fire_at=None)
+        assert await store.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+
+        done = await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
+
+        assert done == frozenset()
+        assert await store.ticks(schedule.uid, before=NOON + HOUR, limit=10) == []
+
+    async def test_a_void_verdict_does_not_hold_up_the_others(self, store: Store, terms: Terms) -> None:
+        one, other = minutely("one"), minutely("other")
+        await self.registered(store, one, other)
+        await self.decided(store, one, now=NOON + MINUTE, terms=terms)
+
+        verdicts = [plan(one, now=NOON + MINUTE), plan(other, now=NOON + MINUTE)]
+        done = await store.decide(verdicts, now=NOON + MINUTE, terms=terms)
+
+        assert done == {other.uid}
+
+    async def test_many_verdicts_are_carried_out_together(self, store: Store, terms: Terms) -> None:
+        schedules = [minutely(f"s{i}") for i in range(300)]
+        await self.registered(store, *schedules)
+
+        now = NOON + MINUTE
+        done = await store.decide([plan(s, now=now) for s in schedules], now=now, terms=terms)
+
+        assert done == {s.uid for s in schedules}
+        assert await store.due(now, shards=EVERYTHING, limit=10) == []
+
+    async def test_a_stretch_of_missed_ticks_is_one_row(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+
+        await self.decided(store, schedule, now=NOON + HOUR + 30_000, terms=terms)
+
+        newest, missed = await store.ticks(schedule.uid, before=NOON + 2 * HOUR, limit=10)
+        assert newest.decision.planned_at == NOON + HOUR
+        assert (missed.decision.kind, missed.decision.count, missed.status) == (TickKind.MISSED, 59, TickStatus.SKIPPED)
+        assert missed.decision.last_at == NOON + 59 * MINUTE
+
+    async def test_a_decision_under_an_old_term_is_refused_whole(self, store: Store, terms: Terms) -> None:
+        one, other = minutely("one"), minutely("other")
+        await self.registered(store, one, other)
+        await store.claim("rival", ttl_ms=TTL, limit=SHARDS, by_force=True)
+
+        with pytest.raises(StaleTerm):
+            await store.decide([plan(s, now=NOON + MINUTE) for s in (one, other)], now=NOON + MINUTE, terms=terms)
+
+        assert await store.ticks(one.uid, before=NOON + HOUR, limit=10) == []
+        assert await self.current(store, one) == one
+
+    async def test_a_decision_for_a_shard_one_does_not_have_is_refused(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        others = {shard: term for shard, term in terms.items() if shard != schedule.shard}
+
+        with pytest.raises(StaleTerm) as refused:
+            await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=others)
+
+        assert refused.value.shards == (schedule.shard,)
+
+    async def test_ticks_come_newest_first_page_by_page(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.ALLOW)
+        await self.registered(store, schedule)
+        for minute in range(1, 6):
+            await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+
+        first = await store.ticks(schedule.uid, before=NOON + HOUR, limit=3)
+        second = await store.ticks(schedule.uid, before=first[-1].decision.planned_at, limit=3)
+
+        assert [(t.decision.planned_at - NOON) // MINUTE for t in [*first, *second]] == [5, 4, 3, 2, 1]
+
+    # ---- overlap -----------------------------------------------------------------------------
+
+    @pytest.mark.guarantee("S8")
+    async def test_a_run_that_ends_makes_room_for_the_next_tick(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.SKIP)
+        await self.registered(store, schedule)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        skipped = await self.decided(store, schedule, now=NOON + 2 * MINUTE, terms=terms)
+        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+
+        assert await store.finish(run.run_id, RunStatus.COMPLETED, now=NOON + 2 * MINUTE + 5)
+
+        fired = await self.decided(store, schedule, now=NOON + 3 * MINUTE, terms=terms)
+        assert [d.kind for d in (*skipped.decisions, *fired.decisions)] == [TickKind.SKIPPED, TickKind.FIRED]
+
+    async def test_a_run_ends_once(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+
+        ends = [await store.finish(run.run_id, status, now=NOON) for status in (RunStatus.COMPLETED, RunStatus.FAILED)]
+
+        assert ends == [True, False]
+        [ended] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        assert (ended.status, ended.completed_at) == (RunStatus.COMPLETED, NOON)
+
+    @pytest.mark.req("C-05")
+    async def test_queued_runs_take_their_turn_in_planned_order(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.QUEUE)
+        await self.registered(store, schedule)
+        for minute in (1, 2, 3):
+            await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+        third, second, first = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        assert [run.queued for run in (first, second, third)] == [False, True, True]
+        assert (await self.current(store, schedule)).queued_runs == 2
+
+        await store.finish(first.run_id, RunStatus.COMPLETED, now=NOON + HOUR)
+
+        third, second, first = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        assert [run.queued for run in (first, second, third)] == [False, False, True]
+        [task] = await store.tasks([second])
+        assert task.wait_reason is WaitReason.READY
+        after = await self.current(store, schedule)
+        assert (after.active_runs, after.queued_runs) == (1, 1)
+
+    async def test_replacing_cancels_what_waits_and_asks_what_runs_to_end(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.REPLACE)
+        await self.registered(store, schedule)
+        for minute in (1, 2, 3):
+            await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+
+        newest, replaced, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+
+        assert (newest.queued, newest.status) == (True, RunStatus.PENDING)
+        assert (replaced.queued, replaced.status) == (False, RunStatus.CANCELLED)
+        assert (running.status, running.cancel_requested_at) == (RunStatus.PENDING, NOON + 3 * MINUTE)
+        [task] = await store.tasks([replaced])
+        assert task.state is TaskState.CANCELLED
+        after = await self.current(store, schedule)
+        assert (after.active_runs, after.queued_runs) == (1, 1)
+
+    async def test_a_verdict_is_void_once_a_run_has_ended_in_between(self, store: Store, terms: Terms) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        stale = plan(await self.current(store, schedule), now=NOON + 2 * MINUTE)
+        await store.finish(run.run_id, RunStatus.COMPLETED, now=NOON + 2 * MINUTE)
+
+        assert await store.decide([stale], now=NOON + 2 * MINUTE, terms=terms) == frozenset()
+
+    # ---- shards ------------------------------------------------------------------------------
+
+    async def test_free_shards_are_claimed_under_rising_terms(self, store: Store) -> None:
+        first = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+        await store.release("a", range(SHARDS))
+        second = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+
+        assert set(first) == set(second) == set(range(SHARDS))
+        assert all(second[shard] > first[shard] for shard in first)
+
+    async def test_no_more_shards_are_claimed_than_asked_for(self, store: Store) -> None:
+        assert len(await store.claim("a", ttl_ms=TTL, limit=100)) == 100
+
+    async def test_a_shard_whose_lease_goes_on_is_not_claimed(self, store: Store) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=100)
+        others = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+
+        assert not set(held) & set(others)
+        assert len(others) == SHARDS - 100
+
+    async def test_a_shard_whose_lease_is_over_is_claimed_anew(self, store: Store, advance: Advance) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+        advance(TTL + 1)
+
+        taken = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+
+        assert all(taken[shard] > held[shard] for shard in held)
+
+    async def test_attending_extends_the_leases(self, store: Store, advance: Advance) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+        advance(TTL - 2000)
+        attendance = await store.attend("a", held, ttl_ms=TTL)
+        advance(TTL - 2000)
+
+        assert dict(attendance.terms) == dict(held)
+        assert await store.claim("b", ttl_ms=TTL, limit=SHARDS) == {}
+
+    async def test_attending_does_not_bring_back_a_term_that_was_taken(self, store: Store, advance: Advance) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+        advance(TTL + 1)
+        taken = await store.claim("b", ttl_ms=TTL, limit=100)
+
+        attendance = await store.attend("a", held, ttl_ms=TTL)
+
+        assert set(attendance.terms) == set(held) - set(taken)
+
+    async def test_attending_counts_the_nodes_that_are_alive(self, store: Store, advance: Advance) -> None:
+        await store.attend("a", {}, ttl_ms=TTL)
+        both = await store.attend("b", {}, ttl_ms=TTL)
+        advance(TTL + 1)
+        alone = await store.attend("b", {}, ttl_ms=TTL)
+
+        assert (both.nodes, alone.nodes) == (2, 1)
+
+    async def test_releasing_does_nothing_to_the_shards_of_others(self, store: Store) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+
+        await store.release("b", held)
+
+        assert await store.claim("c", ttl_ms=TTL, limit=SHARDS) == {}
+
+    async def test_a_node_that_leaves_gives_up_its_shards_and_is_no_longer_counted(self, store: Store) -> None:
+        await store.attend("a", {}, ttl_ms=TTL)
+        await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+
+        await store.leave("a")
+
+        assert (await store.attend("b", {}, ttl_ms=TTL)).nodes == 1
+        assert len(await store.claim("b", ttl_ms=TTL, limit=SHARDS)) == SHARDS
+
+    async def test_force_takes_every_shard(self, store: Store) -> None:
+        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+
+        taken = await store.claim("b", ttl_ms=TTL, limit=SHARDS, by_force=True)
+
+        assert all(taken[shard] > held[shard] for shard in held)

@@ -1,0 +1,406 @@
+"""Deciding ticks: what becomes of each, and why."""
+
+from datetime import timedelta
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gnomon.core.cron import Cron
+from gnomon.core.instants import instant_of
+from gnomon.core.keys import run_id, shard_of, task_id, tick_key
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
+from gnomon.core.plan import first_tasks, paused_range, plan, run, settled
+from gnomon.core.states import WaitReason
+from gnomon.core.ticks import Ticks
+from gnomon.core.triggers import At, Every
+
+pytestmark = pytest.mark.req("C-04", "C-06")
+
+NOON = 1_772_452_800_000  # 2026-03-02T12:00:00Z
+SECOND, MINUTE = 1000, 60_000
+HOUR = 60 * MINUTE
+UID = ScheduleUid("sch_0123")
+
+
+def minutely(*, active: int = 0, queued: int = 0, mark: int = NOON, **spec: Any) -> Schedule:  # noqa: ANN401
+    """A schedule that fires each minute, decided up to noon."""
+    said: dict[str, Any] = {"trigger": Cron("* * * * *"), "workflow_id": "report"}
+    return Schedule(
+        uid=UID,
+        schedule_id="report",
+        spec=Spec(**(said | spec)),
+        shard=shard_of(UID),
+        mark_at=mark,
+        next_fire_at=None,
+        active_runs=active,
+        queued_runs=queued,
+        created_at=NOON,
+        updated_at=NOON,
+    )
+
+
+def told(decision: Decision) -> tuple[str, str, int, int, int]:
+    """Kind, reason, first and last minute after noon, count."""
+    first, last = ((at - NOON) / MINUTE for at in (decision.planned_at, decision.last_at))
+    return decision.kind, decision.reason, int(first), int(last), decision.count
+
+
+def decisions(schedule: Schedule, minutes: float) -> list[tuple[str, str, int, int, int]]:
+    return [told(decision) for decision in plan(schedule, now=NOON + int(minutes * MINUTE)).decisions]
+
+
+# ---- when nothing or one thing is due ------------------------------------------------------------
+
+
+def test_nothing_is_decided_before_its_time() -> None:
+    verdict = plan(minutely(), now=NOON + MINUTE - 1)
+
+    assert (verdict.decisions, verdict.mark_at, verdict.next_fire_at) == ((), NOON, NOON + MINUTE)
+
+
+def test_a_tick_fires_when_its_time_has_come() -> None:
+    verdict = plan(minutely(), now=NOON + MINUTE)
+
+    assert [told(d) for d in verdict.decisions] == [("fired", "on_time", 1, 1, 1)]
+    assert (verdict.mark_at, verdict.next_fire_at, verdict.active_runs) == (NOON + MINUTE, NOON + 2 * MINUTE, 1)
+
+
+@pytest.mark.guarantee("S2")
+def test_what_was_decided_is_not_decided_again() -> None:
+    once = settled(plan(minutely(), now=NOON + MINUTE))
+
+    assert plan(once, now=NOON + MINUTE).decisions == ()
+
+
+@pytest.mark.guarantee("S16")
+def test_a_clock_that_was_put_back_decides_nothing_anew() -> None:
+    ahead = settled(plan(minutely(catchup=Catchup.LATEST), now=NOON + 30 * MINUTE))
+
+    verdict = plan(ahead, now=NOON + 5 * MINUTE)
+
+    assert (verdict.decisions, verdict.mark_at) == ((), NOON + 30 * MINUTE)
+
+
+def test_the_last_tick_leaves_nothing_to_come() -> None:
+    verdict = plan(minutely(trigger=At(instant_of(NOON + MINUTE))), now=NOON + MINUTE)
+
+    assert len(verdict.decisions) == 1
+    assert verdict.next_fire_at is None
+
+
+# ---- catch-up ------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("S10")
+@pytest.mark.parametrize(
+    ("catchup", "minutes", "expected"),
+    [
+        pytest.param("none", 1.9, [("fired", "late", 1, 1, 1)], id="none: late within the grace fires"),
+        pytest.param(
+            "none",
+            10.5,
+            [("missed", "catchup_none", 1, 9, 9), ("fired", "late", 10, 10, 1)],
+            id="none: the newest within the grace fires, the others are missed",
+        ),
+        pytest.param(
+            "latest",
+            10.5,
+            [("coalesced", "newer_tick", 1, 9, 9), ("fired", "late", 10, 10, 1)],
+            id="latest: the newest fires for all",
+        ),
+        pytest.param(
+            "all",
+            3.5,
+            [("fired", "caught_up", 1, 1, 1), ("fired", "caught_up", 2, 2, 1), ("fired", "late", 3, 3, 1)],
+            id="all: each one fires",
+        ),
+    ],
+)
+def test_the_policy_chooses_among_ticks_that_came_due_together(
+    catchup: str, minutes: float, expected: list[tuple[str, str, int, int, int]]
+) -> None:
+    assert decisions(minutely(catchup=Catchup(catchup), overlap=Overlap.ALLOW), minutes) == expected
+
+
+def test_none_misses_even_the_newest_once_the_grace_is_over() -> None:
+    hourly = minutely(trigger=Cron("0 * * * *"))
+
+    assert decisions(hourly, 125) == [("missed", "catchup_none", 60, 120, 2)]
+
+
+@pytest.mark.parametrize("late", [0, 60_000])
+def test_the_grace_includes_its_last_millisecond(late: int) -> None:
+    [decision] = plan(minutely(trigger=Cron("0 * * * *")), now=NOON + HOUR + late).decisions
+
+    assert decision.kind is TickKind.FIRED
+
+
+def test_one_millisecond_past_the_grace_is_missed() -> None:
+    [decision] = plan(minutely(trigger=Cron("0 * * * *")), now=NOON + HOUR + 60_001).decisions
+
+    assert (decision.kind, decision.reason) == (TickKind.MISSED, Reason.CATCHUP_NONE)
+
+
+def test_several_ticks_within_the_grace_are_coalesced_into_the_newest() -> None:
+    by_seconds = minutely(trigger=Cron("*/20 * * * * *"))
+
+    kinds = [(d.kind, d.count) for d in plan(by_seconds, now=NOON + 59 * SECOND).decisions]
+
+    assert kinds == [(TickKind.COALESCED, 1), (TickKind.FIRED, 1)]
+
+
+def test_latest_fires_however_late() -> None:
+    hourly = minutely(trigger=Cron("0 * * * *"), catchup=Catchup.LATEST)
+
+    assert decisions(hourly, 3 * 24 * 60 + 30) == [
+        ("coalesced", "newer_tick", 60, 4260, 71),
+        ("fired", "caught_up", 4320, 4320, 1),
+    ]
+
+
+def test_all_lets_go_what_is_older_than_the_window() -> None:
+    hourly = minutely(trigger=Cron("0 * * * *"), catchup=Catchup.ALL, catchup_window_ms=3 * HOUR, overlap=Overlap.ALLOW)
+
+    found = decisions(hourly, 10 * 60 + 30)
+
+    assert found[0] == ("missed", "window", 60, 420, 7)
+    assert [tick[2] for tick in found[1:]] == [480, 540, 600]
+
+
+def test_all_fires_no_more_than_the_cap_in_one_pass() -> None:
+    many = minutely(catchup=Catchup.ALL, overlap=Overlap.ALLOW)
+
+    verdict = plan(many, now=NOON + 250 * MINUTE)
+
+    assert len(verdict.decisions) == 100
+    assert (verdict.mark_at, verdict.next_fire_at) == (NOON + 100 * MINUTE, NOON + 101 * MINUTE)
+
+
+def test_what_the_cap_left_is_decided_in_the_passes_that_follow() -> None:
+    schedule, fired = minutely(catchup=Catchup.ALL, overlap=Overlap.ALLOW), 0
+    for _ in range(3):
+        verdict = plan(schedule, now=NOON + 250 * MINUTE)
+        schedule, fired = settled(verdict), fired + len(verdict.decisions)
+
+    assert (fired, schedule.mark_at) == (250, NOON + 250 * MINUTE)
+
+
+def test_spread_lays_what_was_missed_over_the_lookahead() -> None:
+    now = NOON + 4 * MINUTE + 30 * SECOND
+    verdict = plan(minutely(catchup=Catchup.SPREAD, overlap=Overlap.ALLOW, lookahead_ms=60_000), now=now)
+
+    assert [d.fire_at for d in verdict.decisions] == [now, now + 20_000, now + 40_000, NOON + 4 * MINUTE]
+
+
+@pytest.mark.parametrize("catchup", Catchup)
+def test_a_year_of_missed_seconds_is_decided_at_once(catchup: Catchup) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), catchup=catchup, overlap=Overlap.ALLOW)
+    year = 365 * 24 * HOUR
+
+    verdict = plan(schedule, now=NOON + year)
+
+    counted = sum(decision.count for decision in verdict.decisions)
+    assert counted == (verdict.mark_at - NOON) // SECOND
+    assert len(verdict.decisions) <= 101
+
+
+# ---- overlap -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("C-05", "H-06")
+@pytest.mark.guarantee("S8")
+@pytest.mark.parametrize(
+    ("overlap", "active", "queued", "expected"),
+    [
+        pytest.param("skip", 0, 0, ("fired", "on_time"), id="skip: nothing is under way"),
+        pytest.param("skip", 1, 0, ("skipped", "overlap"), id="skip: a run is under way"),
+        pytest.param("skip", 0, 1, ("skipped", "overlap"), id="skip: one that waits counts"),
+        pytest.param("allow", 5, 0, ("fired", "on_time"), id="allow: always"),
+        pytest.param("queue", 0, 0, ("fired", "on_time"), id="queue: nothing to wait for"),
+        pytest.param("queue", 1, 0, ("queued", "behind_a_run"), id="queue: behind a run"),
+        pytest.param("queue", 1, 99, ("queued", "behind_a_run"), id="queue: the last place"),
+        pytest.param("queue", 1, 100, ("skipped", "queue_full"), id="queue: no place left"),
+        pytest.param("replace", 0, 0, ("fired", "on_time"), id="replace: nothing to replace"),
+        pytest.param("replace", 1, 0, ("queued", "replaces_a_run"), id="replace: waits for the end of the other"),
+    ],
+)
+def test_the_policy_says_what_happens_while_an_earlier_run_goes_on(
+    overlap: str, active: int, queued: int, expected: tuple[str, str]
+) -> None:
+    [decision] = plan(minutely(overlap=Overlap(overlap), active=active, queued=queued), now=NOON + MINUTE).decisions
+
+    assert (decision.kind, decision.reason) == expected
+
+
+def test_all_with_skip_runs_one() -> None:
+    found = decisions(minutely(catchup=Catchup.ALL, overlap=Overlap.SKIP), 3.5)
+
+    assert [tick[0] for tick in found] == ["fired", "skipped", "skipped"]
+
+
+def test_replacing_leaves_only_the_newest_to_wait() -> None:
+    verdict = plan(minutely(overlap=Overlap.REPLACE, active=1, queued=1), now=NOON + MINUTE)
+
+    assert (verdict.replaces, verdict.active_runs, verdict.queued_runs) == (True, 1, 1)
+
+
+def test_a_tick_that_does_not_run_has_no_time_to_fire() -> None:
+    [decision] = plan(minutely(active=1), now=NOON + MINUTE).decisions
+
+    assert not decision.starts_a_run
+
+
+# ---- the active window ---------------------------------------------------------------------------
+
+
+def test_a_tick_at_the_start_is_the_first() -> None:
+    assert decisions(minutely(start_at=NOON + 3 * MINUTE), 3) == [("fired", "on_time", 3, 3, 1)]
+
+
+def test_a_tick_before_the_start_is_none() -> None:
+    assert plan(minutely(start_at=NOON + 3 * MINUTE), now=NOON + 2 * MINUTE).decisions == ()
+
+
+def test_a_tick_at_the_end_is_none() -> None:
+    verdict = plan(minutely(end_at=NOON + 2 * MINUTE), now=NOON + 5 * MINUTE)
+
+    assert [told(d) for d in verdict.decisions] == [("missed", "catchup_none", 1, 1, 1)]
+    assert verdict.next_fire_at is None
+
+
+def test_ticks_of_a_pause_are_one_range() -> None:
+    [decision] = paused_range(minutely(), until=NOON + 90 * MINUTE)
+
+    assert told(decision) == ("skipped", "paused", 1, 90, 90)
+
+
+# ---- jitter --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("C-07")
+@given(st.integers(1, 10**7), st.integers(0, 500), st.sampled_from(["* * * * *", "0 * * * *", "*/7 3 * * *"]))
+def test_jitter_keeps_within_its_bounds_and_the_order_of_ticks(jitter: int, skip: int, text: str) -> None:
+    ticks = Ticks("report", minutely(trigger=Cron(text), jitter_ms=jitter).spec)
+    first = ticks.after(NOON + skip * MINUTE)
+    assert first is not None
+    second = ticks.after(first)
+    assert second is not None
+
+    assert abs(ticks.fire_at(first) - first) <= jitter
+    assert ticks.fire_at(first) <= ticks.fire_at(second)
+
+
+@pytest.mark.req("C-07")
+def test_jitter_moves_the_fire_not_the_tick() -> None:
+    spread = minutely(trigger=Cron("0 * * * *"), jitter_ms=5 * MINUTE)
+    fire_at = Ticks("report", spread.spec).fire_at(NOON + HOUR)
+
+    [decision] = plan(spread, now=fire_at).decisions
+
+    assert fire_at != NOON + HOUR
+    assert (decision.planned_at, decision.fire_at) == (NOON + HOUR, fire_at)
+
+
+def test_a_tick_is_not_decided_before_its_jittered_time() -> None:
+    spread = minutely(trigger=Cron("0 * * * *"), jitter_ms=5 * MINUTE)
+    fire_at = Ticks("report", spread.spec).fire_at(NOON + HOUR)
+
+    verdict = plan(spread, now=fire_at - 1)
+
+    assert (verdict.decisions, verdict.next_fire_at) == ((), fire_at)
+
+
+def test_every_node_computes_the_same_jitter() -> None:
+    spec = minutely(jitter_ms=30_000).spec
+
+    assert Ticks("report", spec).fire_at(NOON) == Ticks("report", spec).fire_at(NOON)
+    assert len({Ticks(f"report-{i}", spec).fire_at(NOON) for i in range(50)}) > 40
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("C-02")
+def test_the_key_is_the_digest_of_the_name_and_the_second() -> None:
+    assert tick_key("billing", NOON) == sha256(b"billing:1772452800").digest()
+    assert tick_key("billing", NOON + 250) == sha256(b"billing:1772452800.25").digest()
+
+
+def test_a_tick_has_one_run_whoever_decides_it() -> None:
+    assert run_id(UID, NOON) == run_id(UID, NOON)
+    assert run_id(UID, NOON) != run_id(UID, NOON + 1)
+    assert task_id(run_id(UID, NOON), "a") != task_id(run_id(UID, NOON), "b")
+
+
+def test_runs_sort_by_their_planned_time() -> None:
+    ids = [run_id(UID, NOON + minute * MINUTE) for minute in range(100)]
+
+    assert ids == sorted(ids)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "active", "wait"), [("allow", 1, WaitReason.READY), ("queue", 1, WaitReason.QUEUE)]
+)
+def test_the_first_tasks_say_what_they_wait_for(overlap: str, active: int, wait: WaitReason) -> None:
+    schedule = minutely(overlap=Overlap(overlap), active=active, first_steps=("a", "b"))
+    [decision] = plan(schedule, now=NOON + MINUTE).decisions
+    made = run(schedule, decision, now=NOON + MINUTE)
+
+    assert [(t.step, t.wait_reason) for t in first_tasks(schedule, made, now=NOON + MINUTE)] == [
+        ("a", wait),
+        ("b", wait),
+    ]
+
+
+# ---- laws ----------------------------------------------------------------------------------------
+
+triggers = st.sampled_from(
+    [
+        Cron("* * * * *"),
+        Cron("*/7 2-3 * * *", "America/New_York"),
+        Cron("30 2 * * *", "Europe/Berlin"),
+        Cron("*/20 * * * * *"),
+        Every(timedelta(minutes=7)),
+    ]
+)
+specs = st.builds(
+    Spec,
+    trigger=triggers,
+    workflow_id=st.just("w"),
+    overlap=st.sampled_from(Overlap),
+    catchup=st.sampled_from(Catchup),
+    jitter_ms=st.sampled_from([0, 0, 500, 10_000, 600_000]),
+    misfire_grace_ms=st.sampled_from([0, 1000, 60_000, 7_200_000]),
+    catchup_window_ms=st.sampled_from([60_000, 86_400_000]),
+    catchup_cap=st.integers(1, 100),
+)
+
+
+@pytest.mark.guarantee("S1")
+@given(specs, st.integers(0, 40_000_000), st.lists(st.integers(0, 30_000_000), max_size=6))
+def test_every_tick_up_to_the_mark_is_covered_exactly_once(spec: Spec, start: int, steps: list[int]) -> None:
+    schedule = replace(minutely(mark=NOON + start), spec=spec)
+    ticks, first, now = Ticks("report", spec), schedule.mark_at, NOON + start
+    covered: list[tuple[int, int, int]] = []
+    for step in steps:
+        now += step
+        verdict = plan(schedule, now=now)
+        covered += [(d.planned_at, d.last_at, d.count) for d in verdict.decisions]
+        schedule = settled(verdict)
+
+    assert sum(count for _, _, count in covered) == ticks.count(after=first, until=schedule.mark_at)
+    assert all(a[1] < b[0] for a, b in pairwise(covered))
+    assert all(ticks.count(after=start_ - 1, until=end) == count for start_, end, count in covered)
+
+
+@given(specs, st.integers(0, 40_000_000))
+def test_nothing_due_is_left_without_a_decision(spec: Spec, late: int) -> None:
+    verdict = plan(replace(minutely(), spec=spec), now=NOON + late)
+
+    capped = len(verdict.decisions) >= spec.catchup_cap
+    assert capped or verdict.next_fire_at is None or verdict.next_fire_at > NOON + late

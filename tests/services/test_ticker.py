@@ -1,0 +1,264 @@
+"""The ticker with real parts that live in memory, and time that passes only when told."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from contracts.store import HOUR, MINUTE, NOON, minutely
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.cron import Cron
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.ledger import Terms
+from gnomon.services.elector import Elector
+from gnomon.services.ticker import Health, Ticker
+from gnomon.settings import Leading, Ticking
+from gnomon.testing.clock import Recorder, VirtualClock
+
+
+class Node:
+    """A ticker and its elector on a store that may be shared."""
+
+    def __init__(self, store: MemoryStore, clock: VirtualClock, holder: str = "node") -> None:
+        self.events = Recorder()
+        self.clock = clock
+        self.elector = Elector(store, clock, self.events, Leading(), holder=holder)
+        self.ticker = Ticker(store, self.elector, clock, self.events, Ticking())
+
+    async def run_for(self, ms: int) -> None:
+        """Step whenever asked to, until so much time has passed."""
+        until = self.clock.elapsed() * 1000 + ms
+        while True:
+            wait = await self.ticker.step()
+            left = until - self.clock.elapsed() * 1000
+            if left <= wait * 1000:
+                self.clock.advance(int(left))
+                return
+            self.clock.advance(max(0, round(wait * 1000)))
+
+
+class BreakableStore(MemoryStore):
+    """A store that can be told to fail."""
+
+    broken = False
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        if self.broken:
+            raise StoreUnavailable("the disk is full")
+        return await super().due(now, shards=shards, limit=limit)
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        if self.broken:
+            raise StoreUnavailable("the disk is full")
+        return await super().decide(verdicts, now=now, terms=terms)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(NOON)
+
+
+@pytest.fixture
+def store(clock: VirtualClock) -> BreakableStore:
+    return BreakableStore(clock.now)
+
+
+@pytest.fixture
+def node(store: MemoryStore, clock: VirtualClock) -> Node:
+    return Node(store, clock)
+
+
+async def planned(store: MemoryStore, schedule: Schedule) -> list[float]:
+    """The minutes after noon that have been decided, oldest first."""
+    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=1000)
+    return [(tick.decision.planned_at - NOON) / MINUTE for tick in reversed(ticks)]
+
+
+async def test_every_tick_is_decided_at_its_very_instant(store: MemoryStore, node: Node) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+
+    await node.run_for(5 * MINUTE + 1)
+
+    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    assert await planned(store, schedule) == [1, 2, 3, 4, 5]
+    assert all(tick.decided_at == tick.decision.planned_at for tick in ticks)
+
+
+async def test_the_ticker_wakes_for_what_comes_between_two_seconds(store: MemoryStore, node: Node) -> None:
+    schedule = minutely(jitter_ms=20_000, overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+
+    await node.run_for(3 * MINUTE + 30_000)
+
+    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    assert len(ticks) >= 3
+    assert all(tick.decided_at == tick.decision.fire_at for tick in ticks)
+
+
+async def test_a_schedule_that_was_just_added_is_seen_within_a_tick(store: MemoryStore, node: Node) -> None:
+    await node.run_for(MINUTE)
+    late = minutely("late", trigger=Cron("* * * * * *"), mark=NOON + MINUTE, overlap=Overlap.ALLOW)
+    await store.add([late], actor="ada", tzdata="")
+
+    await node.run_for(2500)
+
+    assert len(await planned(store, late)) >= 2
+
+
+async def test_more_schedules_than_fit_in_a_batch_are_all_decided(store: MemoryStore, node: Node) -> None:
+    schedules = [minutely(f"s{i}") for i in range(2500)]
+    await store.add(schedules, actor="ada", tzdata="")
+
+    await node.run_for(MINUTE + 1)
+
+    assert [len(await planned(store, schedule)) for schedule in schedules[::250]] == [1] * 10
+
+
+@pytest.mark.guarantee("E4", "C7")
+async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore, node: Node) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+    await node.run_for(MINUTE + 1)
+
+    store.broken = True
+    await node.run_for(30_000 + MINUTE)
+    during = node.ticker.health
+    assert node.ticker.silent_for > 5
+    store.broken = False
+    await node.run_for(2000)
+
+    assert (during, node.ticker.health) == (Health.ERROR, Health.OK)
+    assert await planned(store, schedule) == [1, 2]
+    assert "store_unavailable" in node.events.names()
+
+
+@pytest.mark.guarantee("S16", "E6")
+async def test_a_wall_clock_that_jumps_forward_is_an_outage(
+    store: MemoryStore, node: Node, clock: VirtualClock
+) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+    await node.run_for(MINUTE + 1)
+
+    clock.set_back_or_forth(HOUR)
+    await node.run_for(2000)
+
+    assert ("clock_stepped", {"by_ms": HOUR}) in node.events.seen
+    newest, missed, _ = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    assert (newest.decision.kind, newest.decision.planned_at) == ("fired", NOON + HOUR + MINUTE)
+    assert (missed.decision.kind, missed.decision.count) == ("missed", 59)
+
+
+@pytest.mark.guarantee("S16")
+async def test_a_wall_clock_that_is_put_back_decides_nothing_twice(
+    store: MemoryStore, node: Node, clock: VirtualClock
+) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+    await node.run_for(10 * MINUTE + 1)
+
+    clock.set_back_or_forth(-5 * MINUTE)
+    await node.run_for(7 * MINUTE)
+
+    assert await planned(store, schedule) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert ("clock_stepped", {"by_ms": -5 * MINUTE}) in node.events.seen
+
+
+@pytest.mark.guarantee("C3")
+async def test_a_ticker_that_slept_past_its_lease_cannot_write(store: MemoryStore, clock: VirtualClock) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await store.add([schedule], actor="ada", tzdata="")
+    sleeper, rival = Node(store, clock, "sleeper"), Node(store, clock, "rival")
+    await sleeper.run_for(MINUTE - 1000)
+    terms = sleeper.elector.terms
+    # The sleeper's own clock stands still, as a stopped process's does: it still trusts its terms.
+    sleeper.ticker._clock = sleeper.elector._clock = VirtualClock(NOON + 2 * MINUTE)  # noqa: SLF001 - a stopped process
+    clock.advance(20_000)
+    await rival.run_for(1000)
+
+    await sleeper.ticker.step()
+
+    assert len(terms) == SHARDS
+    assert "term_ended" in sleeper.events.names()
+    assert await planned(store, schedule) == [1]
+
+
+@pytest.mark.req("C-11", "C-12")
+async def test_two_tickers_share_the_shards(store: MemoryStore, clock: VirtualClock) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    for _ in range(20):
+        await one.ticker.step()
+        await other.ticker.step()
+        clock.advance(1000)
+
+    assert (len(one.elector.terms), len(other.elector.terms)) == (SHARDS // 2, SHARDS // 2)
+    assert not set(one.elector.terms) & set(other.elector.terms)
+
+
+async def test_a_ticker_that_joins_has_its_share_soon_after_the_others_gave_it_up(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    await one.ticker.step()
+    await other.ticker.step()
+    await one.run_for(Leading().renew_interval_ms)
+    await one.ticker.step()
+
+    await other.run_for(Leading().claim_interval_ms)
+
+    assert len(other.elector.terms) == SHARDS // 2
+
+
+async def test_the_shards_of_a_ticker_that_died_are_taken_over(store: MemoryStore, clock: VirtualClock) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    for _ in range(20):
+        await one.ticker.step()
+        await other.ticker.step()
+        clock.advance(1000)
+
+    await other.run_for(Leading().ttl_ms + Leading().renew_interval_ms + 1000)
+
+    assert len(other.elector.terms) == SHARDS
+
+
+async def test_a_ticker_that_stops_hands_its_shards_over_at_once(store: MemoryStore, clock: VirtualClock) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    await one.ticker.step()
+    await one.elector.stop()
+
+    await other.ticker.step()
+
+    assert len(other.elector.terms) == SHARDS
+
+
+async def test_a_node_whose_clock_is_far_off_does_not_lead(store: MemoryStore) -> None:
+    ahead = VirtualClock(NOON + 31_000)
+    node = Node(store, ahead)
+
+    await node.ticker.step()
+
+    assert not node.elector.terms
+    assert "clock_skew" in node.events.names()
+
+
+async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
+    store: MemoryStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnomon.core.plan import plan
+    from gnomon.services import ticker
+
+    good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")
+    await store.add([bad, good], actor="ada", tzdata="")
+
+    def fragile(schedule: Schedule, *, now: int) -> Verdict:
+        if schedule.schedule_id == "bad":
+            raise ZeroDivisionError
+        return plan(schedule, now=now)
+
+    monkeypatch.setattr(ticker, "plan", fragile)
+    await node.run_for(2 * MINUTE + 1)
+
+    assert await planned(store, good) == [1, 2]
+    assert node.events.names().count("schedule_broken") == 1
