@@ -3,11 +3,13 @@
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Schedule, Verdict
 from gnomon.core.plan import plan
@@ -16,6 +18,7 @@ from gnomon.testing.checker import Violation, check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances
 from gnomon.testing.history import Commit, History
+from gnomon.testing.simulation import Simulation
 from support.planned import planned
 from support.worlds import HOUR, STARTS, World
 
@@ -215,3 +218,31 @@ async def test_a_spoiled_history_is_seen(spoil: Callable[[History], History], ru
     found = check(spoil(world.simulation.history), planned)
 
     assert rules <= {violation.rule for violation in found}
+
+
+# ---- the same on a real database -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3 * EFFORT))
+async def test_no_history_on_sqlite_breaks_a_rule(seed: int, tmp_path: Path) -> None:
+    clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
+    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    world = World(store, clock, f"sqlite {seed}")
+    await world.populate()
+    history = await world.simulation.run(4 * HOUR)
+    await store.close()
+
+    assert check(history, planned) == []
+
+
+async def test_months_pass_in_seconds() -> None:
+    clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
+    simulation = Simulation(MemoryStore(clock.now), clock, seed="months")
+    daily = {"schedule": "30 2 * * *", "timezone": "America/New_York", "workflow_id": "backup", "overlap": "allow"}
+    uid = await simulation.register(daily | {"schedule_id": "backup"})
+    simulation.add_node()
+
+    history = await simulation.run(60 * 24 * HOUR)
+
+    assert check(history, planned) == []
+    assert len(history.lives[uid].runs) == 60

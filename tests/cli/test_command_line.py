@@ -404,3 +404,27 @@ def test_a_terminal_without_unicode_is_served_too(tmp_path: Path, form: str) -> 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert {"table": "??", "json": "\\u6bce\\u65e5", "yaml": "\\u6BCE\\u65E5"}[form] in done.stdout
+
+
+def test_migrating_a_database_makes_it_and_is_done_once(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'gnomon.db'}"
+
+    first, second = (lines("db", "migrate", "--url", address) for _ in range(2))
+
+    assert first == second == ["schema 0001"]
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        pytest.param("mysql://somewhere", "a store is at", id="a database we do not know"),
+        pytest.param("sqlite:////no/such/folder/gnomon.db", "no/such/folder", id="a folder that is not there"),
+        pytest.param("postgresql://nobody@127.0.0.1:1/none", "127.0.0.1", id="a server that is not there"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_an_error_in_one_line(address: str, problem: str) -> None:
+    done = run("db", "migrate", "--url", address)
+
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.returncode in (1, 2)

@@ -206,6 +206,20 @@ class StoreContract:
         again = replace(minutely(mark=NOON + HOUR), uid=ScheduleUid("sch_again"))
         assert await store.add([again], actor="ada", tzdata="") == frozenset()
 
+    async def test_deleting_lets_a_run_go_on_and_cancels_those_that_wait(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.QUEUE)
+        await self.registered(store, schedule)
+        for minute in (1, 2):
+            await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+
+        current = await self.current(store, schedule)
+        assert await store.delete(plan(current, now=NOON + 2 * MINUTE), now=NOON + 2 * MINUTE, actor="ada")
+
+        waiting, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        assert (waiting.status, waiting.queued) == (RunStatus.CANCELLED, False)
+        assert (running.status, running.cancel_requested_at) == (RunStatus.PENDING, None)
+        assert await store.finish(running.run_id, RunStatus.COMPLETED, now=NOON + HOUR)
+
     # ---- ledger ------------------------------------------------------------------------------
 
     async def test_only_schedules_whose_time_has_come_are_due_earliest_first(self, store: Store) -> None:

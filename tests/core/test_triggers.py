@@ -104,6 +104,12 @@ def test_a_single_instant_is_kept_in_utc() -> None:
     assert At(datetime.fromisoformat("2026-03-02T13:00+01:00")) == At(NOON)
 
 
+def test_what_is_finer_than_a_millisecond_is_not_kept() -> None:
+    finer = NOON + timedelta(microseconds=1999)
+
+    assert At(finer).instant == Every(MINUTE, finer).anchor == NOON + timedelta(milliseconds=1)
+
+
 @pytest.mark.parametrize("instant", [datetime(2026, 1, 1), "2026-01-01", None])  # noqa: DTZ001
 def test_an_instant_without_a_zone_is_refused(instant: datetime) -> None:
     with pytest.raises(CronError) as refused:

@@ -68,3 +68,20 @@ def schedule(
     from gnomon.cli.starts import start_of
 
     show(upcoming(file, now=start_of(start), hours=hours, limit=limit), output)
+
+
+database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
+app.add_typer(database)
+
+
+@database.command()
+def migrate(
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://…; the configured one if not given."),
+    ] = None,
+) -> None:
+    """Bring a database to the newest schema. Doing it again changes nothing."""
+    from gnomon.cli.database import migrate as run
+
+    run(url)

@@ -1,5 +1,6 @@
 """Names that follow from what they name, so that every node computes the same ones and none needs dice."""
 
+from functools import lru_cache
 from hashlib import sha256
 
 from gnomon.core.model import RunId, ScheduleUid, TaskId
@@ -24,6 +25,7 @@ def shard_of(uid: ScheduleUid) -> int:
     return sha256(uid.encode()).digest()[0]
 
 
+@lru_cache(maxsize=4096)
 def run_id(uid: ScheduleUid, planned_at: int) -> RunId:
     """The one run that a tick can have."""
     return RunId("run_" + _derived(planned_at, f"{uid}:{planned_at}"))

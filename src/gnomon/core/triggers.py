@@ -150,9 +150,11 @@ def _since(instant: datetime, start: datetime) -> timedelta:
 
 
 def _in_utc(instant: datetime, *, field: str) -> datetime:
+    """The instant in UTC, to the millisecond: what is finer could not be kept."""
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise CronError(str(instant), field=field, reason="must be a datetime with a time zone")
     try:
-        return instant.astimezone(UTC)
+        exact = instant.astimezone(UTC)
+        return exact.replace(microsecond=exact.microsecond // 1000 * 1000)
     except OverflowError:
         raise CronError(str(instant), field=field, reason="lies outside the calendar") from None

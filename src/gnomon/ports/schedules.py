@@ -50,7 +50,10 @@ class Schedules(Protocol):
         ...
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
-        """Decide the ticks of the schedule and free its name, if it is still as it was read. Its history stays."""
+        """Decide the ticks of the schedule and free its name, if it is still as it was read.
+
+        Its history stays, a run under way goes on, and runs that wait for it are cancelled.
+        """
         ...
 
 

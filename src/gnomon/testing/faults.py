@@ -112,7 +112,7 @@ class FaultyStore:
     async def _before(self) -> None:
         if self._dice.random() < self._chances.slowness:
             self._broken()
-            self._clock.advance(self._dice.choice((5, 200, 3_000, 15_000, 150_000)))
+            self._clock.advance(self._dice.choice((5, 200, 3_000, 15_000, 200_000)))
             await self._meanwhile()
         if self._dice.random() < self._chances.failure:
             self._broken()

@@ -28,8 +28,8 @@ _STEP_MS = 2
 _HEALING_MS = 6 * MINUTE_MS
 _FOREVER = 1 << 62
 #: Long enough that a day holds thousands of looks, not a hundred thousand; hints wake nodes in between.
-_TICKING = Ticking(tick_ms=30_000)
-_LEADING = Leading(ttl_ms=120_000, renew_interval_ms=40_000)
+_TICKING = Ticking(tick_ms=60_000)
+_LEADING = Leading(ttl_ms=180_000, renew_interval_ms=60_000)
 
 Event = Callable[[], Awaitable[None]]
 

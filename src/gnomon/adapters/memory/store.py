@@ -71,8 +71,9 @@ class MemoryStore:
         self._schedules[before.uid] = settled(verdict)
         return True
 
-    def _supersede(self, uid: ScheduleUid, now: int) -> None:
-        for made in [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]:
+    def _supersede(self, uid: ScheduleUid, now: int, *, only_queued: bool = False) -> None:
+        under_way = [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]
+        for made in [made for made in under_way if made.queued or not only_queued]:
             stopped = self._runs[made.run_id] = superseded(made, now=now)
             if stopped.over:
                 self._set_tasks(made.run_id, state=TaskState.CANCELLED)
@@ -140,6 +141,7 @@ class MemoryStore:
         if not self._carry_out(verdict, now=now):
             return False
         schedule = self._schedules.pop(verdict.schedule.uid)
+        self._supersede(schedule.uid, now, only_queued=True)
         del self._names[schedule.tenant, schedule.schedule_id]
         self._keep_revision(replace(schedule, revision=schedule.revision + 1, updated_at=now), actor, "")
         return True

@@ -1,0 +1,94 @@
+"""The book of schedules."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.ledger import carry_out, terms_of
+from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
+from gnomon.adapters.sql.runs import cancel_queued
+from gnomon.core.model import Schedule, Verdict
+from gnomon.core.plan import settled
+
+_schedule, _pause = tables.schedule.c, tables.pause.c
+_EXISTING = sa.select(*SCHEDULE).where(_schedule.tenant == sa.bindparam("tenant"), _schedule.deleted_at.is_(None))
+_FIND = _EXISTING.where(_schedule.schedule_id == sa.bindparam("name"))
+_PAGE = (
+    _EXISTING.where(_schedule.schedule_id > sa.bindparam("after"))
+    .order_by(_schedule.schedule_id)
+    .limit(sa.bindparam("limit"))
+)
+_CHANGE = sa.update(tables.schedule).where(_schedule.uid == sa.bindparam("changed"))
+_NEWEST_PAUSE = sa.select(sa.func.max(_pause.number)).where(_pause.uid == sa.bindparam("schedule"))
+_RESUME = (
+    sa.update(tables.pause)
+    .where(_pause.uid == sa.bindparam("schedule"), _pause.number == sa.bindparam("newest"))
+    .values(resumed_at=sa.bindparam("at"), resumed_by=sa.bindparam("by"))
+)
+
+
+def find(conn: sa.Connection, tenant: str, schedule_id: str) -> Schedule | None:
+    """See Schedules.find."""
+    row = conn.execute(_FIND, {"tenant": tenant, "name": schedule_id}).one_or_none()
+    return None if row is None else schedule_of(row)
+
+
+def page(conn: sa.Connection, tenant: str, after: str, limit: int) -> Sequence[Schedule]:
+    """See Schedules.page."""
+    found = conn.execute(_PAGE, {"tenant": tenant, "after": after, "limit": limit})
+    return [schedule_of(row) for row in found]
+
+
+def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
+    """See Schedules.add."""
+    first = {(schedule.tenant, schedule.schedule_id): schedule for schedule in reversed(schedules)}
+    added = bulk.insert_schedules(conn, [schedule_row(schedule) for schedule in first.values()])
+    kept = [revision_row(schedule, actor, tzdata) for schedule in first.values() if schedule.uid in added]
+    bulk.insert(conn, tables.schedule_revision, kept)
+    return frozenset(
+        schedule.schedule_id
+        for schedule in schedules
+        if schedule.uid not in added or first[schedule.tenant, schedule.schedule_id] is not schedule
+    )
+
+
+def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
+    """See Schedules.change."""
+    before = verdict.schedule
+    if not _settle(conn, verdict, now):
+        return False
+    conn.execute(_CHANGE.values(dict(zip(SCHEDULE, schedule_row(changed), strict=True))), {"changed": before.uid})
+    if changed.revision != before.revision:
+        bulk.insert(conn, tables.schedule_revision, [revision_row(changed, actor, tzdata)])
+    _keep_pause(conn, before, changed, now, actor)
+    return True
+
+
+def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
+    """See Schedules.delete."""
+    if not _settle(conn, verdict, now):
+        return False
+    last = settled(verdict)
+    last = replace(last, revision=last.revision + 1, updated_at=now)
+    gone = {"revision": last.revision, "updated_at": now, "deleted_at": now, "next_fire_at": None}
+    conn.execute(_CHANGE.values(gone), {"changed": last.uid})
+    cancel_queued(conn, last.uid, now)
+    bulk.insert(conn, tables.schedule_revision, [revision_row(last, actor, "")])
+    return True
+
+
+def _settle(conn: sa.Connection, verdict: Verdict, now: int) -> bool:
+    shard = verdict.schedule.shard
+    return bool(carry_out(conn, [verdict], now=now, terms=terms_of(conn, [shard])))
+
+
+def _keep_pause(conn: sa.Connection, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
+    if (before.paused_at is None) == (changed.paused_at is None):
+        return
+    newest = conn.scalar(_NEWEST_PAUSE, {"schedule": changed.uid}) or 0
+    if changed.paused_at is not None:
+        bulk.insert(conn, tables.pause, [(changed.uid, newest + 1, changed.paused_at, actor)])
+    else:
+        conn.execute(_RESUME, {"schedule": changed.uid, "newest": newest, "at": now, "by": actor})

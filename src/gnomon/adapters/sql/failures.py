@@ -1,0 +1,99 @@
+"""What the databases say when they fail, sorted into the world's failures and our own."""
+
+from typing import Any
+
+from gnomon.errors import StoreUnavailable
+
+#: Primary result codes of SQLite that are the world's doing.
+SQLITE_CODES = {
+    3: "PERM",
+    4: "ABORT",
+    5: "BUSY",
+    6: "LOCKED",
+    7: "NOMEM",
+    8: "READONLY",
+    9: "INTERRUPT",
+    10: "IOERR",
+    11: "CORRUPT",
+    13: "FULL",
+    14: "CANTOPEN",
+    15: "PROTOCOL",
+    22: "NOLFS",
+    23: "AUTH",
+    26: "NOTADB",
+}
+#: Classes of SQLSTATE, and single ones, that are the world's doing.
+SQLSTATES = {
+    "08": "connection",
+    "25006": "read only",
+    "25P03": "idle for too long",
+    "25P04": "transaction for too long",
+    "28": "not let in",
+    "3D000": "no such database",
+    "40": "rolled back: deadlock, or not serialisable",
+    "53": "out of resources: disk, memory, connections",
+    "55P03": "lock not available",
+    "57": "stopped by an operator, or starting up",
+    "58": "system error",
+    "XX": "internal error, or corrupt",
+}
+DEADLOCK = "40P01"
+
+
+def translated(error: Exception) -> Exception:
+    """StoreUnavailable if the world failed; else the error itself, which is a fault in the program or an answer."""
+    if not _worldly(error):
+        return error
+    failure = StoreUnavailable(_first_line(error))
+    failure.__cause__ = error
+    return failure
+
+
+def lost(error: Exception) -> StoreUnavailable:
+    """What to tell those whose work went down together with the transaction."""
+    failure = StoreUnavailable(_first_line(error))
+    failure.__cause__ = error
+    return failure
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """The SQLSTATE that the server gave, if it gave one."""
+    said = getattr(_origin(error), "sqlstate", None)
+    return said if isinstance(said, str) else None
+
+
+def _worldly(error: Exception) -> bool:
+    if getattr(error, "connection_invalidated", False):
+        return True
+    origin = _origin(error)
+    code, state = getattr(origin, "sqlite_errorcode", None), sqlstate_of(error)
+    if code is not None:
+        return code & 0xFF in SQLITE_CODES
+    if state is not None:
+        return any(state.startswith(known) for known in SQLSTATES)
+    # OSError: refused, reset, unreachable, timed out. The others have no code: the driver itself gave up.
+    return isinstance(origin, OSError) or _kind(origin) in _DRIVER_GAVE_UP
+
+
+#: By module and name, so that neither driver is imported for the sake of the other.
+_DRIVER_GAVE_UP = {
+    "asyncpg.exceptions._base.InterfaceError",
+    "asyncpg.exceptions._base.InternalClientError",
+    "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InterfaceError",
+    "sqlalchemy.exc.PendingRollbackError",
+    "sqlalchemy.exc.TimeoutError",
+}
+
+
+def _kind(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _origin(error: BaseException) -> Any:  # noqa: ANN401 - whatever the driver raised
+    """The driver's own error inside that of the library."""
+    return getattr(error, "orig", None) or error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(_origin(error)).strip() or type(error).__name__
+    return text.splitlines()[0]

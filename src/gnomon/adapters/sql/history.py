@@ -1,0 +1,70 @@
+"""Looking back. Every query reads off an index as much as it gives back."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import tables
+from gnomon.adapters.sql.rows import SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
+from gnomon.core.model import Run, ScheduleUid, Task, Tick
+from gnomon.ports.schedules import Pause, Revision
+
+_tick, _run, _task = tables.tick.c, tables.run.c, tables.task.c
+_UID = sa.bindparam("uid", type_=tables.Name)
+_BEFORE = sa.bindparam("before", type_=tables.Instant)
+_LIMIT = sa.bindparam("limit", type_=sa.Integer)
+_TICKS = (
+    sa.select(tables.tick)
+    .where(_tick.uid == _UID, _tick.planned_at < _BEFORE)
+    .order_by(_tick.planned_at.desc())
+    .limit(_LIMIT)
+)
+_RUNS = (
+    sa.select(tables.run)
+    .where(_run.schedule_uid == _UID, _run.planned_at < _BEFORE)
+    .order_by(_run.planned_at.desc())
+    .limit(_LIMIT)
+)
+_TASKS = (
+    sa.select(*TASK).where(_task.run_id.in_(sa.bindparam("runs", expanding=True))).order_by(_task.run_id, _task.step)
+)
+_SCHEDULE = sa.select(*SCHEDULE).where(tables.schedule.c.uid == _UID)
+_REVISIONS = (
+    sa.select(tables.schedule_revision)
+    .where(tables.schedule_revision.c.uid == _UID)
+    .order_by(tables.schedule_revision.c.revision)
+)
+_PAUSES = sa.select(tables.pause).where(tables.pause.c.uid == _UID).order_by(tables.pause.c.number)
+#: A database takes only so many parameters.
+_RUNS_AT_ONCE = 1000
+
+
+def ticks(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Tick]:
+    """See History.ticks."""
+    return [tick_of(row) for row in conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit})]
+
+
+def runs(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Run]:
+    """See History.runs."""
+    return [run_of(row) for row in conn.execute(_RUNS, {"uid": uid, "before": before, "limit": limit})]
+
+
+def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
+    """See History.tasks."""
+    wanted = sorted({run.run_id for run in runs})
+    pages = [wanted[start : start + _RUNS_AT_ONCE] for start in range(0, len(wanted), _RUNS_AT_ONCE)]
+    return [task_of(row) for page in pages for row in conn.execute(_TASKS, {"runs": page})]
+
+
+def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:
+    """See History.revisions."""
+    row = conn.execute(_SCHEDULE, {"uid": uid}).one_or_none()
+    if row is None:
+        return ()
+    schedule = schedule_of(row)
+    return tuple(revision_of(schedule, kept) for kept in conn.execute(_REVISIONS, {"uid": uid}))
+
+
+def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
+    """See History.pauses."""
+    return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))

@@ -1,0 +1,118 @@
+"""Deciding ticks, in bulk: what it costs a schedule is what it costs a thousand, divided by a thousand."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import bulk, runs, tables
+from gnomon.adapters.sql.rows import SCHEDULE, run_row, schedule_of, task_row, tick_row
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import Schedule, ScheduleUid, Verdict
+from gnomon.core.plan import first_tasks, run, tick
+from gnomon.errors import StaleTerm
+from gnomon.ports.ledger import Terms
+
+_schedule, _shard = tables.schedule.c, tables.shard.c
+_DUE = (
+    sa.select(*SCHEDULE)
+    .where(_schedule.next_fire_at <= sa.bindparam("now"))
+    .order_by(_schedule.next_fire_at, _schedule.uid)
+    .limit(sa.bindparam("limit"))
+)
+_NEXT = (
+    sa.select(_schedule.next_fire_at)
+    .where(_schedule.next_fire_at.is_not(None))
+    .order_by(_schedule.next_fire_at)
+    .limit(1)
+)
+_OURS = _schedule.shard.in_(sa.bindparam("shards", expanding=True))
+_TERMS = (
+    sa.select(_shard.shard, _shard.term)
+    .where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
+    .order_by(_shard.shard)
+)
+
+
+def due(conn: sa.Connection, now: int, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+    """See Ledger.due."""
+    if not shards:
+        return []
+    asked, ours = _only(_DUE, shards)
+    return [schedule_of(row) for row in conn.execute(asked, {"now": now, "limit": limit, **ours})]
+
+
+def next_due_at(conn: sa.Connection, shards: frozenset[int]) -> int | None:
+    """See Ledger.next_due_at."""
+    if not shards:
+        return None
+    asked, ours = _only(_NEXT, shards)
+    found: int | None = conn.scalar(asked, ours)
+    return found
+
+
+def _only(query: sa.Select[Any], shards: frozenset[int]) -> tuple[sa.Select[Any], dict[str, list[int]]]:
+    """The query, narrowed down to the shards unless they are all there are."""
+    return (query, {}) if len(shards) == SHARDS else (query.where(_OURS), {"shards": sorted(shards)})
+
+
+def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    """See Ledger.decide."""
+    shards = {verdict.schedule.shard for verdict in verdicts}
+    # Held until the end, so that no one gets a newer term between the look at it and the commit.
+    current = terms_of(conn, shards, hold=True)
+    stale = tuple(sorted(shard for shard in shards if shard not in terms or terms[shard] != current.get(shard)))
+    if stale:
+        raise StaleTerm(stale)
+    return carry_out(conn, verdicts, now=now, terms=current)
+
+
+def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False) -> dict[int, int]:
+    """The terms of the shards as they are; as they will be until the end of the transaction, if held."""
+    query = _TERMS.with_for_update(read=True) if hold else _TERMS
+    return dict(conn.execute(query, {"shards": sorted(shards)}).all())
+
+
+def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    """Every verdict is carried out whose schedule is still as it was read; their uids come back."""
+    # Sorted, so that two who move the same schedules take their locks in the same order. The first verdict on a
+    # schedule makes any other void.
+    first = {verdict.schedule.uid: verdict for verdict in reversed(verdicts)}
+    by_uid = [first[uid] for uid in sorted(first)]
+    moved = bulk.move_schedules(conn, [_moved(verdict) for verdict in by_uid])
+    carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
+    runs.supersede(conn, [verdict.schedule.uid for verdict in carried if verdict.replaces], now)
+    _write_down(conn, carried, now, terms)
+    return frozenset(verdict.schedule.uid for verdict in carried)
+
+
+def _moved(verdict: Verdict) -> tuple[object, ...]:
+    read = verdict.schedule
+    return (
+        verdict.mark_at,
+        verdict.next_fire_at,
+        verdict.active_runs,
+        verdict.queued_runs,
+        read.uid,
+        read.mark_at,
+        read.revision,
+        read.active_runs,
+        read.queued_runs,
+        read.paused_at,
+    )
+
+
+def _write_down(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> None:
+    ticks, made, tasks = [], [], []
+    for verdict in verdicts:
+        schedule = verdict.schedule
+        term = terms[schedule.shard]
+        for decision in verdict.decisions:
+            ticks.append(tick_row(tick(schedule, decision, now=now, term=term)))
+            if decision.starts_a_run:
+                new = run(schedule, decision, now=now)
+                made.append(run_row(new))
+                tasks += [task_row(task) for task in first_tasks(schedule, new, now=now)]
+    bulk.insert(conn, tables.tick, ticks)
+    bulk.insert(conn, tables.run, made)
+    bulk.insert(conn, tables.task, tasks)

@@ -1,0 +1,16 @@
+"""Alembic runs this. The connection and its transaction are the caller's."""
+
+from alembic import context
+
+from gnomon.adapters.sql.migrating import VERSION_TABLE
+from gnomon.adapters.sql.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    # SQLite cannot alter a column: the table is copied instead.
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

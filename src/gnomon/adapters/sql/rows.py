@@ -1,0 +1,325 @@
+"""Rows to values and back. A row is a tuple in the order of its table's columns."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, assert_never
+
+import msgspec
+
+from gnomon.adapters.sql import tables
+from gnomon.core.cron import Cron, Dst
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.model import (
+    Catchup,
+    Decision,
+    Overlap,
+    Reason,
+    Run,
+    RunId,
+    Schedule,
+    ScheduleUid,
+    Spec,
+    Task,
+    Tick,
+    TickKind,
+    TickStatus,
+)
+from gnomon.core.triggers import At, Every
+from gnomon.ports.schedules import Pause, Revision
+
+#: Whatever a driver gives for a row; its types are those of the columns.
+Row = Sequence[Any]
+
+_NAMES = [column.name for column in tables.schedule.columns]
+_SPEC_STARTS, _SPEC_ENDS = _NAMES.index("trigger_kind"), _NAMES.index("revision")
+_TRIGGER_ENDS = _NAMES.index("workflow_id") - _SPEC_STARTS
+_SPEC = _NAMES[_SPEC_STARTS:_SPEC_ENDS]
+#: What a Schedule is made of: all but the mark of those that were deleted.
+SCHEDULE = tuple(tables.schedule.columns)[:-1]
+
+_MS = timedelta(milliseconds=1)
+_OVERLAPS = {str(one): one for one in Overlap}
+_CATCHUPS = {str(one): one for one in Catchup}
+_STEPS = msgspec.json.Decoder(tuple[str, ...])
+
+
+# ---- schedules -----------------------------------------------------------------------------------
+
+
+def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
+    """The schedule as a row of its table, without `deleted_at`."""
+    return (
+        schedule.uid,
+        schedule.tenant,
+        schedule.schedule_id,
+        *_spec_row(schedule.spec),
+        schedule.revision,
+        schedule.shard,
+        schedule.mark_at,
+        schedule.next_fire_at,
+        schedule.paused_at,
+        schedule.active_runs,
+        schedule.queued_runs,
+        schedule.created_at,
+        schedule.updated_at,
+    )
+
+
+def schedule_of(row: Row) -> Schedule:
+    """The schedule that stands in a row."""
+    uid, tenant, schedule_id = row[:_SPEC_STARTS]
+    revision, shard, mark_at, next_fire_at, paused_at, active_runs, queued_runs, created_at, updated_at = row[
+        _SPEC_ENDS : len(SCHEDULE)
+    ]
+    return Schedule(
+        uid=uid,
+        tenant=tenant,
+        schedule_id=schedule_id,
+        spec=_spec_of(row[_SPEC_STARTS:_SPEC_ENDS]),
+        revision=revision,
+        shard=shard,
+        mark_at=mark_at,
+        next_fire_at=next_fire_at,
+        paused_at=paused_at,
+        active_runs=active_runs,
+        queued_runs=queued_runs,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _spec_row(spec: Spec) -> tuple[Any, ...]:
+    return (
+        *_trigger_row(spec.trigger),
+        spec.workflow_id,
+        spec.workflow_version,
+        spec.user_id,
+        _steps_text(spec.first_steps),
+        spec.start_at,
+        spec.end_at,
+        spec.overlap.value,
+        spec.catchup.value,
+        spec.jitter_ms,
+        spec.misfire_grace_ms,
+        spec.catchup_window_ms,
+        spec.catchup_cap,
+        spec.queue_limit,
+        spec.lookahead_ms,
+    )
+
+
+def _trigger_row(trigger: Cron | Every | At) -> tuple[Any, ...]:
+    match trigger:
+        case Cron(expression=expression, timezone=timezone, dialect=dialect, dst=dst):
+            return ("cron", expression, timezone, dialect, dst.gap, dst.fold, None, None, None)
+        case Every(period=period, anchor=anchor):
+            return ("every", None, None, None, None, None, period // _MS, ms_of(anchor), None)
+        case At(instant=instant):
+            return ("at", None, None, None, None, None, None, None, ms_of(instant))
+        case _:
+            assert_never(trigger)
+
+
+def _spec_of(row: Row) -> Spec:
+    (
+        workflow_id,
+        version,
+        user_id,
+        steps,
+        start_at,
+        end_at,
+        overlap,
+        catchup,
+        jitter,
+        grace,
+        window,
+        cap,
+        queue,
+        ahead,
+    ) = row[_TRIGGER_ENDS:]
+    return Spec(
+        trigger=_trigger_of(*row[:_TRIGGER_ENDS]),
+        workflow_id=workflow_id,
+        workflow_version=version,
+        user_id=user_id,
+        first_steps=_steps_of(steps),
+        start_at=start_at,
+        end_at=end_at,
+        overlap=_OVERLAPS[overlap],
+        catchup=_CATCHUPS[catchup],
+        jitter_ms=jitter,
+        misfire_grace_ms=grace,
+        catchup_window_ms=window,
+        catchup_cap=cap,
+        queue_limit=queue,
+        lookahead_ms=ahead,
+    )
+
+
+@lru_cache(maxsize=8192)  # many schedules share few triggers, and a cron expression is costly to read
+def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At:  # noqa: ANN401 - as the columns are
+    expression, timezone, dialect, gap, fold, period_ms, anchor_at, at_at = columns
+    match kind:
+        case "cron":
+            return Cron(expression, timezone, dialect, Dst(gap, fold))
+        case "every":
+            return Every(period_ms * _MS, instant_of(anchor_at))
+        case "at":
+            return At(instant_of(at_at))
+        case _:
+            raise ValueError(f"a trigger of the unknown kind {kind!r}")
+
+
+@lru_cache(maxsize=1024)
+def _steps_text(steps: tuple[str, ...]) -> str:
+    return msgspec.json.encode(steps).decode()
+
+
+@lru_cache(maxsize=1024)
+def _steps_of(text: str) -> tuple[str, ...]:
+    return _STEPS.decode(text)
+
+
+# ---- revisions and pauses ------------------------------------------------------------------------
+
+
+def revision_row(schedule: Schedule, actor: str, tzdata: str) -> tuple[Any, ...]:
+    """What the schedule says from its last change on. Who it is stands in its own row."""
+    said = {name: value for name, value in zip(_SPEC, _spec_row(schedule.spec), strict=True) if value is not None}
+    return (
+        schedule.uid,
+        schedule.revision,
+        msgspec.json.encode(said).decode(),
+        schedule.mark_at,
+        schedule.next_fire_at,
+        schedule.paused_at,
+        schedule.active_runs,
+        schedule.queued_runs,
+        schedule.updated_at,
+        actor,
+        tzdata,
+    )
+
+
+def revision_of(schedule: Schedule, row: Row) -> Revision:
+    """A revision, of a schedule that may say something else by now."""
+    _, revision, spec, mark_at, next_fire_at, paused_at, active_runs, queued_runs, from_at, actor, tzdata = row
+    said: dict[str, Any] = msgspec.json.decode(spec)
+    then = msgspec.structs.replace(
+        schedule,
+        spec=_spec_of([said.get(name) for name in _SPEC]),
+        revision=revision,
+        mark_at=mark_at,
+        next_fire_at=next_fire_at,
+        paused_at=paused_at,
+        active_runs=active_runs,
+        queued_runs=queued_runs,
+        updated_at=from_at,
+    )
+    return Revision(revision=revision, schedule=then, from_at=from_at, actor=actor, tzdata=tzdata)
+
+
+def pause_of(row: Row) -> Pause:
+    """A pause, open or over."""
+    _, _, paused_at, paused_by, resumed_at, resumed_by = row
+    return Pause(paused_at=paused_at, paused_by=paused_by, resumed_at=resumed_at, resumed_by=resumed_by)
+
+
+# ---- what was decided ----------------------------------------------------------------------------
+
+
+def tick_row(tick: Tick) -> tuple[Any, ...]:
+    """The tick as a row."""
+    decision = tick.decision
+    return (
+        tick.uid,
+        decision.planned_at,
+        tick.tenant,
+        tick.schedule_id,
+        decision.last_at,
+        decision.count,
+        decision.kind.value,
+        decision.reason.value,
+        tick.key,
+        tick.status.value,
+        tick.run_id,
+        decision.fire_at,
+        tick.decided_at,
+        tick.term,
+        tick.revision,
+    )
+
+
+def tick_of(row: Row) -> Tick:
+    """The tick that stands in a row."""
+    uid, planned_at, tenant, schedule_id, last_at, count, kind, reason, key, status, run_id, fire_at = row[:12]
+    decided_at, term, revision = row[12:]
+    return Tick(
+        uid=ScheduleUid(uid),
+        tenant=tenant,
+        schedule_id=schedule_id,
+        decision=Decision(
+            kind=TickKind(kind),
+            reason=Reason(reason),
+            planned_at=planned_at,
+            last_at=last_at,
+            count=count,
+            fire_at=fire_at,
+        ),
+        key=key,
+        status=TickStatus(status),
+        run_id=None if run_id is None else RunId(run_id),
+        decided_at=decided_at,
+        term=term,
+        revision=revision,
+    )
+
+
+def run_row(run: Run) -> tuple[Any, ...]:
+    """The run as a row."""
+    return (
+        run.run_id,
+        run.tenant,
+        run.schedule_uid,
+        run.schedule_id,
+        run.workflow_id,
+        run.workflow_version,
+        run.user_id,
+        run.source.value,
+        run.status.value,
+        run.queued,
+        run.planned_at,
+        run.fire_at,
+        run.created_at,
+        run.completed_at,
+        run.cancel_requested_at,
+    )
+
+
+def run_of(row: Row) -> Run:
+    """The run that stands in a row."""
+    return msgspec.convert(dict(zip(Run.__struct_fields__, row, strict=True)), Run)
+
+
+#: What a Task is made of. Its attempts are not its own business.
+TASK = tuple(tables.task.columns)[:8]
+
+
+def task_row(task: Task) -> tuple[Any, ...]:
+    """The task as a row, before its first attempt."""
+    return (
+        task.task_id,
+        task.tenant,
+        task.run_id,
+        task.step,
+        task.state.value,
+        task.wait_reason.value,
+        task.available_at,
+        task.created_at,
+    )
+
+
+def task_of(row: Row) -> Task:
+    """The task that stands in a row."""
+    return msgspec.convert(dict(zip(Task.__struct_fields__, row, strict=True)), Task)

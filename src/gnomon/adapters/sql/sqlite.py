@@ -1,0 +1,234 @@
+"""SQLite: one thread writes, a few read beside it, and a lock beside the file says whose scheduler it is.
+
+Every transaction of the writer takes along all jobs that have piled up, so that many writers share one flush of
+the disk. Reads go to connections of their own: under WAL they see what is committed and wait for nobody.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql.failures import lost, translated
+from gnomon.adapters.sql.transactions import MOST_TOGETHER, Job, Outcome, run_together, settle
+from gnomon.errors import StoreUnavailable, UsageError
+
+T = TypeVar("T")
+READERS = 4
+#: What every connection is told when it is opened.
+PRAGMAS = {
+    "busy_timeout": "5000",
+    "journal_mode": "WAL",
+    # With FULL a commit outlives a power cut. Shared by many, the flush costs next to nothing.
+    "synchronous": "FULL",
+    # A batch of a thousand decisions writes two thousand pages: at the default a checkpoint would follow on each.
+    "wal_autocheckpoint": "4000",
+    "journal_size_limit": str(64 * 2**20),
+    "cache_size": "-16384",
+}
+_NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
+
+
+def engine_for(path: str, *, begin: str, connections: int) -> sa.Engine:
+    """An engine on the file whose transactions begin as told."""
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=path),
+        poolclass=sa.QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        # None: the driver leaves transactions to us.
+        connect_args={"isolation_level": None, "check_same_thread": False},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+        for name, value in PRAGMAS.items():
+            connection.execute(f"PRAGMA {name} = {value}")
+
+    @sa.event.listens_for(engine, "begin")
+    def start(conn: sa.Connection) -> None:
+        conn.exec_driver_sql(begin)
+
+    return engine
+
+
+class _Asked(NamedTuple):
+    job: Job[Any]
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Any]"
+
+
+class SqliteTransactions:
+    """The engine on one file. `now` is the clock of this machine, which all who share the file have in common."""
+
+    def __init__(self, path: str, *, now: Callable[[], int]) -> None:
+        self._now = now
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._closing = False
+        #: How many transactions there were, with success or without.
+        self.commits = 0
+        self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1)
+        self._reading = engine_for(path, begin="BEGIN", connections=READERS)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
+        self._writer = threading.Thread(target=self._write_on, name="gnomon-write", daemon=True)
+        self._writer.start()
+
+    def now(self, conn: sa.Connection) -> int:  # noqa: ARG002 - another engine asks its server
+        """See Transactions.now."""
+        return self._now()
+
+    async def read(self, job: Job[T]) -> T:
+        """See Transactions.read."""
+        if self._closing:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, job)
+
+    def _read(self, job: Job[T]) -> T:
+        try:
+            with self._reading.connect() as conn:
+                return job(conn)
+        except Exception as error:
+            failure = translated(error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    async def write(self, job: Job[T]) -> T:
+        """See Transactions.write."""
+        if self._closing:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        asked = _Asked(job, loop, loop.create_future())
+        self._asked.put(asked)
+        answer: T = await asked.answer
+        return answer
+
+    async def close(self) -> None:
+        """See Transactions.close."""
+        if self._closing:
+            return
+        self._closing = True
+        self._asked.put(None)
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        self._writer.join()
+        self._readers.shutdown()
+        self._reading.dispose()
+        self._writing.dispose()
+
+    # ---- the writer's thread -----------------------------------------------------------------
+
+    def _write_on(self) -> None:
+        """Write until told to stop; nothing that fails ends it."""
+        while (first := self._asked.get()) is not None:
+            batch, closing = self._with_others(first)
+            _answer(batch, self._run(batch))
+            if closing:
+                return
+
+    def _with_others(self, first: _Asked) -> tuple[list[_Asked], bool]:
+        """The first and all that have piled up behind it; whether there is nothing more to come."""
+        batch = [first]
+        while len(batch) < MOST_TOGETHER:
+            try:
+                asked = self._asked.get_nowait()
+            except queue.Empty:
+                break
+            if asked is None:
+                return batch, True
+            batch.append(asked)
+        return batch, False
+
+    def _run(self, batch: list[_Asked]) -> list[Outcome]:
+        try:
+            with self._writing.connect() as conn:
+                outcomes = run_together(conn, [asked.job for asked in batch])
+                self.commits += 1
+                if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
+                    # Whatever it was, a new connection has not seen it.
+                    conn.invalidate()
+                return outcomes
+        except Exception as error:  # noqa: BLE001 - it is handed to those who wait
+            return [Outcome(error=lost(error)) for _ in batch]
+
+
+def _answer(batch: list[_Asked], outcomes: list[Outcome]) -> None:
+    answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    for asked, outcome in zip(batch, outcomes, strict=True):
+        answers.setdefault(asked.loop, []).append((asked.answer, outcome))
+    for loop, settled in answers.items():
+        try:
+            loop.call_soon_threadsafe(settle, settled)
+        except RuntimeError:  # the loop is closed, and nobody waits any more
+            continue
+
+
+# ---- whose scheduler it is -----------------------------------------------------------------------
+
+
+class FileLock:
+    """The right to schedule for a database file. The kernel takes it back when its process ends, however it ends."""
+
+    def __init__(self, path: str) -> None:
+        # Whatever links lead to the database, they lead to one lock.
+        self.path = os.path.realpath(path) + ".lock"
+        refuse_network_disk(self.path)
+        self._file: int | None = None
+        _LOCKS.add(self)
+
+    def try_acquire(self) -> bool:
+        """Whether it is held now; False if another process, or another lock in this one, has it."""
+        if self._file is not None:
+            return True
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give it back. The file stays: whoever removed it could remove one that another has just locked."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+#: A forked child shares the lock of its parent and would keep it alive; so it lets go at once.
+_LOCKS: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    for lock in _LOCKS:
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
+    """UsageError if the file is known to lie on another machine, where neither locks nor WAL can be trusted."""
+    try:
+        lines = Path(mounts).read_text().splitlines()
+    except OSError:
+        return
+    folder = os.path.realpath(path)
+    kinds = {place.encode().decode("unicode_escape"): kind for _, place, kind, *_ in map(str.split, lines)}
+    within = [place for place in kinds if os.path.commonpath([place, folder]) == place]
+    kind = kinds[max(within, key=len)] if within else ""
+    if kind in _NETWORK_DISKS:
+        raise UsageError(f"{path} lies on a network file system ({kind}), where it is not safe: use a local disk")

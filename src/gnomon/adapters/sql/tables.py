@@ -1,0 +1,214 @@
+"""The tables. Instants are milliseconds since 1970 in UTC; `tenant` is part of every name that must be unique.
+
+A migration says how to get here; a test proves that both ways end at the same schema.
+"""
+
+import sqlalchemy as sa
+
+#: Sorted by code point on both databases, whatever the locale of the server, as Python sorts.
+Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+Instant = sa.BigInteger
+
+#: As literals, because a partial index is only used where its condition stands in the query word for word.
+NOT_OVER = "status IN ('pending', 'running')"
+WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
+
+metadata = sa.MetaData()
+
+
+def _partial(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+    condition = sa.text(where)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
+
+
+schedule = sa.Table(
+    "schedule",
+    metadata,
+    sa.Column("uid", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("schedule_id", Name, nullable=False),
+    # ---- the spec
+    sa.Column("trigger_kind", sa.Text, nullable=False),
+    sa.Column("expression", sa.Text),
+    sa.Column("timezone", sa.Text),
+    sa.Column("dialect", sa.Text),
+    sa.Column("dst_gap", sa.Text),
+    sa.Column("dst_fold", sa.Text),
+    sa.Column("period_ms", sa.BigInteger),
+    sa.Column("anchor_at", Instant),
+    sa.Column("at_at", Instant),
+    sa.Column("workflow_id", Name, nullable=False),
+    sa.Column("workflow_version", sa.Integer, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("first_steps", sa.Text, nullable=False),
+    sa.Column("start_at", Instant),
+    sa.Column("end_at", Instant),
+    sa.Column("overlap", sa.Text, nullable=False),
+    sa.Column("catchup", sa.Text, nullable=False),
+    sa.Column("jitter_ms", sa.BigInteger, nullable=False),
+    sa.Column("misfire_grace_ms", sa.BigInteger, nullable=False),
+    sa.Column("catchup_window_ms", sa.BigInteger, nullable=False),
+    sa.Column("catchup_cap", sa.Integer, nullable=False),
+    sa.Column("queue_limit", sa.Integer, nullable=False),
+    sa.Column("lookahead_ms", sa.BigInteger, nullable=False),
+    # ---- how far it has been decided
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("shard", sa.SmallInteger, nullable=False),
+    sa.Column("mark_at", Instant, nullable=False),
+    sa.Column("next_fire_at", Instant),
+    sa.Column("paused_at", Instant),
+    sa.Column("active_runs", sa.Integer, nullable=False),
+    sa.Column("queued_runs", sa.Integer, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.Column("deleted_at", Instant),
+    _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
+    # In the order in which the due ones are asked for, so that a page of them is read off the index
+    # even while a hundred thousand are due at one instant.
+    _partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+)
+
+schedule_revision = sa.Table(
+    "schedule_revision",
+    metadata,
+    sa.Column("uid", Name, primary_key=True),
+    sa.Column("revision", sa.Integer, primary_key=True),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("mark_at", Instant, nullable=False),
+    sa.Column("next_fire_at", Instant),
+    sa.Column("paused_at", Instant),
+    sa.Column("active_runs", sa.Integer, nullable=False),
+    sa.Column("queued_runs", sa.Integer, nullable=False),
+    sa.Column("from_at", Instant, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("tzdata", sa.Text, nullable=False),
+)
+
+pause = sa.Table(
+    "pause",
+    metadata,
+    sa.Column("uid", Name, primary_key=True),
+    # Two pauses may begin in one millisecond.
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("paused_at", Instant, nullable=False),
+    sa.Column("paused_by", sa.Text, nullable=False),
+    sa.Column("resumed_at", Instant),
+    sa.Column("resumed_by", sa.Text),
+)
+
+tick = sa.Table(
+    "tick",
+    metadata,
+    sa.Column("uid", Name, primary_key=True),
+    sa.Column("planned_at", Instant, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("last_at", Instant, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("key", sa.LargeBinary, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("run_id", Name),
+    sa.Column("fire_at", Instant),
+    sa.Column("decided_at", Instant, nullable=False),
+    sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+)
+
+run = sa.Table(
+    "run",
+    metadata,
+    sa.Column("run_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("schedule_uid", Name),
+    sa.Column("schedule_id", Name),
+    sa.Column("workflow_id", Name, nullable=False),
+    sa.Column("workflow_version", sa.Integer, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("queued", sa.Boolean, nullable=False),
+    sa.Column("planned_at", Instant, nullable=False),
+    sa.Column("fire_at", Instant, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("completed_at", Instant),
+    sa.Column("cancel_requested_at", Instant),
+    sa.Index("run_of_schedule", "schedule_uid", "planned_at"),
+    _partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
+)
+
+task = sa.Table(
+    "task",
+    metadata,
+    sa.Column("task_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("run_id", Name, nullable=False),
+    sa.Column("step", Name, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("wait_reason", sa.Text, nullable=False),
+    sa.Column("available_at", Instant, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index("task_of_run", "run_id", "step"),
+    _partial("task_waiting", "available_at", where=WAITS),
+)
+
+attempt = sa.Table(
+    "attempt",
+    metadata,
+    sa.Column("task_id", Name, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("worker", Name, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("lease_until", Instant),
+    sa.Column("started_at", Instant),
+    sa.Column("ended_at", Instant),
+    sa.Column("error", sa.Text),
+    _partial("attempt_lease", "lease_until", where="ended_at IS NULL"),
+)
+
+payload = sa.Table(
+    "payload",
+    metadata,
+    sa.Column("owner_id", Name, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+workflow = sa.Table(
+    "workflow",
+    metadata,
+    sa.Column("tenant", Name, primary_key=True),
+    sa.Column("workflow_id", Name, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("definition", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+)
+
+shard = sa.Table(
+    "shard",
+    metadata,
+    sa.Column("shard", sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("holder", Name),
+    sa.Column("lease_until", Instant, nullable=False),
+)
+
+node = sa.Table(
+    "node",
+    metadata,
+    sa.Column("holder", Name, primary_key=True),
+    sa.Column("seen_until", Instant, nullable=False),
+)
+
+gnomon_meta = sa.Table(
+    "gnomon_meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)

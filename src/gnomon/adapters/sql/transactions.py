@@ -1,0 +1,103 @@
+"""Running jobs in transactions: what the store asks of an engine, and how several jobs share one commit."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql.failures import lost, translated
+
+T = TypeVar("T")
+#: Reads and writes through the connection it is given, and leaves the transaction alone. It may be run again
+#: if its transaction was lost, so it changes nothing but the database.
+Job = Callable[[sa.Connection], T]
+#: How many jobs share a commit at most.
+MOST_TOGETHER = 500
+
+
+class Transactions(Protocol):
+    """An engine: every job is a transaction, as far as the job can tell."""
+
+    async def write(self, job: Job[T]) -> T:
+        """What the job returns, once that is committed; StoreUnavailable if the world failed."""
+        ...
+
+    async def read(self, job: Job[T]) -> T:
+        """What the job returns. It sees what was committed when it began, and does not wait for writers."""
+        ...
+
+    def now(self, conn: sa.Connection) -> int:
+        """The store's clock, by which leases are judged."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was asked for, and let go of every connection."""
+        ...
+
+
+class Outcome(NamedTuple):
+    """What came of a job."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def run_together(conn: sa.Connection, jobs: Sequence[Job[Any]]) -> list[Outcome]:
+    """The outcome of every job, all in one transaction, each of them whole or not at all.
+
+    A job that raises takes back what it did and nothing else. If the transaction itself is lost, so are all.
+    """
+    outcomes: list[Outcome] = []
+    try:
+        with conn.begin():
+            outcomes += [Outcome(job(conn)) for job in jobs]
+    except Exception as error:  # noqa: BLE001 - it is handed to those who wait
+        if len(jobs) == 1:
+            return [Outcome(error=translated(error))]
+        # If all were run, it was the commit that failed: whether they are done is not known.
+        return _lost(jobs, error) if outcomes or conn.invalidated else _run_apart(conn, jobs)
+    return outcomes
+
+
+def _run_apart(conn: sa.Connection, jobs: Sequence[Job[Any]]) -> list[Outcome]:
+    """The same, after one of them has failed, with a savepoint before each.
+
+    Not at once, because savepoints cost two statements a job, and jobs rarely fail.
+    """
+    try:
+        with conn.begin():
+            return [_in_savepoint(conn, job) for job in jobs]
+    except Exception as error:  # noqa: BLE001 - it is handed to those who wait
+        return _lost(jobs, error)
+
+
+def _lost(jobs: Sequence[Job[Any]], error: Exception) -> list[Outcome]:
+    return [Outcome(error=lost(error)) for _ in jobs]
+
+
+def _in_savepoint(conn: sa.Connection, job: Job[Any]) -> Outcome:
+    try:
+        with conn.begin_nested():
+            return Outcome(job(conn))
+    except Exception as error:
+        # Without its connection, or rolled back by the database itself, the whole transaction is gone.
+        if conn.invalidated or not _still_open(conn):
+            raise
+        return Outcome(error=translated(error))
+
+
+def _still_open(conn: sa.Connection) -> bool:
+    """Whether the driver agrees that a transaction is under way; SQLite may end one by itself."""
+    return bool(getattr(conn.connection.dbapi_connection, "in_transaction", True))
+
+
+def settle(answers: list[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+    """Tell everyone who still waits what came of it."""
+    for answer, outcome in answers:
+        if answer.done():
+            continue
+        if outcome.error is None:
+            answer.set_result(outcome.value)
+        else:
+            answer.set_exception(outcome.error)

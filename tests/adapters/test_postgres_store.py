@@ -1,0 +1,226 @@
+"""What PostgreSQL adds: a server that can go away, and others who write at the same time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.util import await_only
+
+from contracts.store import MINUTE, NOON, minutely
+from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.adapters.sql.postgres import PostgresTransactions
+from gnomon.adapters.sql.tables import node
+from gnomon.adapters.sql.transactions import Job
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import Overlap, RunStatus
+from gnomon.core.plan import plan
+from gnomon.errors import StoreUnavailable
+from support.servers import Postgres, postgres
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Postgres]:
+    """A server of its own, to be killed."""
+    with Postgres(18) as server:
+        yield server
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    """Two nodes on one database."""
+    async with postgres(18).database() as url:
+        one, other = await open_postgres(url), await open_postgres(url)
+        yield one, other
+        await asyncio.gather(one.close(), other.close())
+
+
+@pytest.fixture
+def store(stores: tuple[SqlStore, SqlStore]) -> SqlStore:
+    return stores[0]
+
+
+def seen(conn: sa.Connection, name: str) -> str:
+    conn.execute(sa.insert(node), {"holder": name, "seen_until": 1})
+    return name
+
+
+def names(conn: sa.Connection) -> list[str]:
+    return list(conn.scalars(sa.select(node.c.holder).order_by(node.c.holder)))
+
+
+# ---- a server that goes away ---------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("C7")
+async def test_a_server_that_was_killed_is_unavailable_until_it_is_back(mortal: Postgres) -> None:
+    store = await open_postgres(await mortal.empty())
+    assert await store.add([minutely("before")], actor="ada", tzdata="") == frozenset()
+    mortal.kill()
+
+    for asked in (store.find("default", "before"), store.add([minutely("during")], actor="ada", tzdata="")):
+        with pytest.raises(StoreUnavailable):
+            await asked
+
+    mortal.start()
+    assert await store.add([minutely("after")], actor="ada", tzdata="") == frozenset()
+    found = await store.page("default", after="", limit=10)
+    assert [schedule.schedule_id for schedule in found] == ["after", "before"]
+    await store.close()
+
+
+@pytest.mark.guarantee("C7", "C8")
+async def test_a_server_that_is_killed_in_the_middle_of_a_transaction_takes_it_back_for_all(mortal: Postgres) -> None:
+    store = await open_postgres(await mortal.empty())
+
+    def dies(conn: sa.Connection) -> None:
+        seen(conn, "half")
+        mortal.kill()
+        seen(conn, "other half")
+
+    jobs: list[Job[Any]] = [partial(seen, name="a"), dies, partial(seen, name="b")]
+    outcomes = await asyncio.gather(*(store.transactions.write(job) for job in jobs), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
+    mortal.start()
+    assert await store.transactions.read(names) == []
+    await store.close()
+
+
+async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(store: SqlStore) -> None:
+    await store.find("default", "nothing")
+
+    await postgres(18).run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        " AND pid <> pg_backend_pid()"
+    )
+
+    assert await store.find("default", "nothing") is None
+    assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+
+
+async def test_nobody_at_the_address_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable):
+        await open_postgres("postgresql://gnomon@127.0.0.1:1/gnomon")
+
+
+# ---- sharing a commit ----------------------------------------------------------------------------
+
+
+async def test_jobs_that_pile_up_share_a_commit(store: SqlStore) -> None:
+    engine = store.transactions
+    assert isinstance(engine, PostgresTransactions)
+    before = engine.commits
+
+    done = await asyncio.gather(*(engine.write(partial(seen, name=f"n{i:03d}")) for i in range(100)))
+
+    assert done == [f"n{i:03d}" for i in range(100)]
+    assert engine.commits - before <= 2
+
+
+async def test_a_job_that_fails_takes_back_what_it_did_and_spoils_no_other(store: SqlStore) -> None:
+    def failing(conn: sa.Connection) -> None:
+        seen(conn, "half")
+        seen(conn, "half")
+
+    jobs: list[Job[Any]] = [partial(seen, name="a"), failing, partial(seen, name="b")]
+    outcomes = await asyncio.gather(*(store.transactions.write(job) for job in jobs), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [str, sa.exc.IntegrityError, str]
+    assert await store.transactions.read(names) == ["a", "b"]
+
+
+async def test_jobs_whose_locks_cross_those_of_another_node_are_done_all_the_same(
+    stores: tuple[SqlStore, SqlStore],
+) -> None:
+    await stores[0].transactions.write(lambda conn: [seen(conn, "a"), seen(conn, "b")])
+    both, met = asyncio.Barrier(2), set[str]()
+
+    def touch(conn: sa.Connection, name: str) -> None:
+        conn.execute(sa.update(node).where(node.c.holder == name).values(seen_until=node.c.seen_until + 1))
+
+    def touch_and_meet(conn: sa.Connection, name: str) -> None:
+        touch(conn, name)
+        if name not in met:
+            met.add(name)
+            await_only(both.wait())
+
+    await asyncio.gather(
+        stores[0].transactions.write(partial(touch_and_meet, name="a")),
+        stores[0].transactions.write(partial(touch, name="b")),
+        stores[1].transactions.write(partial(touch_and_meet, name="b")),
+        stores[1].transactions.write(partial(touch, name="a")),
+    )
+
+    counts = await stores[0].transactions.read(lambda conn: list(conn.scalars(sa.select(node.c.seen_until))))
+    assert counts == [3, 3]
+
+
+# ---- several nodes -------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("C3")
+async def test_no_shard_is_given_to_two_who_claim_at_once(stores: tuple[SqlStore, SqlStore]) -> None:
+    claims = [store.claim(f"{holder}", ttl_ms=60_000, limit=40) for holder in range(4) for store in stores]
+
+    taken = [shard for terms in await asyncio.gather(*claims) for shard in terms]
+
+    assert len(taken) == len(set(taken))
+    assert len(taken) <= SHARDS
+
+
+@pytest.mark.guarantee("S2")
+async def test_of_two_who_decide_the_same_ticks_at_once_one_does(stores: tuple[SqlStore, SqlStore]) -> None:
+    schedules = [minutely(f"s{i}") for i in range(200)]
+    await stores[0].add(schedules, actor="ada", tzdata="")
+    terms = await stores[0].claim("node", ttl_ms=60_000, limit=SHARDS)
+    verdicts = [plan(schedule, now=NOON + MINUTE) for schedule in schedules]
+
+    decided = await asyncio.gather(
+        *(
+            store.decide(batch, now=NOON + MINUTE, terms=terms)
+            for store in stores
+            for batch in (verdicts, verdicts[::-1])
+        )
+    )
+
+    assert sorted(uid for uids in decided for uid in uids) == sorted(schedule.uid for schedule in schedules)
+
+
+async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: tuple[SqlStore, SqlStore]) -> None:
+    schedule = minutely(overlap=Overlap.QUEUE)
+    await stores[0].add([schedule], actor="ada", tzdata="")
+    terms = await stores[0].claim("node", ttl_ms=60_000, limit=SHARDS)
+    for minute in range(1, 6):
+        found = await stores[0].find("default", "report")
+        assert found is not None
+        await stores[0].decide([plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms)
+
+    for _ in range(5):
+        runs = await stores[0].runs(schedule.uid, before=NOON * 2, limit=10)
+        [going] = [run for run in runs if not run.queued and not run.over]
+        ends = await asyncio.gather(*(s.finish(going.run_id, RunStatus.COMPLETED, now=NOON) for s in stores * 2))
+        assert sorted(ends) == [False, False, False, True]
+
+    found = await stores[0].find("default", "report")
+    assert found is not None
+    assert (found.active_runs, found.queued_runs) == (0, 0)
+
+
+# ---- behind a pooler -----------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("C13")
+async def test_without_the_cache_no_statement_is_left_on_a_connection() -> None:
+    async with postgres(18).database() as url:
+        store = await open_postgres(url, statement_cache=False, pool_size=1)
+        schedules = [minutely(f"s{i}") for i in range(100)]
+        await store.add(schedules, actor="ada", tzdata="")
+        terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
+        await store.decide([plan(s, now=NOON + MINUTE) for s in schedules], now=NOON + MINUTE, terms=terms)
+
+        left = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''")
+        assert await store.transactions.read(lambda conn: conn.scalar(left)) == 0
+        await store.close()

@@ -1,0 +1,183 @@
+"""The schema: the same by every way that leads to it, whole or not there, and known to the program."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import SqlStore, migrate, open_store, tables
+from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
+from gnomon.errors import UsageError
+from support.servers import postgres
+
+#: Everything that makes up a schema, but the table in which migrations are counted.
+SHAPE = {
+    "sqlite": "SELECT type, name, sql FROM sqlite_master WHERE tbl_name <> 'gnomon_migration' ORDER BY type, name",
+    "postgresql": """
+        SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default
+        FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'gnomon_migration'
+        UNION ALL
+        SELECT tablename, indexname, indexdef, '', '', '' FROM pg_indexes
+        WHERE schemaname = 'public' AND tablename <> 'gnomon_migration' ORDER BY 1, 2
+    """,
+}
+HALF = """
+import sys
+import sqlalchemy as sa
+from gnomon.adapters.sql.migrating import upgrade
+from gnomon.adapters.sql.sqlite import engine_for
+
+with engine_for(sys.argv[1], begin="BEGIN IMMEDIATE", connections=1).begin() as conn:
+    @sa.event.listens_for(conn, "after_cursor_execute")
+    def stop(conn, cursor, statement, *_):
+        if "CREATE INDEX run_of_schedule" in statement:
+            print("half-way", flush=True)
+            sys.stdin.read()
+    upgrade(conn)
+"""
+
+
+@pytest.fixture(params=["sqlite", 16, 18], ids=str)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'empty.db'}"
+    return await postgres(request.param).empty()
+
+
+@pytest.fixture
+async def created(url: str) -> AsyncIterator[SqlStore]:
+    """A store whose tables were made after the metadata, not by migrations."""
+    store = await unready(url)
+    await store.transactions.write(tables.metadata.create_all)
+    yield store
+    await store.close()
+
+
+async def unready(url: str) -> SqlStore:
+    """A store whatever its schema."""
+    if url.startswith("sqlite"):
+        from gnomon.adapters.sql.sqlite import SqliteTransactions
+
+        return SqlStore(SqliteTransactions(url.removeprefix("sqlite:///"), now=lambda: 0))
+    from gnomon.adapters.sql.postgres import PostgresTransactions
+
+    return SqlStore(PostgresTransactions(url, statement_cache=True, pool_size=2))
+
+
+def shape(conn: sa.Connection) -> list[tuple[Any, ...]]:
+    found = conn.exec_driver_sql(SHAPE[conn.dialect.name])
+    return [tuple(" ".join(str(part).split()) for part in row) for row in found]
+
+
+async def test_migrations_lead_to_the_tables_that_the_program_knows(created: SqlStore) -> None:
+    expected = await created.transactions.read(shape)
+    await created.transactions.write(tables.metadata.drop_all)
+
+    await created.transactions.write(upgrade)
+
+    assert await created.transactions.read(shape) == expected
+
+
+async def test_nothing_is_left_to_generate(url: str) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    def differences(conn: sa.Connection) -> list[Any]:
+        context = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE})
+        return list(compare_metadata(context, tables.metadata))
+
+    store = await open_store(url)
+
+    assert await store.transactions.read(differences) == []
+    await store.close()
+
+
+async def test_migrating_again_changes_nothing(url: str) -> None:
+    assert [await migrate(url), await migrate(url)] == ["0001", "0001"]
+
+
+async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
+    one, other = await unready(url), await unready(url)
+
+    reached = await asyncio.gather(*(store.transactions.write(upgrade) for store in (one, other)))
+
+    assert reached == ["0001", "0001"]
+    await asyncio.gather(one.close(), other.close())
+
+
+async def test_every_shard_is_there_and_has_had_no_term(url: str) -> None:
+    store = await open_store(url)
+
+    assert await store.claim("a", ttl_ms=1000, limit=1000) == dict.fromkeys(range(256), 1)
+    await store.close()
+
+
+async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
+    store = await unready(url)
+
+    def fails(conn: sa.Connection) -> None:
+        upgrade(conn)
+        raise LookupError("half-way")
+
+    with pytest.raises(LookupError):
+        await store.transactions.write(fails)
+
+    assert await store.transactions.read(lambda conn: sa.inspect(conn).get_table_names()) == []
+    assert await store.transactions.write(upgrade) == "0001"
+    await store.close()
+
+
+def test_a_migration_that_is_killed_half_way_leaves_nothing(tmp_path: Path) -> None:
+    database = str(tmp_path / "gnomon.db")
+    started = [sys.executable, "-c", HALF, database]
+    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half-way\n"
+        process.kill()
+
+    engine = sa.create_engine(f"sqlite:///{database}")
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
+    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0001"
+
+
+async def test_an_unknown_kind_of_address_is_refused() -> None:
+    with pytest.raises(UsageError, match="mysql"):
+        await open_store("mysql://localhost/gnomon")
+
+
+# ---- programs and schemas of different ages ------------------------------------------------------
+
+
+async def numbered(url: str, schema: int, min_compatible: int) -> None:
+    """A database that says these numbers of itself."""
+    store = await open_store(url)
+    for key, value in {"schema": schema, "min_compatible": min_compatible}.items():
+        changed = sa.update(tables.gnomon_meta).where(tables.gnomon_meta.c.key == key).values(value=str(value))
+        await store.transactions.write(partial(sa.Connection.execute, statement=changed))
+    await store.close()
+
+
+async def test_an_empty_database_that_may_not_be_migrated_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="migrate the database"):
+        await open_store(url, migrate=False)
+
+
+async def test_a_newer_schema_that_still_works_with_this_program_is_accepted(url: str) -> None:
+    await numbered(url, SCHEMA + 1, SCHEMA)
+
+    await (await open_store(url)).close()
+
+
+async def test_a_newer_schema_that_no_longer_works_with_this_program_is_refused(url: str) -> None:
+    await numbered(url, SCHEMA + 2, SCHEMA + 1)
+
+    with pytest.raises(UsageError, match="upgrade the program"):
+        await open_store(url)

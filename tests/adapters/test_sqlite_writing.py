@@ -1,0 +1,211 @@
+"""How SQLite is written to: many share a commit, none spoils it for others, and a disk that fails may recover."""
+
+import asyncio
+import resource
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from contracts.store import NOON, minutely
+from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
+from gnomon.adapters.sql.sqlite import SqliteTransactions
+from gnomon.adapters.sql.tables import node
+from gnomon.errors import StoreUnavailable
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "gnomon.db")
+
+
+@pytest.fixture
+async def store(path: str) -> AsyncIterator[SqlStore]:
+    store = await open_sqlite(path, now=lambda: NOON)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def engine(store: SqlStore) -> SqliteTransactions:
+    assert isinstance(store.transactions, SqliteTransactions)
+    return store.transactions
+
+
+def seen(conn: sa.Connection, name: str) -> str:
+    conn.execute(sa.insert(node), {"holder": name, "seen_until": 1})
+    return name
+
+
+def names(conn: sa.Connection) -> list[str]:
+    return list(conn.scalars(sa.select(node.c.holder).order_by(node.c.holder)))
+
+
+async def test_jobs_that_pile_up_share_a_commit(engine: SqliteTransactions) -> None:
+    before = engine.commits
+
+    done = await asyncio.gather(*(engine.write(partial(seen, name=f"n{i:03d}")) for i in range(200)))
+
+    assert done == [f"n{i:03d}" for i in range(200)]
+    assert engine.commits - before <= 5
+    assert len(await engine.read(names)) == 200
+
+
+async def test_a_job_that_fails_takes_back_what_it_did_and_spoils_no_other(engine: SqliteTransactions) -> None:
+    def failing(conn: sa.Connection) -> None:
+        seen(conn, "half")
+        raise LookupError("no")
+
+    first, failed, last = await asyncio.gather(
+        engine.write(partial(seen, name="a")),
+        engine.write(failing),
+        engine.write(partial(seen, name="b")),
+        return_exceptions=True,
+    )
+
+    assert (first, last) == ("a", "b")
+    assert isinstance(failed, LookupError)
+    assert await engine.read(names) == ["a", "b"]
+
+
+async def test_a_lone_job_that_fails_leaves_nothing_behind(engine: SqliteTransactions) -> None:
+    def failing(conn: sa.Connection) -> None:
+        seen(conn, "half")
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        await engine.write(failing)
+
+    assert await engine.read(names) == []
+
+
+async def test_a_reader_sees_what_is_committed_and_does_not_wait(engine: SqliteTransactions) -> None:
+    written, go = threading.Event(), threading.Event()
+
+    def slow(conn: sa.Connection) -> None:
+        seen(conn, "a")
+        written.set()
+        go.wait(10)
+
+    writing = asyncio.create_task(engine.write(slow))
+    await asyncio.to_thread(written.wait, 10)
+    before = await engine.read(names)
+    go.set()
+    await writing
+
+    assert before == []
+    assert await engine.read(names) == ["a"]
+
+
+async def test_one_who_stops_waiting_harms_nobody(engine: SqliteTransactions) -> None:
+    impatient = asyncio.create_task(engine.write(partial(seen, name="a")))
+    await asyncio.sleep(0)
+    impatient.cancel()
+
+    assert await engine.write(partial(seen, name="b")) == "b"
+
+
+async def test_what_was_asked_for_before_closing_is_done(path: str, store: SqlStore) -> None:
+    adding = [asyncio.create_task(store.add([minutely(f"s{i}")], actor="ada", tzdata="")) for i in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*adding)
+
+    again = await open_sqlite(path)
+    assert len(await again.page("default", after="", limit=100)) == 20
+    await again.close()
+
+
+async def test_a_closed_store_says_so(store: SqlStore) -> None:
+    await store.close()
+
+    for asked in (store.find("default", "a"), store.release("a", [1])):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await asked
+
+
+# ---- a world that fails --------------------------------------------------------------------------
+
+
+async def reopened(path: str, store: SqlStore) -> SqlStore:
+    """The store again, its connections opened anew."""
+    await store.close()
+    return await open_sqlite(path, migrate=False)
+
+
+@pytest.mark.guarantee("E4")
+async def test_a_full_disk_is_unavailable_and_service_resumes_when_there_is_room(
+    path: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sqlite.PRAGMAS, "max_page_count", "1")  # no more than there are
+    full = await reopened(path, store)
+    many = [minutely(f"s{i}") for i in range(2000)]
+
+    with pytest.raises(StoreUnavailable, match="full"):
+        await full.add(many, actor="ada", tzdata="")
+    assert await full.page("default", after="", limit=10) == []
+
+    monkeypatch.delitem(sqlite.PRAGMAS, "max_page_count")
+    assert await full.add(many, actor="ada", tzdata="") == frozenset()
+    await full.close()
+
+
+@pytest.mark.guarantee("E4")
+async def test_an_error_of_the_disk_is_unavailable_to_all_who_shared_the_transaction(store: SqlStore) -> None:
+    many = [minutely(f"s{i}") for i in range(3000)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, hard))
+    try:
+        outcomes = await asyncio.gather(
+            *(store.add(part, actor="ada", tzdata="") for part in (many[:1000], many[1000:])), return_exceptions=True
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
+    assert await store.page("default", after="", limit=10) == []
+    assert await store.add(many, actor="ada", tzdata="") == frozenset()
+
+
+async def test_a_disk_that_cannot_be_written_is_unavailable(
+    path: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sqlite.PRAGMAS, "query_only", "1")
+    closed = await reopened(path, store)
+
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        await closed.add([minutely()], actor="ada", tzdata="")
+
+    monkeypatch.delitem(sqlite.PRAGMAS, "query_only")
+    assert await closed.add([minutely()], actor="ada", tzdata="") == frozenset()
+    await closed.close()
+
+
+async def test_a_database_that_another_writes_to_for_too_long_is_unavailable(
+    path: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sqlite.PRAGMAS, "busy_timeout", "20")
+    hasty = await reopened(path, store)
+    other = sqlite.engine_for(path, begin="BEGIN IMMEDIATE", connections=1)
+
+    with other.begin(), pytest.raises(StoreUnavailable, match="locked"):
+        await hasty.add([minutely()], actor="ada", tzdata="")
+
+    assert await hasty.add([minutely()], actor="ada", tzdata="") == frozenset()
+    await hasty.close()
+    other.dispose()
+
+
+async def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="unable to open"):
+        await open_sqlite(str(tmp_path / "nowhere" / "gnomon.db"))
+
+
+async def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database, but long enough to be looked at as one" * 100)
+
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        await open_sqlite(str(tmp_path / "text"))

@@ -1,0 +1,55 @@
+"""The store on PostgreSQL keeps the contract: on the oldest and the newest version, and behind a pooler."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from contracts.store import StoreContract
+from gnomon.adapters.sql import SqlStore, open_postgres
+from support.servers import postgres
+
+
+class PostgresContract(StoreContract):
+    version: int
+    statement_cache = True
+
+    @pytest.fixture
+    async def url(self) -> AsyncIterator[str]:
+        async with postgres(self.version).database() as url:
+            yield url
+
+    @pytest.fixture
+    async def store(self, url: str) -> AsyncIterator[SqlStore]:
+        store = await open_postgres(url, statement_cache=self.statement_cache, pool_size=2)
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    def advance(self, url: str) -> Callable[[int], None]:
+        """Nobody moves the clock of a server, so everything that ends is moved towards it instead."""
+
+        async def move(by: int) -> None:
+            for ending in ("shard SET lease_until = lease_until", "node SET seen_until = seen_until"):
+                await postgres(self.version).run(f"UPDATE {ending} - {by}", url=url)
+
+        def advance(by: int) -> None:
+            # The test holds the loop, so another one does it.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, move(by)).result()
+
+        return advance
+
+
+class TestPostgres16Store(PostgresContract):
+    version = 16
+
+
+class TestPostgres18Store(PostgresContract):
+    version = 18
+
+
+class TestPostgresStoreBehindAPooler(PostgresContract):
+    version = 18
+    statement_cache = False

@@ -1,0 +1,33 @@
+"""The store in an SQLite file keeps the contract."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from contracts.store import NOON, StoreContract
+from gnomon.adapters.sql import SqlStore, open_sqlite
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def advance(self, by: int) -> None:
+        self.now += by
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def clock(self) -> HandClock:
+        return HandClock()
+
+    @pytest.fixture
+    async def store(self, clock: HandClock, tmp_path: Path) -> AsyncIterator[SqlStore]:
+        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: clock.now)
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    def advance(self, clock: HandClock) -> Callable[[int], None]:
+        return clock.advance
