@@ -33,7 +33,7 @@ class Ticking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lookahead_ms: int = MINUTE_MS
     max_catchup_per_tick: int = 100
     #: How many schedules are decided in one transaction.
-    batch: int = 1000
+    batch: int = 2000
     default_overlap: Overlap = Overlap.SKIP
     default_catchup: Catchup = Catchup.NONE
     default_jitter_ms: int = 0

@@ -14,7 +14,7 @@ from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
 from gnomon.adapters.sql.sqlite import SqliteTransactions
 from gnomon.adapters.sql.tables import node
-from gnomon.errors import StoreUnavailable
+from gnomon.errors import StoreUnavailable, UsageError
 
 
 @pytest.fixture
@@ -199,8 +199,8 @@ async def test_a_database_that_another_writes_to_for_too_long_is_unavailable(
     other.dispose()
 
 
-async def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="unable to open"):
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder .*nowhere"):
         await open_sqlite(str(tmp_path / "nowhere" / "gnomon.db"))
 
 

@@ -11,9 +11,16 @@ class Ticks:
     def __init__(self, schedule_id: str, spec: Spec) -> None:
         self._schedule_id = schedule_id
         self._spec = spec
+        #: The last question about what comes after, and its answer: a plan asks it twice.
+        self._asked: tuple[int, int | None] | None = None
 
     def after(self, at: int) -> int | None:
         """The first tick planned after `at`."""
+        if self._asked is None or self._asked[0] != at:
+            self._asked = at, self._after(at)
+        return self._asked[1]
+
+    def _after(self, at: int) -> int | None:
         start, end = self._spec.start_at, self._spec.end_at
         found = self._spec.trigger.next_after(instant_of(at if start is None else max(at, start - 1)))
         if found is None:

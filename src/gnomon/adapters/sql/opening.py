@@ -37,11 +37,15 @@ async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate
     """The store in a file, which is made if there is none. Leases are judged by `now`."""
     from gnomon.adapters.sql.sqlite import SqliteTransactions, refuse_network_disk
 
+    _folder_exists(path)
+    refuse_network_disk(path)
+    return await _ready(SqliteTransactions(path, now=now), migrate=migrate)
+
+
+def _folder_exists(path: str) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} for the database {path}")
-    refuse_network_disk(path)
-    return await _ready(SqliteTransactions(path, now=now), migrate=migrate)
 
 
 async def open_postgres(

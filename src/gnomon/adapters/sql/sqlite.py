@@ -29,8 +29,8 @@ PRAGMAS = {
     "journal_mode": "WAL",
     # With FULL a commit outlives a power cut. Shared by many, the flush costs next to nothing.
     "synchronous": "FULL",
-    # A batch of a thousand decisions writes two thousand pages: at the default a checkpoint would follow on each.
-    "wal_autocheckpoint": "4000",
+    # A batch of decisions writes thousands of pages: at the default a checkpoint would follow on each.
+    "wal_autocheckpoint": "16000",
     "journal_size_limit": str(64 * 2**20),
     "cache_size": "-16384",
 }
