@@ -23,6 +23,7 @@ format: .venv/ready-to-test ## rewrite the files in the house style
 
 bench: .venv/ready-to-bench ## measure ourselves beside our peers
 	$(BIN)/python bench/cron.py
+	$(BIN)/python bench/storm.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development
 

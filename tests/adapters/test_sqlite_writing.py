@@ -200,7 +200,7 @@ async def test_a_database_that_another_writes_to_for_too_long_is_unavailable(
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no folder .*nowhere"):
+    with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
         await open_sqlite(str(tmp_path / "nowhere" / "gnomon.db"))
 
 

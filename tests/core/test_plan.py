@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import run_id, shard_of, task_id, tick_key
-from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, Step, TickKind, Workflow
 from gnomon.core.plan import first_tasks, paused_range, plan, run, settled
 from gnomon.core.states import WaitReason
 from gnomon.core.ticks import Ticks
@@ -355,6 +355,16 @@ def test_the_first_tasks_say_what_they_wait_for(overlap: str, active: int, wait:
         ("a", wait),
         ("b", wait),
     ]
+
+
+def test_the_first_steps_of_a_workflow_wait_for_no_other() -> None:
+    steps = (
+        Step(name="load", function="etl.load", depends_on=("extract", "check")),
+        Step(name="extract", function="etl.extract"),
+        Step(name="check", function="etl.check"),
+    )
+
+    assert Workflow(workflow_id="etl", version=3, steps=steps).first_steps == ("extract", "check")
 
 
 # ---- laws ----------------------------------------------------------------------------------------

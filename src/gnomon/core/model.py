@@ -101,6 +101,28 @@ class Source(StrEnum):
     EVENT = "event"
 
 
+class Step(Struct, frozen=True, kw_only=True):
+    """One piece of a workflow's work."""
+
+    name: str
+    function: str
+    #: The steps that must have succeeded before this one starts.
+    depends_on: tuple[str, ...] = ()
+
+
+class Workflow(Struct, frozen=True, kw_only=True):
+    """What runs: a versioned graph of steps. A simple job is one with a single step."""
+
+    workflow_id: str
+    version: int
+    steps: tuple[Step, ...]
+
+    @property
+    def first_steps(self) -> tuple[str, ...]:
+        """The steps that wait for no other."""
+        return tuple(step.name for step in self.steps if not step.depends_on)
+
+
 class Spec(Struct, frozen=True, kw_only=True):
     """What an operator says about a schedule. Every change of it is a new revision."""
 
@@ -220,6 +242,21 @@ class Task(Struct, frozen=True, kw_only=True):
     wait_reason: WaitReason
     available_at: int
     created_at: int
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One try of a task by one worker."""
+
+    task_id: TaskId
+    number: int
+    #: Grows with every attempt of a task: what comes under a lower one is too late.
+    fence: int
+    worker: str
+    #: Until when the worker's word counts without being renewed.
+    lease_until: int
+    started_at: int | None = None
+    ended_at: int | None = None
+    error: str | None = None
 
 
 class Tick(Struct, frozen=True, kw_only=True):
