@@ -12,10 +12,11 @@ run: .venv/ready ## start the product: the next fires of examples/jobs.yaml
 test: .venv/ready-to-test ## run every test
 	$(BIN)/pytest -n auto $(ARGS)
 
-check: .venv/ready-to-test ## format, lint and types (import rules are tests)
+check: .venv/ready-to-test ## format, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_house_rules.py
 
 format: .venv/ready-to-test ## rewrite the files in the house style
 	$(BIN)/ruff format .

@@ -108,6 +108,10 @@ def test_rooms_are_small(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, node.name
 
 
+def test_the_oracle_knows_nothing_of_what_it_judges() -> None:
+    assert not [name for name in imports(SOURCE / "testing" / "scanner.py") if name.startswith("gnomon")]
+
+
 def test_the_public_names_are_listed_once_and_exist() -> None:
     assert sorted(set(gnomon.__all__)) == sorted(gnomon.__all__)
     assert all(hasattr(gnomon, name) for name in gnomon.__all__)

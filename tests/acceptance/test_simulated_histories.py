@@ -19,7 +19,6 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances
 from gnomon.testing.history import Commit, History
 from gnomon.testing.simulation import Simulation
-from support.planned import planned
 from support.worlds import HOUR, STARTS, World
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
@@ -39,7 +38,7 @@ async def history_of(
         world.simulation.batch = 1
     await world.populate()
     history = await world.simulation.run(hours * HOUR)
-    return world, check(history, planned)
+    return world, check(history)
 
 
 @pytest.mark.parametrize("first", SEEDS[::BATCH])
@@ -215,7 +214,7 @@ async def test_a_spoiled_history_is_seen(spoil: Callable[[History], History], ru
     world, violations = await history_of(4, hours=3)
     assert violations == []
 
-    found = check(spoil(world.simulation.history), planned)
+    found = check(spoil(world.simulation.history))
 
     assert rules <= {violation.rule for violation in found}
 
@@ -232,7 +231,7 @@ async def test_no_history_on_sqlite_breaks_a_rule(seed: int, tmp_path: Path) -> 
     history = await world.simulation.run(4 * HOUR)
     await store.close()
 
-    assert check(history, planned) == []
+    assert check(history) == []
 
 
 async def test_months_pass_in_seconds() -> None:
@@ -244,5 +243,5 @@ async def test_months_pass_in_seconds() -> None:
 
     history = await simulation.run(60 * 24 * HOUR)
 
-    assert check(history, planned) == []
+    assert check(history) == []
     assert len(history.lives[uid].runs) == 60

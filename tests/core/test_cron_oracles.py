@@ -11,8 +11,8 @@ import pytest
 from cronsim import CronSim, CronSimError
 
 from gnomon import Cron, CronError, Dst
+from gnomon.testing.scanner import scan
 from support.cases import changes, expression, rounds, zones
-from support.scanner import scan
 
 pytestmark = [pytest.mark.req("H-02", "D-02", "D-03"), pytest.mark.timeout(300)]
 

@@ -256,6 +256,12 @@ async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
         pytest.param({"start_at": "2026-03-03"}, "start_at", id="an instant without a zone"),
         pytest.param({"start_at": "soon"}, "start_at", id="no instant"),
         pytest.param({"start_at": True}, "start_at", id="a truth is no instant"),
+        pytest.param({"start_at": 10**30}, "start_at", id="an instant off the calendar"),
+        pytest.param({"start_at": float("nan")}, "start_at", id="not a number at all"),
+        pytest.param({"user_id": "ada\x00"}, "user_id", id="a NUL in a text"),
+        pytest.param({"user_id": "\ud800"}, "user_id", id="half a character"),
+        pytest.param({"jitter_ms": 10**30}, "jitter_ms", id="more jitter than there is time"),
+        pytest.param({5: 5}, "5", id="a key that is a number"),
         pytest.param({"jitter_ms": -1}, "jitter_ms", id="negative jitter"),
         pytest.param({"jitter_ms": 1.5}, "jitter_ms", id="broken jitter"),
         pytest.param({"jitter_ms": True}, "jitter_ms", id="a truth is no number"),
@@ -276,7 +282,7 @@ async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
     ],
 )
 async def test_bad_input_names_its_field_and_changes_nothing(
-    registrar: Registrar, store: MemoryStore, change: dict[str, Any], field: str
+    registrar: Registrar, store: MemoryStore, change: dict[Any, Any], field: str
 ) -> None:
     with pytest.raises((FieldError, CronError)) as refused:
         await registrar.upsert_all([BILLING | {"schedule_id": "good"}, BILLING | change], actor="ada")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from gnomon.core.cron import Cron, Dst
-from gnomon.core.instants import ms_of
+from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, ms_of
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.triggers import Every
@@ -127,6 +127,8 @@ def _text(said: Mapping[str, Any], field: str, default: str | None) -> str:
         raise FieldError(field, value, "must be a text")
     if len(value) > _LONGEST_TEXT:
         raise FieldError(field, value, f"has {len(value)} characters; at most {_LONGEST_TEXT} are taken")
+    if not value.isprintable():
+        raise FieldError(field, value, "has a character that cannot be printed")
     return value
 
 
@@ -150,13 +152,19 @@ def _instant(said: Mapping[str, Any], field: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return _on_the_calendar(field, value)
     try:
         instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
         if instant.tzinfo is None:
             raise FieldError(field, value, "names no time zone")
-        return ms_of(instant)
+        return _on_the_calendar(field, ms_of(instant))
     except (TypeError, ValueError) as error:
         if isinstance(error, (FieldError, CronError)):
             raise
         raise FieldError(field, value, "must be an ISO instant or milliseconds since 1970") from None
+
+
+def _on_the_calendar(field: str, at: int) -> int:
+    if not FIRST_SECOND <= at // 1000 <= LAST_SECOND:
+        raise FieldError(field, at, "lies outside the calendar")
+    return at

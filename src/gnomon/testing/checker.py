@@ -1,7 +1,7 @@
 """Judging a history: was every tick decided exactly once, rightly, in time, and by whoever was entitled to it.
 
-The checker computes planned times with an oracle that is handed in, and expected decisions with the naive rules below,
-which walk every tick one by one. It shares no decision code with the product.
+The checker takes planned times from an oracle that walks the clock minute by minute, and expected decisions from the
+naive rules below, which walk every tick one by one. It shares no decision code with the product.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from gnomon.core.model import Catchup, Overlap, Reason, Run, RunStatus, Spec, TickKind
 from gnomon.testing.history import Commit, History, Life
+from gnomon.testing.oracle import planned
 
 #: Planned times, in milliseconds, after the first and up to the second.
 Oracle = Callable[[Spec, int, int], Sequence[int]]
@@ -29,7 +30,7 @@ class Violation:
     text: str
 
 
-def check(history: History, oracle: Oracle) -> list[Violation]:
+def check(history: History, oracle: Oracle = planned) -> list[Violation]:
     """Every violation of the rules K1, K2, K3, K5, K9 and K16."""
     found: list[Violation] = []
     commits: dict[str, list[Commit]] = defaultdict(list)

@@ -30,9 +30,11 @@ class Expression:
 
     @property
     def names_times_of_day(self) -> bool:
+        """Whether clock changes are a choice for it."""
         return not any(self.words[name].startswith("*") for name in ("second", "minute", "hour"))
 
     def matches(self, wall: datetime) -> bool:
+        """Whether a clock on the wall shows one of its times."""
         return (
             wall.second in self.allowed["second"]
             and wall.minute in self.allowed["minute"]

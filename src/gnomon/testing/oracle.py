@@ -1,13 +1,12 @@
-"""Planned times for the checker: the scanner for cron, a grid for intervals. Nothing of gnomon decides here."""
+"""Planned times for the checker: the scanner for cron, a grid for intervals. No trigger of gnomon is asked."""
 
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from gnomon.core.cron import Cron
 from gnomon.core.model import Spec
-from gnomon.core.triggers import Every
-from support.scanner import scan
+from gnomon.core.triggers import At, Every
+from gnomon.testing.scanner import scan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 86_400_000
@@ -26,10 +25,12 @@ def planned(spec: Spec, after: int, until: int) -> list[int]:
         anchor = (spec.trigger.anchor - EPOCH) // timedelta(milliseconds=1)
         first = max(0, -(-(low + 1 - anchor) // period))
         return list(range(anchor + first * period, high + 1, period))
-    assert isinstance(spec.trigger, Cron)
+    if isinstance(spec.trigger, At):
+        at = (spec.trigger.instant - EPOCH) // timedelta(milliseconds=1)
+        return [at] if low < at <= high else []
+    cron = spec.trigger
     found: list[int] = []
     for stretch in range(low // STRETCH, high // STRETCH + 1):
-        cron = spec.trigger
         times = _scanned(cron.expression, cron.timezone, cron.dst.gap, cron.dst.fold, stretch)
         found += times[bisect_right(times, low) : bisect_right(times, high)]
     return found
