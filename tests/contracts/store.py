@@ -485,26 +485,31 @@ class StoreContract:
     async def test_attending_extends_the_leases(self, store: Store, advance: Advance) -> None:
         held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
         advance(TTL - 2000)
-        attendance = await store.attend("a", held, ttl_ms=TTL)
+        attendance = await store.attend("a", ttl_ms=TTL)
         advance(TTL - 2000)
 
         assert dict(attendance.terms) == dict(held)
         assert await store.claim("b", ttl_ms=TTL, limit=SHARDS) == {}
+
+    async def test_attending_tells_of_a_claim_whose_answer_was_lost(self, store: Store) -> None:
+        claimed = await store.claim("a", ttl_ms=TTL, limit=100)
+
+        assert dict((await store.attend("a", ttl_ms=TTL)).terms) == dict(claimed)
 
     async def test_attending_does_not_bring_back_a_term_that_was_taken(self, store: Store, advance: Advance) -> None:
         held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
         advance(TTL + 1)
         taken = await store.claim("b", ttl_ms=TTL, limit=100)
 
-        attendance = await store.attend("a", held, ttl_ms=TTL)
+        attendance = await store.attend("a", ttl_ms=TTL)
 
         assert set(attendance.terms) == set(held) - set(taken)
 
     async def test_attending_counts_the_nodes_that_are_alive(self, store: Store, advance: Advance) -> None:
-        await store.attend("a", {}, ttl_ms=TTL)
-        both = await store.attend("b", {}, ttl_ms=TTL)
+        await store.attend("a", ttl_ms=TTL)
+        both = await store.attend("b", ttl_ms=TTL)
         advance(TTL + 1)
-        alone = await store.attend("b", {}, ttl_ms=TTL)
+        alone = await store.attend("b", ttl_ms=TTL)
 
         assert (both.nodes, alone.nodes) == (2, 1)
 
@@ -516,12 +521,12 @@ class StoreContract:
         assert await store.claim("c", ttl_ms=TTL, limit=SHARDS) == {}
 
     async def test_a_node_that_leaves_gives_up_its_shards_and_is_no_longer_counted(self, store: Store) -> None:
-        await store.attend("a", {}, ttl_ms=TTL)
+        await store.attend("a", ttl_ms=TTL)
         await store.claim("a", ttl_ms=TTL, limit=SHARDS)
 
         await store.leave("a")
 
-        assert (await store.attend("b", {}, ttl_ms=TTL)).nodes == 1
+        assert (await store.attend("b", ttl_ms=TTL)).nodes == 1
         assert len(await store.claim("b", ttl_ms=TTL, limit=SHARDS)) == SHARDS
 
     async def test_force_takes_every_shard(self, store: Store) -> None:

@@ -11,6 +11,7 @@ from gnomon.core.keys import SHARDS
 from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Terms
+from gnomon.ports.shards import Attendance
 from gnomon.services.elector import Elector
 from gnomon.services.ticker import Health, Ticker
 from gnomon.settings import Leading, Ticking
@@ -42,6 +43,12 @@ class BreakableStore(MemoryStore):
     """A store that can be told to fail."""
 
     broken = False
+    deaf = False
+
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+        if self.deaf:
+            raise StoreUnavailable("nobody answers")
+        return await super().attend(holder, ttl_ms=ttl_ms)
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         if self.broken:
@@ -241,6 +248,30 @@ async def test_a_node_whose_clock_is_far_off_does_not_lead(store: MemoryStore) -
 
     assert not node.elector.terms
     assert "clock_skew" in node.events.names()
+
+
+async def test_a_renewal_that_failed_is_tried_again_soon_but_not_at_once(
+    store: BreakableStore, node: Node, clock: VirtualClock
+) -> None:
+    await node.ticker.step()
+    clock.advance(Leading().renew_interval_ms)
+    store.deaf = True
+
+    await node.elector.step()
+
+    assert node.elector.renewal_due_in == Leading().claim_interval_ms / 1000
+    assert len(node.elector.terms) == SHARDS
+
+
+async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_should(
+    store: BreakableStore, node: Node, clock: VirtualClock
+) -> None:
+    await node.ticker.step()
+    store.deaf = True
+
+    await node.run_for(int(Leading().ttl_ms * 0.8) + 1)
+
+    assert not node.elector.terms
 
 
 async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(

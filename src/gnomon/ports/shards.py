@@ -15,7 +15,7 @@ from gnomon.ports.ledger import Terms
 class Attendance(Struct, frozen=True):
     """What a node learns when it shows that it is alive."""
 
-    #: The terms it held and still holds, their leases extended.
+    #: Everything it holds, the leases extended.
     terms: Terms
     #: How many nodes are alive, itself included.
     nodes: int
@@ -26,8 +26,11 @@ class Attendance(Struct, frozen=True):
 class Shards(Protocol):
     """Every method is one transaction."""
 
-    async def attend(self, holder: str, terms: Terms, *, ttl_ms: int) -> Attendance:
-        """Show that `holder` is alive, and extend the leases of the terms it still holds."""
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+        """Show that `holder` is alive, and extend the leases of everything it still holds.
+
+        Also of what it claimed without hearing the answer: its name is nobody else's.
+        """
         ...
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:

@@ -1,5 +1,7 @@
 """The elector: holds the terms of this node's share of the shards."""
 
+from collections.abc import Collection
+
 from gnomon.core.lease import Tenure, fair_share, hungry, surplus
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
@@ -26,6 +28,7 @@ class Elector:
         #: Nobody else can be alive, so what a dead process held is taken at once.
         self._alone = alone
         self._tenure = _NEVER_ASKED
+        self._tried_at = _NEVER_ASKED.asked_at
         self._hungry = False
 
     @property
@@ -35,13 +38,14 @@ class Elector:
 
     @property
     def renewal_due_in(self) -> float:
-        """Seconds until the next step is due."""
-        interval = self._settings.claim_interval_ms if self._hungry else self._settings.renew_interval_ms
-        return max(0.0, self._tenure.asked_at + interval / 1000 - self._clock.elapsed())
+        """Seconds until the next step is due; also after one that failed, so that nobody hammers a store in need."""
+        soonest = self._tried_at + self._settings.claim_interval_ms / 1000
+        renewal = self._tenure.asked_at + self._settings.renew_interval_ms / 1000
+        return max(0.0, (soonest if self._hungry else max(soonest, renewal)) - self._clock.elapsed())
 
     async def step(self) -> None:
         """Renew what we hold, and take or give up shards until our share is fair."""
-        asked_at = self._clock.elapsed()
+        asked_at = self._tried_at = self._clock.elapsed()
         try:
             terms = await self._share()
         except Unavailable as error:
@@ -54,7 +58,7 @@ class Elector:
 
     async def _share(self) -> Terms:
         ttl = self._settings.ttl_ms
-        attendance = await self._shards.attend(self._holder, self._tenure.terms, ttl_ms=ttl)
+        attendance = await self._shards.attend(self._holder, ttl_ms=ttl)
         terms = dict(attendance.terms)
         if self._clock_is_off(attendance.now):
             await self._shards.release(self._holder, terms)
@@ -75,6 +79,12 @@ class Elector:
         if abs(skew) > self._settings.skew_warning_ms:
             self._events.emit("clock_skew", holder=self._holder, skew_ms=skew)
         return abs(skew) > self._settings.skew_limit_ms
+
+    def lost(self, shards: Collection[int]) -> None:
+        """Others have taken these shards: act under their terms no longer, and look soon for what is our share."""
+        left = {shard: term for shard, term in self._tenure.terms.items() if shard not in shards}
+        self._tenure = Tenure(left, self._tenure.asked_at, self._tenure.ttl_ms)
+        self._hungry = True
 
     async def stop(self) -> None:
         """Give every shard up, so that others need not wait for the leases to end."""

@@ -50,20 +50,13 @@ class Ticker:
             wait = await self._decide_what_is_due()
         except StaleTerm as error:
             self._events.emit("term_ended", shards=error.shards)
-            await self._renounce()
+            self._elector.lost(error.shards)
             return 0.0
         except Unavailable as error:
             return self._failed(error)
         self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
         self.health = Health.OK if self._elector.terms else Health.IDLE
         return min(wait, self._elector.renewal_due_in)
-
-    async def _renounce(self) -> None:
-        """Forget terms that others have taken, by asking which are still ours."""
-        try:
-            await self._elector.step()
-        except Unavailable as error:
-            self._failed(error)
 
     async def _decide_what_is_due(self) -> float:
         terms = self._elector.terms

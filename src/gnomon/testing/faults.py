@@ -151,10 +151,10 @@ class FaultyStore:
         self._after()
         return done
 
-    async def attend(self, holder: str, terms: Terms, *, ttl_ms: int) -> Attendance:
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
         """See Shards.attend."""
         await self._before()
-        return await self._store.attend(holder, terms, ttl_ms=ttl_ms)
+        return await self._store.attend(holder, ttl_ms=ttl_ms)
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""

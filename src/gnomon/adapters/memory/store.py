@@ -186,16 +186,13 @@ class MemoryStore:
 
     # ---- shards ------------------------------------------------------------------------------
 
-    async def attend(self, holder: str, terms: Terms, *, ttl_ms: int) -> Attendance:
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
         """See Shards.attend."""
         now = self._now()
         self._nodes = {name: until for name, until in self._nodes.items() if until > now} | {holder: now + ttl_ms}
-        kept = {shard: term for shard, term in terms.items() if self._holds(holder, shard, term)}
-        self._leases |= dict.fromkeys(kept, (holder, now + ttl_ms))
-        return Attendance(kept, len(self._nodes), now)
-
-    def _holds(self, holder: str, shard: int, term: int) -> bool:
-        return self._terms[shard] == term and self._leases.get(shard, ("", 0))[0] == holder
+        held = {shard: self._terms[shard] for shard, (owner, _) in self._leases.items() if owner == holder}
+        self._leases |= dict.fromkeys(held, (holder, now + ttl_ms))
+        return Attendance(held, len(self._nodes), now)
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""

@@ -11,7 +11,7 @@ from gnomon.ports.shards import Attendance
 _shard, _node = tables.shard.c, tables.node.c
 _HELD = (
     sa.select(_shard.shard, _shard.term)
-    .where(_shard.holder == sa.bindparam("by"), _shard.shard.in_(sa.bindparam("shards", expanding=True)))
+    .where(_shard.holder == sa.bindparam("by"))
     .order_by(_shard.shard)
     .with_for_update()
 )
@@ -32,16 +32,15 @@ _FORGET = sa.delete(tables.node).where(_node.holder.in_(_UNSEEN))
 _ALIVE = sa.select(sa.func.count()).select_from(tables.node).where(_node.seen_until > sa.bindparam("now"))
 
 
-def attend(conn: sa.Connection, holder: str, terms: Terms, ttl_ms: int, now: int) -> Attendance:
+def attend(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> Attendance:
     """See Shards.attend."""
     _see(conn, holder, now + ttl_ms)
     # Whoever is just showing up is skipped, not waited for: two could wait for each other.
     conn.execute(_FORGET, {"now": now})
-    held = dict(conn.execute(_HELD, {"by": holder, "shards": sorted(terms)}).all())
-    kept = {shard: term for shard, term in held.items() if terms[shard] == term}
-    if kept:
-        conn.execute(_EXTEND, {"shards": list(kept), "until": now + ttl_ms})
-    return Attendance(kept, conn.scalar(_ALIVE, {"now": now}) or 0, now)
+    held = dict(conn.execute(_HELD, {"by": holder}).all())
+    if held:
+        conn.execute(_EXTEND, {"shards": list(held), "until": now + ttl_ms})
+    return Attendance(held, conn.scalar(_ALIVE, {"now": now}) or 0, now)
 
 
 def _see(conn: sa.Connection, holder: str, until: int) -> None:

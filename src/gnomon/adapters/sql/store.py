@@ -87,10 +87,10 @@ class SqlStore:
 
     # ---- shards ------------------------------------------------------------------------------
 
-    async def attend(self, holder: str, terms: Terms, *, ttl_ms: int) -> Attendance:
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
         """See Shards.attend."""
         engine = self.transactions
-        return await engine.write(lambda conn: leases.attend(conn, holder, terms, ttl_ms, engine.now(conn)))
+        return await engine.write(lambda conn: leases.attend(conn, holder, ttl_ms, engine.now(conn)))
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""
