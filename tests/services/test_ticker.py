@@ -264,7 +264,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon_but_not_at_once(
 
 
 async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_should(
-    store: BreakableStore, node: Node, clock: VirtualClock
+    store: BreakableStore, node: Node
 ) -> None:
     await node.ticker.step()
     store.deaf = True
