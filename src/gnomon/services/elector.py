@@ -30,6 +30,8 @@ class Elector:
         self._tenure = _NEVER_ASKED
         self._tried_at = _NEVER_ASKED.asked_at
         self._hungry = False
+        #: The last step could not reach the store.
+        self.failing = False
 
     @property
     def terms(self) -> Terms:
@@ -51,7 +53,9 @@ class Elector:
         except Unavailable as error:
             # The leases run on at the store; what we hold stays ours until our own trust in it ends.
             self._events.emit("lease_renewal_failed", holder=self._holder, error=str(error))
+            self.failing = True
             return
+        self.failing = False
         if set(terms) != set(self._tenure.terms):
             self._events.emit("shards_held", holder=self._holder, count=len(terms))
         self._tenure = Tenure(terms, asked_at, self._settings.ttl_ms)

@@ -54,8 +54,11 @@ class Ticker:
             return 0.0
         except Unavailable as error:
             return self._failed(error)
-        self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
-        self.health = Health.OK if self._elector.terms else Health.IDLE
+        if self._elector.failing and not self._elector.terms:
+            self.health = Health.ERROR
+        else:
+            self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
+            self.health = Health.OK if self._elector.terms else Health.IDLE
         return min(wait, self._elector.renewal_due_in)
 
     async def _decide_what_is_due(self) -> float:
