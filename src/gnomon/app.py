@@ -9,13 +9,14 @@ from gnomon.adapters.sql.sqlite import FileLock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.core.requests import Defaults
+from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.services.elector import Elector
 from gnomon.services.looping import keep_stepping
 from gnomon.services.registrar import Registrar
 from gnomon.services.ticker import Ticker
-from gnomon.settings import Settings
+from gnomon.settings import Database, Settings
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -29,6 +30,7 @@ class Node:
         holder = RandomIds().new("node", clock.now())
         self.store = store
         self._lock = lock
+        self._events = events
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(
@@ -44,9 +46,7 @@ class Node:
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
-            cached = settings.database.statement_cache
-            size = settings.database.max_connections
-            store, lock = await open_postgres(settings.database.url, statement_cache=cached, pool_size=size), None
+            store, lock = await _open_server(settings.database), None
         return cls(store, settings, lock=lock, events=events or LoggedEvents())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -56,7 +56,15 @@ class Node:
         try:
             await keep_stepping(self.ticker.step, stop=stop, wake=self.wake)
         finally:
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Others may go on at once; if the store is away, once our leases have ended."""
+        try:
             await self._elector.stop()
+        except Unavailable as error:
+            self._events.emit("store_unavailable", error=str(error))
+        finally:
             if self._lock is not None:
                 self._lock.release()
 
@@ -73,6 +81,15 @@ class Node:
     async def close(self) -> None:
         """Let go of the store."""
         await self.store.close()
+
+
+async def _open_server(database: Database) -> SqlStore:
+    return await open_postgres(
+        database.url,
+        statement_cache=database.statement_cache,
+        pool_size=database.max_connections,
+        patience_ms=database.patience_ms,
+    )
 
 
 async def migrate_database(settings: Settings) -> str:

@@ -23,6 +23,8 @@ class Database(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: int = 10
     #: Off for PostgreSQL behind a pooler that hands connections out by the transaction.
     statement_cache: bool = True
+    #: How long PostgreSQL may take over a statement or a lock: less than leases last, so that nobody sits on them.
+    patience_ms: int = 8_000
 
 
 class Ticking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,13 +79,14 @@ _BOUNDS = {
     "ticker.lookahead_ms": (1000, 60 * MINUTE_MS),
     "ticker.max_catchup_per_tick": (1, 10_000),
     "ticker.batch": (1, 10_000),
-    "ticker.default_jitter_ms": (0, 24 * 60 * MINUTE_MS),
+    "ticker.default_jitter_ms": (0, 60 * MINUTE_MS),
     "leader.ttl_ms": (100, 10 * MINUTE_MS),
     "leader.renew_interval_ms": (10, 5 * MINUTE_MS),
     "leader.claim_interval_ms": (10, MINUTE_MS),
     "leader.skew_warning_ms": (1, 60 * MINUTE_MS),
     "leader.skew_limit_ms": (1, 60 * MINUTE_MS),
     "database.max_connections": (1, 1000),
+    "database.patience_ms": (100, 10 * MINUTE_MS),
 }
 
 
@@ -101,7 +104,7 @@ def load(
     merged: dict[str, dict[str, object]] = {}
     for section, values in (file or {}).items():
         if section not in _SECTIONS:
-            raise FieldError(section, values, _unknown(section, _SECTIONS))
+            raise FieldError(str(section), values, _unknown(section, _SECTIONS))
         if not isinstance(values, Mapping):
             raise FieldError(section, values, "must be a mapping of settings")
         for key, value in values.items():
@@ -131,7 +134,7 @@ def _put(merged: dict[str, dict[str, object]], section: str, key: str, value: ob
 
 
 def _unknown(name: str, known: Any) -> str:  # noqa: ANN401 - anything that holds names
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(str(name), list(known), n=1)
     return "is no setting" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,6 +38,9 @@ class NodeProcess:
     def kill(self) -> None:
         self._process.kill()
         self._end()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def terminate(self) -> int:
         self._process.terminate()
@@ -128,6 +132,24 @@ async def test_of_two_nodes_one_may_die_at_any_time(url: str, store: SqlStore) -
     moment = SystemClock().now() + 2 * TTL_MS + 1000
     await until(lambda: caught_up(store, names, moment))
     assert survivor.terminate() == 0
+
+    await assert_every_second_was_decided_once(store)
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_a_node_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes(url: str, store: SqlStore) -> None:
+    names = await registered(store)
+    sleeper, other = await started(url), await started(url)
+    moment = SystemClock().now() + 1000
+    await until(lambda: caught_up(store, names, moment))
+
+    sleeper.signal(signal.SIGSTOP)
+    moment = SystemClock().now() + 2 * TTL_MS
+    await until(lambda: caught_up(store, names, moment))
+    sleeper.signal(signal.SIGCONT)
+    moment = SystemClock().now() + 2 * TTL_MS
+    await until(lambda: caught_up(store, names, moment))
+    assert [sleeper.terminate(), other.terminate()] == [0, 0]
 
     await assert_every_second_was_decided_once(store)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.util import await_only
 
 from contracts.store import MINUTE, NOON, minutely
@@ -15,7 +16,7 @@ from gnomon.adapters.sql.postgres import PostgresTransactions
 from gnomon.adapters.sql.tables import node
 from gnomon.adapters.sql.transactions import Job
 from gnomon.core.keys import SHARDS
-from gnomon.core.model import Overlap, RunStatus
+from gnomon.core.model import Overlap, RunStatus, ScheduleUid
 from gnomon.core.plan import plan
 from gnomon.errors import StoreUnavailable
 from support.servers import Postgres, postgres
@@ -156,6 +157,37 @@ async def test_jobs_whose_locks_cross_those_of_another_node_are_done_all_the_sam
 
     counts = await stores[0].transactions.read(lambda conn: list(conn.scalars(sa.select(node.c.seen_until))))
     assert counts == [3, 3]
+
+
+async def test_a_lone_job_that_is_given_up_for_another_is_run_again_a_few_times(store: SqlStore) -> None:
+    calls: list[str] = []
+
+    def unlucky(conn: sa.Connection, state: str, times: int) -> str:
+        calls.append(state)
+        if calls.count(state) <= times:
+            conn.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'no luck' USING ERRCODE = '{state}'; END $$")
+        return seen(conn, state)
+
+    for state in ("40P01", "40001"):
+        assert await store.transactions.write(partial(unlucky, state=state, times=3)) == state
+    with pytest.raises(StoreUnavailable, match="no luck"):
+        await store.transactions.write(partial(unlucky, state="40P01", times=99))
+
+    assert await store.transactions.read(names) == ["40001", "40P01"]
+
+
+async def test_two_who_add_the_same_names_in_opposite_orders_do_not_fail(stores: tuple[SqlStore, SqlStore]) -> None:
+    for turn in range(10):
+        schedules = [minutely(f"s{turn}_{i:03d}") for i in range(500)]
+        others = [replace(schedule, uid=ScheduleUid(f"{schedule.uid}_other")) for schedule in reversed(schedules)]
+
+        taken = await asyncio.gather(
+            stores[0].add(schedules, actor="ada", tzdata=""), stores[1].add(others, actor="eve", tzdata="")
+        )
+
+        assert sorted(name for of_one in taken for name in of_one) == [s.schedule_id for s in schedules]
+        found = await stores[0].page("default", after=f"s{turn}_", limit=500)
+        assert [schedule.schedule_id for schedule in found] == [s.schedule_id for s in schedules]
 
 
 # ---- several nodes -------------------------------------------------------------------------------

@@ -1,15 +1,21 @@
 """What the drivers raise, and what the store makes of it."""
 
 import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 
+from contracts.store import EVERYTHING, minutely
+from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite
 from gnomon.adapters.sql.failures import translated
-from gnomon.errors import StaleTerm, StoreUnavailable
+from gnomon.errors import StaleTerm, StoreUnavailable, UsageError
+from support.servers import postgres
 
 _dbapi: Any = AsyncAdapt_asyncpg_dbapi(asyncpg)  # type: ignore[no-untyped-call]
 
@@ -29,6 +35,13 @@ def adapted(error: Exception) -> sa.exc.DBAPIError:
     outer = _dbapi.Error("what the server says", error)
     outer.sqlstate = getattr(error, "sqlstate", None)
     return wrapped(outer)
+
+
+def bad_input(text: str) -> Exception:
+    """As SQLAlchemy shows what asyncpg refuses to send: an error of its own, with that as its cause."""
+    error: Exception = _dbapi.InterfaceError(text)
+    error.__cause__ = asyncpg.exceptions._base.DataError(text)  # noqa: SLF001 - its public name is that of another
+    return error
 
 
 WORLD = {
@@ -62,6 +75,12 @@ WORLD = {
     "not serialisable": adapted(asyncpg.SerializationError()),
     "cancelled by an operator": adapted(asyncpg.QueryCanceledError()),
     "lock not available": adapted(asyncpg.LockNotAvailableError()),
+    "waited too long for a lock": adapted(asyncpg.LockNotAvailableError("canceling statement due to lock timeout")),
+    "took too long": adapted(asyncpg.QueryCanceledError("canceling statement due to statement timeout")),
+    "took too long while copying": asyncpg.QueryCanceledError("canceling statement due to statement timeout"),
+    "idle for too long": adapted(asyncpg.IdleInTransactionSessionTimeoutError()),
+    "transaction took too long": adapted(asyncpg.TransactionTimeoutError()),
+    "no answer": wrapped(TimeoutError()),
     "system error": adapted(asyncpg.PostgresIOError()),
     "corrupt index": adapted(asyncpg.IndexCorruptedError()),
     "wrong password": asyncpg.InvalidPasswordError("what the server says"),
@@ -79,9 +98,19 @@ OURS = {
     "constraint while copying": asyncpg.UniqueViolationError(),
     "error in a statement": adapted(asyncpg.PostgresSyntaxError()),
     "no such table": adapted(asyncpg.UndefinedTableError()),
-    "value out of range": adapted(asyncpg.NumericValueOutOfRangeError()),
     "an answer": StaleTerm((1,)),
     "a fault": KeyError("term"),
+    "a fault in arithmetic": OverflowError("date value out of range"),
+}
+VALUES = {
+    "text with NUL": adapted(asyncpg.CharacterNotInRepertoireError("what the server says")),
+    "value out of range": adapted(asyncpg.NumericValueOutOfRangeError("what the server says")),
+    "value out of range while copying": asyncpg.NumericValueOutOfRangeError("what the server says"),
+    "int that the driver cannot send": wrapped(bad_input("value out of int64 range")),
+    "int that the driver cannot copy": asyncpg.exceptions._base.DataError("value out of int64 range"),  # noqa: SLF001
+    "int that sqlite cannot hold": OverflowError("Python int too large to convert to SQLite INTEGER"),
+    "half of a surrogate pair": UnicodeEncodeError("utf-8", "\udc80", 0, 1, "surrogates not allowed"),
+    "a long text": wrapped(bad_input("x" * 1000)),
 }
 
 
@@ -97,6 +126,51 @@ def test_when_the_world_fails_the_store_is_unavailable(error: Exception) -> None
 @pytest.mark.parametrize("error", OURS.values(), ids=OURS)
 def test_what_is_not_the_worlds_fault_is_not_hidden(error: Exception) -> None:
     assert translated(error) is error
+
+
+@pytest.mark.parametrize("error", VALUES.values(), ids=VALUES)
+def test_a_value_that_the_database_cannot_hold_is_the_callers_to_mend(error: Exception) -> None:
+    failure = translated(error)
+
+    assert isinstance(failure, UsageError)
+    assert failure.__cause__ is error
+    assert len(str(failure)) < 200
+
+
+UNFIT: dict[str, Callable[[SqlStore], Awaitable[object]]] = {
+    "text with NUL": lambda store: store.find("a\0b", "report"),
+    "half of a surrogate pair": lambda store: store.find("default", "\udc80"),
+    "a limit": lambda store: store.page("default", after="", limit=2**70),
+    "an instant": lambda store: store.due(2**70, shards=EVERYTHING, limit=1),
+    "an instant of history": lambda store: store.ticks(minutely().uid, before=2**70, limit=1),
+    "a name": lambda store: store.add([minutely("a\0")], actor="ada", tzdata=""),
+    "an actor": lambda store: store.add([minutely("b")], actor="\0", tzdata=""),
+    "an actor of many": lambda store: store.add([minutely(f"c{i}") for i in range(30)], actor="\0", tzdata=""),
+    "a mark": lambda store: store.add([replace(minutely("d"), mark_at=2**70)], actor="ada", tzdata=""),
+    "a holder": lambda store: store.attend("\0", ttl_ms=1),
+    "a lease": lambda store: store.claim("node", ttl_ms=2**70, limit=3),
+}
+#: SQLite holds it, and gives it back as it was.
+FIT_FOR_SQLITE = {"text with NUL", "a name", "an actor", "an actor of many", "a holder"}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+async def test_postgres_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str) -> None:
+    async with postgres(18).database() as url:
+        store = await open_postgres(url, pool_size=1)
+        with pytest.raises(UsageError, match="a value that the database cannot hold"):
+            await UNFIT[unfit](store)
+        assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+        await store.close()
+
+
+@pytest.mark.parametrize("unfit", sorted(UNFIT.keys() - FIT_FOR_SQLITE))
+async def test_sqlite_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str, tmp_path: Path) -> None:
+    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+    with pytest.raises(UsageError, match="a value that the database cannot hold"):
+        await UNFIT[unfit](store)
+    assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+    await store.close()
 
 
 def test_a_connection_that_the_library_gave_up_is_unavailable() -> None:

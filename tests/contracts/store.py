@@ -532,6 +532,9 @@ class StoreContract:
     async def test_force_takes_every_shard(self, store: Store) -> None:
         held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
 
+        await store.attend("a", ttl_ms=TTL)
+
         taken = await store.claim("b", ttl_ms=TTL, limit=SHARDS, by_force=True)
 
         assert all(taken[shard] > held[shard] for shard in held)
+        assert (await store.attend("b", ttl_ms=TTL)).nodes == 1

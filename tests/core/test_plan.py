@@ -249,6 +249,18 @@ def test_replacing_leaves_only_the_newest_to_wait() -> None:
     assert (verdict.replaces, verdict.active_runs, verdict.queued_runs) == (True, 1, 1)
 
 
+def test_of_several_ticks_that_replace_each_other_only_the_newest_waits() -> None:
+    schedule = minutely(overlap=Overlap.REPLACE, catchup=Catchup.ALL, active=1)
+
+    verdict = plan(schedule, now=NOON + 5 * MINUTE)
+
+    assert [(*told(d)[:2], d.count) for d in verdict.decisions] == [
+        ("coalesced", "newer_tick", 4),
+        ("queued", "replaces_a_run", 1),
+    ]
+    assert (verdict.active_runs, verdict.queued_runs) == (1, 1)
+
+
 def test_a_tick_that_does_not_run_has_no_time_to_fire() -> None:
     [decision] = plan(minutely(active=1), now=NOON + MINUTE).decisions
 
@@ -320,6 +332,40 @@ def test_every_node_computes_the_same_jitter() -> None:
 
     assert Ticks("report", spec).fire_at(NOON) == Ticks("report", spec).fire_at(NOON)
     assert len({Ticks(f"report-{i}", spec).fire_at(NOON) for i in range(50)}) > 40
+
+
+def early_by(minutes: int) -> tuple[Schedule, int]:
+    """An hourly schedule whose next tick its jitter puts at least so much before the planned time, and that time."""
+    for number in range(1000):
+        name = f"report-{number}"
+        schedule = replace(minutely(trigger=Cron("0 * * * *"), jitter_ms=10 * MINUTE), schedule_id=name)
+        fire_at = Ticks(name, schedule.spec).fire_at(NOON + HOUR)
+        if fire_at <= NOON + HOUR - minutes * MINUTE:
+            return schedule, NOON + HOUR
+    raise AssertionError
+
+
+def test_a_tick_is_not_missed_before_its_planned_time() -> None:
+    schedule, planned_at = early_by(7)
+
+    [decision] = plan(schedule, now=planned_at - 2 * MINUTE).decisions
+
+    assert (decision.kind, decision.reason) == (TickKind.FIRED, Reason.ON_TIME)
+
+
+def test_the_grace_counts_from_the_planned_time_at_least() -> None:
+    schedule, planned_at = early_by(7)
+
+    assert [d.kind for d in plan(schedule, now=planned_at + MINUTE).decisions] == [TickKind.FIRED]
+    assert [d.kind for d in plan(schedule, now=planned_at + MINUTE + 1).decisions] == [TickKind.MISSED]
+
+
+def test_much_jitter_on_a_dense_schedule_is_decided_at_once() -> None:
+    dense = minutely(trigger=Every(timedelta(milliseconds=100), instant_of(NOON)), jitter_ms=HOUR)
+
+    verdict = plan(dense, now=NOON + HOUR)
+
+    assert sum(decision.count for decision in verdict.decisions) in (36_000, 36_001)
 
 
 # ---- names ---------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The registrar: what operators say is checked whole, written once, and never loses a tick."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -108,6 +109,40 @@ async def test_saying_an_interval_again_does_not_move_its_grid(registrar: Regist
     schedule = (await registrar.get("billing")).schedule
     assert schedule.spec.trigger == Every(timedelta(minutes=7), instant_of(NOON))
     assert schedule.revision == 1
+
+
+async def test_saying_it_again_answers_with_the_next_run_there_is(registrar: Registrar, clock: VirtualClock) -> None:
+    first = await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
+    clock.advance(1600)
+
+    assert await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada") == first
+
+
+async def test_a_long_backlog_does_not_keep_an_operator_from_pausing(registrar: Registrar, clock: VirtualClock) -> None:
+    await registrar.upsert(BILLING | {"schedule": "* * * * * *", "catchup": "all", "overlap": "allow"}, actor="ada")
+    clock.advance(4 * HOUR)
+
+    await registrar.pause("billing", actor="ada")
+
+    assert len((await registrar.get("billing", last=100_000)).last_ticks) == 4 * 3600
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        pytest.param(lambda r: r.upsert(BILLING, actor="a\x00"), "actor", id="a NUL in who acts"),
+        pytest.param(lambda r: r.pause("billing", actor="\ud800"), "actor", id="half a character in who acts"),
+        pytest.param(lambda r: r.upsert(BILLING, actor="a", tenant="A B"), "tenant", id="a tenant that is no name"),
+        pytest.param(lambda r: r.get("a\x00b"), "schedule_id", id="a name that is none"),
+        pytest.param(lambda r: r.page(limit=-1), "limit", id="a negative page"),
+        pytest.param(lambda r: r.page(limit=2**70), "limit", id="an endless page"),
+    ],
+)
+async def test_what_no_store_could_take_is_refused(registrar: Registrar, call: Callable[..., Any], field: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        await call(registrar)
+
+    assert refused.value.field == field
 
 
 async def test_registering_twice_changes_nothing(registrar: Registrar, store: MemoryStore) -> None:
@@ -274,6 +309,7 @@ async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
         pytest.param({"schedule_id": "../x"}, "schedule_id", id="a name that is a path"),
         pytest.param({"schedule_id": "a" * 129}, "schedule_id", id="a name that is too long"),
         pytest.param({"workflow_id": ""}, "workflow_id", id="no workflow"),
+        pytest.param({"workflow_version": 2**31}, "workflow_version", id="more versions than a column holds"),
         pytest.param({"workflow_version": 0}, "workflow_version", id="no version"),
         pytest.param({"user_id": "x" * 10_000_000}, "user_id", id="ten megabytes"),
         pytest.param({"overlap_policy": "skip", "overlap": "skip"}, "overlap", id="a field said twice"),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
@@ -250,6 +251,49 @@ async def test_a_node_whose_clock_is_far_off_does_not_lead(store: MemoryStore) -
     assert "clock_skew" in node.events.names()
 
 
+async def test_the_others_get_the_shards_of_a_node_whose_clock_is_far_off(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    right, wrong = Node(store, clock, "right"), Node(store, VirtualClock(NOON + 60_000), "wrong")
+    for _ in range(60):
+        await right.ticker.step()
+        await wrong.ticker.step()
+        clock.advance(1000)
+        wrong.clock.advance(1000)
+
+    assert (len(right.elector.terms), len(wrong.elector.terms)) == (SHARDS, 0)
+
+
+@pytest.mark.guarantee("E2")
+async def test_a_process_that_is_alone_takes_every_shard_of_one_that_was_killed(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    await Node(store, clock, "killed").ticker.step()
+    restarted = Elector(store, clock, Recorder(), Leading(), holder="restarted", alone=True)
+
+    await restarted.step()
+    clock.advance(Leading().renew_interval_ms)
+    await restarted.step()
+
+    assert len(restarted.terms) == SHARDS
+
+
+async def test_three_nodes_come_to_rest(store: MemoryStore, clock: VirtualClock) -> None:
+    nodes = [Node(store, clock, name) for name in ("a", "b", "c")]
+    for _ in range(30):
+        for node in nodes:
+            await node.ticker.step()
+        clock.advance(500)
+    for node in nodes:
+        await node.elector.step()
+
+    assert sum(len(node.elector.terms) for node in nodes) == SHARDS
+    assert sorted(node.elector.renewal_due_in > Leading().claim_interval_ms / 1000 for node in nodes)[1:] == [
+        True,
+        True,
+    ]
+
+
 async def test_a_renewal_that_failed_is_tried_again_soon_but_not_at_once(
     store: BreakableStore, node: Node, clock: VirtualClock
 ) -> None:
@@ -289,7 +333,33 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
         return plan(schedule, now=now)
 
     monkeypatch.setattr(ticker, "plan", fragile)
-    await node.run_for(2 * MINUTE + 1)
+    await node.run_for(2 * MINUTE + 1000)
 
     assert await planned(store, good) == [1, 2]
     assert node.events.names().count("schedule_broken") == 1
+
+
+class PickyStore(MemoryStore):
+    """Cannot take what one schedule is about, as a database that refuses a row."""
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        if any(verdict.schedule.schedule_id == "bad" and verdict.schedule.revision == 1 for verdict in verdicts):
+            raise ValueError("no such row can be written")
+        return await super().decide(verdicts, now=now, terms=terms)
+
+
+async def test_a_schedule_that_cannot_be_written_does_not_stop_the_others_and_is_back_once_changed(
+    clock: VirtualClock,
+) -> None:
+    store = PickyStore(clock.now)
+    node = Node(store, clock)
+    good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad", overlap=Overlap.ALLOW)
+    await store.add([bad, good], actor="ada", tzdata="")
+    await node.run_for(2 * MINUTE + 1000)
+    before = await planned(store, bad)
+    store._schedules[bad.uid] = replace(store._schedules[bad.uid], revision=2)  # noqa: SLF001 - repaired
+
+    await node.run_for(MINUTE)
+
+    assert (before, await planned(store, good)) == ([], [1, 2, 3])
+    assert (await planned(store, bad))[-1] == 3

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,6 +79,20 @@ class Postgres:
     def kill(self) -> None:
         """It has been cut off, as by a loss of power to the process."""
         self._end(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For a while it is there, and takes connections, but does nothing and answers nobody."""
+        assert self._process is not None
+        frozen = [self._process.pid, *_children(self._process.pid)]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in frozen:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def remove(self) -> None:
         """Neither it nor its folder is left."""

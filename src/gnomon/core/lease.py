@@ -33,7 +33,8 @@ def fair_share(nodes: int) -> int:
 
 def hungry(terms: Mapping[int, int], nodes: int) -> bool:
     """Whether a node holds less than anybody should: others are about to give some up, or have died."""
-    return len(terms) < SHARDS // max(1, nodes)
+    least = SHARDS - (nodes - 1) * fair_share(nodes)
+    return len(terms) < max(1, least)
 
 
 def surplus(terms: Mapping[int, int], nodes: int) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def _sort(schedule: Schedule, ticks: Ticks, now: int) -> Sorted:
 def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> Sorted:
     """The ordinary case, decided without looking around: one tick is due."""
     spec = schedule.spec
-    late = now - ticks.fire_at(planned)
+    late = _lateness(planned, ticks.fire_at(planned), now)
     missed = {Catchup.NONE: spec.misfire_grace_ms, Catchup.LATEST: late}.get(spec.catchup, spec.catchup_window_ms)
     if late > missed:
         reason = Reason.CATCHUP_NONE if spec.catchup is Catchup.NONE else Reason.WINDOW
@@ -144,14 +144,21 @@ def _spread(firing: list[Firing], now: int, lookahead: int) -> list[Firing]:
 
 def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> Firing:
     fire_at = ticks.fire_at(planned)
-    late = now - fire_at
+    late = _lateness(planned, fire_at, now)
     reason = Reason.CAUGHT_UP if late > grace else Reason.LATE if late >= 1000 else Reason.ON_TIME
     return Firing(planned, fire_at, reason)
 
 
+def _lateness(planned: int, fire_at: int, now: int) -> int:
+    """How late a tick is: a fire that its jitter puts before the planned time is not late before that."""
+    return now - max(planned, fire_at)
+
+
 def _due_before(ticks: Ticks, at: int) -> int:
-    """The newest tick that was to fire before `at`; before any, if there is none."""
+    """The newest tick that was planned and to fire before `at`; before any, if there is none."""
     found = ticks.newest_due(at - 1)
+    if found is not None and found >= at:
+        found = ticks.up_to(found - 1)
     return _BEFORE_ANY if found is None else found
 
 
@@ -182,9 +189,14 @@ class _Counts(NamedTuple):
 
 def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...], int, int, bool]:
     counts = _Counts(schedule.active_runs, schedule.queued_runs)
+    firings = sorted_.firing
     decisions = list(sorted_.let_go)
+    if schedule.spec.overlap is Overlap.REPLACE and len(firings) > 1:
+        # Each would replace the one before it at once: only the newest is worth starting.
+        decisions.append(_coalesced(firings[:-1]))
+        firings = firings[-1:]
     replaces = False
-    for firing in sorted_.firing:
+    for firing in firings:
         kind, reason = _decide(schedule, counts, firing)
         if reason is Reason.REPLACES_A_RUN:
             replaces = True
@@ -202,6 +214,12 @@ def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...],
             )
         )
     return tuple(decisions), counts.active, counts.queued, replaces
+
+
+def _coalesced(firings: Sequence[Firing]) -> Decision:
+    first, last = firings[0].planned_at, firings[-1].planned_at
+    reason = Reason.NEWER_TICK
+    return Decision(kind=TickKind.COALESCED, reason=reason, planned_at=first, last_at=last, count=len(firings))
 
 
 def _decide(schedule: Schedule, counts: _Counts, firing: Firing) -> tuple[TickKind, Reason]:

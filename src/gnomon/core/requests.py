@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from gnomon.core.cron import Cron, Dst
-from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, ms_of
+from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, instant_of, ms_of
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.triggers import Every
@@ -16,6 +16,8 @@ from gnomon.errors import CronError, FieldError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _LONGEST_TEXT = 1000
+#: A fire may come that much before its planned time, and an edit in between must not lose a day.
+_MOST_JITTER_MS = 60 * 60_000
 _CHOICE = TypeVar("_CHOICE", bound=StrEnum)
 
 #: Names of other schedulers' fields for ours.
@@ -59,17 +61,17 @@ def read_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) ->
         raise FieldError("end_at", said["end_at"], "must be after start_at")
     trigger = _trigger(said)
     if isinstance(trigger, Every):
-        trigger = trigger.anchored(datetime.fromtimestamp((now if start is None else start) / 1000, UTC))
+        trigger = trigger.anchored(instant_of(now if start is None else start))
     spec = Spec(
         trigger=trigger,
         workflow_id=schedule_name("workflow_id", _required(said, "workflow_id")),
-        workflow_version=_whole(said, "workflow_version", 1, low=1, high=2**31),
+        workflow_version=_whole(said, "workflow_version", 1, low=1, high=2**31 - 1),
         user_id=_text(said, "user_id", ""),
         start_at=start,
         end_at=end,
         overlap=_choice(said, "overlap", Overlap, defaults.overlap),
         catchup=_choice(said, "catchup", Catchup, defaults.catchup),
-        jitter_ms=_whole(said, "jitter_ms", defaults.jitter_ms, low=0, high=DAY_MS),
+        jitter_ms=_whole(said, "jitter_ms", defaults.jitter_ms, low=0, high=_MOST_JITTER_MS),
         misfire_grace_ms=_whole(said, "misfire_grace_ms", 60_000, low=0, high=365 * DAY_MS),
         catchup_window_ms=_whole(said, "catchup_window_ms", DAY_MS, low=0, high=365 * DAY_MS),
         catchup_cap=defaults.catchup_cap,
@@ -122,7 +124,11 @@ def _required(said: Mapping[str, Any], field: str) -> object:
 
 
 def _text(said: Mapping[str, Any], field: str, default: str | None) -> str:
-    value = said.get(field, default) if default is not None else _required(said, field)
+    return printable(field, said.get(field, default) if default is not None else _required(said, field))
+
+
+def printable(field: str, value: object) -> str:
+    """The value, if it is a text of moderate length that every store can hold."""
     if not isinstance(value, str):
         raise FieldError(field, value, "must be a text")
     if len(value) > _LONGEST_TEXT:

@@ -66,7 +66,9 @@ class Ticks:
 
     def newest_due(self, now: int) -> int | None:
         """The newest tick that may have fired by `now`."""
-        planned = self.up_to(now + self._spec.jitter_ms)
-        while planned is not None and self.fire_at(planned) > now:
-            planned = self.up_to(planned - 1)
-        return planned
+        # Jitter stops half-way to the neighbours: only the tick that comes next can be early, only the last one late.
+        early = self.after(now) if self._spec.jitter_ms else None
+        if early is not None and self.fire_at(early) <= now:
+            return early
+        last = self.up_to(now)
+        return last if last is None or self.fire_at(last) <= now else self.up_to(last - 1)

@@ -36,7 +36,7 @@ class Shards(Protocol):
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """Take up to `limit` shards that are free or whose lease is over, each under a term above all before.
 
-        `by_force` takes others, too: for a caller who knows that nobody else is alive.
+        `by_force` takes others, too, and forgets every other node: for a caller who knows that nobody else is alive.
         """
         ...
 

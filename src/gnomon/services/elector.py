@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from gnomon.core.keys import SHARDS
 from gnomon.core.lease import Tenure, fair_share, hungry, surplus
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
@@ -62,10 +63,17 @@ class Elector:
 
     async def _share(self) -> Terms:
         ttl = self._settings.ttl_ms
+        if self._alone:
+            taken = await self._shards.claim(self._holder, ttl_ms=ttl, limit=SHARDS, by_force=True)
+            self._alone = False
+            return taken
+        asked = self._clock.now()
         attendance = await self._shards.attend(self._holder, ttl_ms=ttl)
         terms = dict(attendance.terms)
-        if self._clock_is_off(attendance.now):
-            await self._shards.release(self._holder, terms)
+        # The store looked at its clock somewhere between the question and the answer.
+        if self._clock_is_off((asked + self._clock.now()) // 2 - attendance.now):
+            # Not only given up: whoever does not lead must not count when the others share.
+            await self._shards.leave(self._holder)
             return {}
         for shard in surplus(terms, attendance.nodes):
             del terms[shard]
@@ -73,13 +81,11 @@ class Elector:
             await self._shards.release(self._holder, set(attendance.terms) - set(terms))
         missing = fair_share(attendance.nodes) - len(terms)
         if missing > 0:
-            terms |= await self._shards.claim(self._holder, ttl_ms=ttl, limit=missing, by_force=self._alone)
-            self._alone = False
+            terms |= await self._shards.claim(self._holder, ttl_ms=ttl, limit=missing)
         self._hungry = hungry(terms, attendance.nodes)
         return terms
 
-    def _clock_is_off(self, store_now: int) -> bool:
-        skew = self._clock.now() - store_now
+    def _clock_is_off(self, skew: int) -> bool:
         if abs(skew) > self._settings.skew_warning_ms:
             self._events.emit("clock_skew", holder=self._holder, skew_ms=skew)
         return abs(skew) > self._settings.skew_limit_ms

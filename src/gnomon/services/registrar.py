@@ -22,7 +22,7 @@ from gnomon.core.editing import (
 )
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.core.plan import settled
-from gnomon.core.requests import Defaults, read_request, schedule_name
+from gnomon.core.requests import Defaults, printable, read_request, schedule_name
 from gnomon.core.ticks import Ticks
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
@@ -33,6 +33,7 @@ from gnomon.ports.schedules import History, Schedules
 _TRIES = 100
 _BATCH = 1000
 _FOREVER = 1 << 62
+_LARGEST_PAGE = 10_000
 
 
 class Registered(Struct, frozen=True):
@@ -81,6 +82,8 @@ class Registrar:
         self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default"
     ) -> list[Registered]:
         """The same for many. Nothing is registered if any of them is wrong."""
+        schedule_name("tenant", tenant)
+        printable("actor", actor)
         now = self._clock.now()
         specs = self._read_all(requests, now)
         taken: set[str] = set()
@@ -88,9 +91,11 @@ class Registrar:
         while batch := list(islice(names, _BATCH)):
             made = [self._fresh(tenant, name, specs[name], now) for name in batch]
             taken |= await self._schedules.add(made, actor=actor, tzdata=self._tzdata)
+        coming = {name: Ticks(name, spec).after(now) for name, spec in specs.items()}
         for name in taken:
             await self._edit(tenant, name, specs[name], actor)
-        return [Registered(name, Ticks(name, spec).after(now)) for name, spec in specs.items()]
+            coming[name] = next(iter((await self.get(name, tenant=tenant, coming=1, last=0)).next_runs), None)
+        return [Registered(name, coming[name]) for name in specs]
 
     def _read_all(self, requests: Sequence[Mapping[str, Any]], now: int) -> dict[str, Spec]:
         specs: dict[str, Spec] = {}
@@ -117,6 +122,7 @@ class Registrar:
 
     async def pause(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
         """Let no tick fire until it is resumed."""
+        printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
             if verdict.schedule.paused_at is not None:
@@ -128,6 +134,7 @@ class Registrar:
 
     async def resume(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
         """Go on from now. What the pause swallowed is written down as skipped."""
+        printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
             if verdict.schedule.paused_at is None:
@@ -139,6 +146,7 @@ class Registrar:
 
     async def delete(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
         """End the schedule and free its name. Its history stays."""
+        printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
             return await self._schedules.delete(verdict, now=now, actor=actor)
@@ -147,8 +155,10 @@ class Registrar:
 
     async def _change(self, tenant: str, name: str, change: Callable[[Verdict, int], Awaitable[bool]]) -> None:
         """Decide all that is due, then change; again and again until nobody was quicker."""
+        schedule_name("tenant", tenant)
         schedule_name("schedule_id", name)
-        for _ in range(_TRIES):
+        lost = 0
+        while lost < _TRIES:
             current = await self._schedules.find(tenant, name)
             if current is None:
                 raise NotFound("schedule", name)
@@ -156,14 +166,18 @@ class Registrar:
             verdict = verdict_before(current, now=now)
             if leaves_some_due(verdict, now=now):
                 after = settled(verdict)
-                await self._schedules.change(verdict, after, now=now, actor="", tzdata=self._tzdata)
+                won = await self._schedules.change(verdict, after, now=now, actor="", tzdata=self._tzdata)
             elif await change(verdict, now):
                 return
+            else:
+                won = False
+            lost += not won
         raise Contended("schedule", name)
 
     async def get(self, schedule_id: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> View:
         """The schedule with its next planned times and its last decisions."""
-        found = await self._schedules.find(tenant, schedule_id)
+        schedule_name("schedule_id", schedule_id)
+        found = await self._schedules.find(schedule_name("tenant", tenant), schedule_id)
         if found is None:
             raise NotFound("schedule", schedule_id)
         ticks = await self._history.ticks(found.uid, before=_FOREVER, limit=last)
@@ -171,6 +185,10 @@ class Registrar:
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Schedule]:
         """Schedules in the order of their names."""
+        if not 1 <= limit <= _LARGEST_PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
+        printable("after", after)
+        schedule_name("tenant", tenant)
         return await self._schedules.page(tenant, after=after, limit=limit)
 
 

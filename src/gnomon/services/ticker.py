@@ -5,7 +5,7 @@ from enum import StrEnum
 from gnomon.core.clockwatch import Reading, step_between
 from gnomon.core.model import Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.plan import plan
-from gnomon.errors import StaleTerm, Unavailable
+from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.ledger import Ledger, Terms
@@ -38,7 +38,7 @@ class Ticker:
         self._last_good = clock.elapsed()
         self._pause = _FIRST_PAUSE
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
-        self._broken: set[ScheduleUid] = set()
+        self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = Health.IDLE
 
     async def step(self) -> float:
@@ -67,7 +67,8 @@ class Ticker:
             return self._settings.tick_ms / 1000
         shards, now = frozenset(terms), self._clock.now()
         limit = self._settings.batch + len(self._broken)
-        due = [s for s in await self._ledger.due(now, shards=shards, limit=limit) if s.uid not in self._broken]
+        found = await self._ledger.due(now, shards=shards, limit=limit)
+        due = [schedule for schedule in found if (schedule.uid, schedule.revision) not in self._broken]
         if not due:
             return self._until(await self._ledger.next_due_at(shards=shards))
         await self._decide(due, now, terms)
@@ -76,6 +77,19 @@ class Ticker:
 
     async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
         verdicts = [verdict for verdict in (self._planned(schedule, now) for schedule in due) if verdict is not None]
+        try:
+            await self._write_down(verdicts, now, terms)
+        except (Superseded, Unavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - see below
+            # One that the store cannot take must not hold up the others: each by itself, then.
+            if len(due) == 1:
+                self._set_aside(due[0], error)
+            else:
+                for schedule in due:
+                    await self._decide([schedule], now, terms)
+
+    async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
         done = await self._ledger.decide(verdicts, now=now, terms=terms)
         for verdict in verdicts:
             if verdict.schedule.uid in done:
@@ -85,9 +99,13 @@ class Ticker:
         try:
             return plan(schedule, now=now)
         except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
-            self._broken.add(schedule.uid)
-            self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
+            self._set_aside(schedule, error)
             return None
+
+    def _set_aside(self, schedule: Schedule, error: Exception) -> None:
+        """Leave the schedule alone until it is changed."""
+        self._broken.add((schedule.uid, schedule.revision))
+        self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
 
     def _announce(self, verdict: Verdict) -> None:
         for decision in verdict.decisions:

@@ -1,21 +1,18 @@
 """Judging a history: was every tick decided exactly once, rightly, in time, and by whoever was entitled to it.
 
-The checker takes planned times from an oracle that walks the clock minute by minute, and expected decisions from the
-naive rules below, which walk every tick one by one. It shares no decision code with the product.
+The checker takes planned times from an oracle that walks the clock minute by minute, and expected decisions from
+naive rules, which walk every tick one by one. It shares no decision code with the product.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 
-from gnomon.core.model import Catchup, Overlap, Reason, Run, RunStatus, Spec, TickKind
+from gnomon.core.model import Decision, Reason, Schedule, TickKind
 from gnomon.testing.history import Commit, History, Life
 from gnomon.testing.oracle import planned
-
-#: Planned times, in milliseconds, after the first and up to the second.
-Oracle = Callable[[Spec, int, int], Sequence[int]]
+from gnomon.testing.rules import Floor, Oracle, expected, fire_at, laid_out, said
 
 #: A quiet tick is decided within this.
 IN_TIME_MS = 2_500
@@ -73,6 +70,7 @@ class _Judge:
         yield from self._decided_rightly()
         yield from self._one_run_each()
         yield from self._in_time()
+        yield from self._starts_in_its_place()
         yield from self._nothing_in_a_pause()
 
     def _violation(self, rule: str, text: str) -> Violation:
@@ -87,18 +85,34 @@ class _Judge:
             return self._life.final.mark_at
         return max([self._life.final.mark_at, self._history.ended_at - self._life.final.spec.jitter_ms - IN_TIME_MS])
 
-    def _segments(self) -> Iterator[tuple[Spec, int, int]]:
-        """What the schedule said, and from which mark to which."""
-        marks = [r.schedule.mark_at for r in self._life.revisions]
-        for revision, start, end in zip(
-            self._life.revisions, marks, [*marks[1:], max(self._end(), marks[-1])], strict=True
-        ):
-            yield revision.schedule.spec, start, end
+    def _starts(self) -> list[int]:
+        """From when on each revision counts: from when it was said, or from where ticks were decided already.
+
+        A fire that its jitter puts before its planned time, and a clock that is set back, leave ticks decided that are
+        yet to come. The product's own mark is believed no further than that.
+        """
+        starts: list[int] = []
+        for revision in self._life.revisions:
+            before = [c for c in self._commits if c.schedule.revision < revision.revision]
+            reached = [d.last_at for c in before for d in c.decisions] + [c.at for c in before if c.term is None]
+            explained = min(revision.schedule.mark_at, max([*starts, *reached, 0]))
+            starts.append(max(revision.from_at, explained))
+        return starts
 
     def _decided_once(self) -> Iterator[Violation]:
-        """K1, K9: every planned time up to the mark is covered once, and nothing else is."""
-        planned = sorted(at for spec, start, end in self._segments() for at in self._oracle(spec, start, end))
-        decisions = sorted((d for c in self._commits for d in c.decisions), key=lambda d: d.planned_at)
+        """K1, K9: every planned time that a revision counts is covered once, and nothing else is."""
+        starts, decided = self._starts(), set[int]()
+        if starts[0] != self._life.revisions[0].schedule.created_at:
+            yield self._violation("K1", f"counts from {starts[0]}, not from its creation")
+        for revision, start, end in zip(self._life.revisions, starts, [*starts[1:], self._end()], strict=True):
+            commits = [c for c in self._commits if c.schedule.revision == revision.revision]
+            decisions = sorted((d for c in commits for d in c.decisions), key=lambda d: d.planned_at)
+            ticks = self._oracle(revision.schedule.spec, start, max([end, *(d.last_at for d in decisions)]))
+            planned = [at for at in ticks if at not in decided]
+            yield from self._covered_once(planned, decisions)
+            decided.update(planned)
+
+    def _covered_once(self, planned: list[int], decisions: list[Decision]) -> Iterator[Violation]:
         covered: dict[int, int] = dict.fromkeys(planned, 0)
         for decision in decisions:
             inside = planned[bisect_left(planned, decision.planned_at) : bisect_right(planned, decision.last_at)]
@@ -119,115 +133,97 @@ class _Judge:
             yield self._violation("K1", f"ledger and commits differ: {differing}")
 
     def _decided_rightly(self) -> Iterator[Violation]:
-        """K2: each decision is the one its policy allows."""
-        under_way: set[int] = set()
+        """K2: each decision is the one its policies ask for, with its reason, given the runs that are not over."""
+        floor, ends = Floor(), self._ends()
         for commit in self._commits:
-            if commit.schedule.paused_at is None:
-                expected = _expected(self._oracle, commit)
-                actual = [(d.planned_at, d.last_at, d.kind) for d in commit.decisions]
-                if [e[:2] for e in expected] != [a[:2] for a in actual] or any(
-                    a[2] not in e[2] for e, a in zip(expected, actual, strict=True)
-                ):
-                    yield self._violation("K2", f"at {commit.at}: expected {expected}, got {actual}")
-            yield from self._overlap_has_evidence(commit, under_way)
+            while ends and ends[0][0] <= commit.number:
+                yield from self._ended_in_turn(floor, ends.pop(0)[1])
+            wanted = expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
+            actual = said(commit.decisions)
+            if wanted != actual:
+                yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {floor}")
+            for decision in commit.decisions:
+                floor.take(decision.planned_at, decision.kind, decision.reason)
+        if self._life.final is not None:
+            for _, run in ends:
+                yield from self._ended_in_turn(floor, run)
+            yield from self._runs_are_counted(self._life.final, floor)
 
-    def _overlap_has_evidence(self, commit: Commit, under_way: set[int]) -> Iterator[Violation]:
-        """K2: what was skipped or queued was so because of a run under way; what fired had none, unless allowed."""
-        under_way -= {run.planned_at for run in self._life.runs if self._ended_before(run, commit)}
-        for decision in commit.decisions:
-            blocked = decision.reason in (Reason.OVERLAP, Reason.QUEUE_FULL, Reason.BEHIND_A_RUN, Reason.REPLACES_A_RUN)
-            if blocked and not under_way:
-                yield self._violation("K2", f"tick {decision.planned_at} {decision.reason} without a run under way")
-            if decision.kind is TickKind.FIRED and commit.schedule.spec.overlap is not Overlap.ALLOW and under_way:
-                yield self._violation("K2", f"tick {decision.planned_at} fired beside {under_way}")
-            if decision.reason is Reason.REPLACES_A_RUN:
-                under_way -= {run.planned_at for run in self._life.runs if run.status is RunStatus.CANCELLED}
-            if decision.starts_a_run:
-                under_way.add(decision.planned_at)
+    def _ended_in_turn(self, floor: Floor, run: int) -> Iterator[Violation]:
+        """K2: a run that ends was under way; it was not waiting for others."""
+        if run not in floor.active:
+            yield self._violation("K2", f"the run of {run} ended while there were {floor}")
+        floor.end(run)
 
-    def _ended_before(self, run: Run, commit: Commit) -> bool:
-        return self._history.ended.get(run.run_id, commit.number + 1) <= commit.number
+    def _ends(self) -> list[tuple[int, int]]:
+        """The ends of runs, in order: how many commits there were before, and the planned time of the run's tick."""
+        planned = {run.run_id: run.planned_at for run in self._life.runs}
+        return [(number, planned[run]) for run, number in self._history.ended.items() if run in planned]
+
+    def _runs_are_counted(self, final: Schedule, floor: Floor) -> Iterator[Violation]:
+        """K2: what the schedule says of its runs at the end, the runs themselves say, and so do the rules."""
+        going = [run for run in self._life.runs if not run.over]
+        stand = Floor({run.planned_at for run in going if not run.queued}, {r.planned_at for r in going if r.queued})
+        if (final.active_runs, final.queued_runs) != (len(stand.active), len(stand.waiting)):
+            text = f"counts {final.active_runs} under way and {final.queued_runs} waiting, there are {stand}"
+            yield self._violation("K2", text)
+        if stand != floor:
+            yield self._violation("K2", f"at the end there are {stand}, by the rules {floor}")
 
     def _one_run_each(self) -> Iterator[Violation]:
         """K3: a tick that fired or was queued has one run, and no other tick has any."""
-        with_run = sorted(d.planned_at for c in self._commits for d in c.decisions if d.starts_a_run)
-        runs = sorted(run.planned_at for run in self._life.runs)
+        with_run = sorted(
+            (d.planned_at, d.fire_at) for c in self._commits for d in c.decisions if d.fire_at is not None
+        )
+        runs = sorted((run.planned_at, run.fire_at) for run in self._life.runs)
         if with_run != runs:
-            yield self._violation("K3", f"{len(with_run)} ticks with a run, {len(runs)} runs")
+            differing = sorted(set(with_run) ^ set(runs))[:3]
+            yield self._violation("K3", f"{len(with_run)} ticks with a run, {len(runs)} runs: {differing}")
 
     def _in_time(self) -> Iterator[Violation]:
         """K5: nothing fires early, and what is due while nothing is broken is decided at once."""
         for commit in self._commits:
             for decision in commit.decisions:
-                fire_at = _fire_at(self._oracle, commit.schedule.spec, self._name, decision.last_at)
+                fires = fire_at(self._oracle, commit.schedule.spec, self._name, decision.last_at)
                 by_change = commit.term is None and decision.last_at <= commit.at
-                if fire_at > commit.at and not by_change:
-                    yield self._violation("K5", f"tick {decision.planned_at} decided {fire_at - commit.at} ms early")
+                if fires > commit.at and not by_change:
+                    yield self._violation("K5", f"tick {decision.planned_at} decided {fires - commit.at} ms early")
                 # A schedule that was changed or resumed a moment ago could not be decided before.
-                late = commit.at - max(fire_at, commit.schedule.updated_at)
-                quiet = self._history.quiet(fire_at - 60_000, commit.at)
+                late = commit.at - max(fires, commit.schedule.updated_at)
+                quiet = self._history.quiet(fires - 60_000, commit.at)
                 if decision.kind is TickKind.FIRED and quiet and late > IN_TIME_MS:
                     yield self._violation("K5", f"quiet tick {decision.planned_at} {late} ms late")
 
+    def _starts_in_its_place(self) -> Iterator[Violation]:
+        """K5: a run may start at its tick's planned time moved by its jitter, or where it was laid out."""
+        for commit in self._commits:
+            places = laid_out(self._oracle, commit.schedule, now=commit.at, decisions=commit.decisions)
+            for decision in commit.decisions:
+                if (decision.fire_at is None) == (decision.kind in (TickKind.FIRED, TickKind.QUEUED)):
+                    yield self._violation("K5", f"{decision} starts without a run, or the other way round")
+                if decision.fire_at is None:
+                    continue
+                low, high = places[decision.planned_at]
+                if not low <= decision.fire_at <= high:
+                    yield self._violation("K5", f"at {commit.at}: {decision} not from {low} to {high}")
+
     def _nothing_in_a_pause(self) -> Iterator[Violation]:
-        """K9: while a schedule is paused its ticks are skipped for that reason, and for no other."""
+        """K9: while a schedule is paused its ticks are skipped for that reason, and for no other.
+
+        A pause begins and ends with an operator's commit: what the schedule itself says of being paused is not asked.
+        """
+        pauses, current = list(self._life.pauses), None
         for commit in self._commits:
             for decision in commit.decisions:
-                paused = commit.schedule.paused_at is not None
-                if paused != (decision.reason is Reason.PAUSED):
-                    yield self._violation("K9", f"tick {decision.planned_at} {decision.kind}, paused: {paused}")
-
-
-# ---- the naive rules -----------------------------------------------------------------------------
-
-_RUNS = frozenset({TickKind.FIRED, TickKind.QUEUED, TickKind.SKIPPED})
-Expected = tuple[int, int, frozenset[TickKind]]
-
-
-def _expected(oracle: Oracle, commit: Commit) -> list[Expected]:
-    """What may be decided at a commit: first, last and the kinds allowed, oldest first."""
-    spec, name, now = commit.schedule.spec, commit.schedule.schedule_id, commit.at
-    ahead = oracle(spec, commit.schedule.mark_at, now + spec.jitter_ms)
-    late = {at: now - _fire_at(oracle, spec, name, at) for at in ahead}
-    ticks = [at for at, by in late.items() if by >= 0]
-    # A change decides every tick planned before it, also one that its jitter puts off a little.
-    put_off = [at for at, by in late.items() if by < 0 and at <= now and commit.term is None]
-    return _by_policy(spec, ticks, late) + _each(put_off)
-
-
-def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> list[Expected]:
-    match spec.catchup:
-        case Catchup.NONE:
-            missed = [at for at in ticks if late[at] > spec.misfire_grace_ms]
-            rest = ticks[len(missed) :]
-            return _as_range(missed, TickKind.MISSED) + _as_range(rest[:-1], TickKind.COALESCED) + _each(rest[-1:])
-        case Catchup.LATEST:
-            return _as_range(ticks[:-1], TickKind.COALESCED) + _each(ticks[-1:])
-        case Catchup.ALL | Catchup.SPREAD:
-            gone = [at for at in ticks if late[at] > spec.catchup_window_ms]
-            return _as_range(gone, TickKind.MISSED) + _each(ticks[len(gone) :][: spec.catchup_cap])
-
-
-def _as_range(ticks: Sequence[int], kind: TickKind) -> list[Expected]:
-    return [(ticks[0], ticks[-1], frozenset({kind}))] if ticks else []
-
-
-def _each(ticks: Sequence[int]) -> list[Expected]:
-    return [(at, at, _RUNS) for at in ticks]
-
-
-def _fire_at(oracle: Oracle, spec: Spec, name: str, planned: int) -> int:
-    """The planned time moved by its jitter, worked out from the promise: a share fixed by the key, half-way at most."""
-    if not spec.jitter_ms:
-        return planned
-    second, rest = divmod(planned, 1000)
-    epoch = f"{second}.{rest:03}".rstrip("0") if rest else f"{second}"
-    digest = sha256(f"{name}:{epoch}".encode()).digest()
-    share = (int.from_bytes(digest[:8], "big") >> 11) / 2**53
-    offset = round((2 * share - 1) * spec.jitter_ms)
-    reach = 3 * spec.jitter_ms
-    if offset < 0:
-        before = oracle(spec, planned - reach, planned - 1)
-        return planned - min(-offset, (planned - before[-1]) // 2) if before else planned + offset
-    after = oracle(spec, planned, planned + reach)
-    return planned + min(offset, (after[0] - planned) // 2) if after else planned + offset
+                if (current is not None) != (decision.reason is Reason.PAUSED):
+                    yield self._violation("K9", f"tick {decision.planned_at} {decision.reason} with pause {current}")
+            if commit.changed is None or commit.term is not None:
+                continue
+            if current is not None and commit.changed.paused_at is None:
+                current = None
+            elif current is None and commit.changed.paused_at is not None:
+                if not pauses or pauses[0].paused_at != commit.at:
+                    yield self._violation("K9", f"paused at {commit.at}, but that is not among {pauses}")
+                current = pauses.pop(0) if pauses else None
+        if pauses:
+            yield self._violation("K9", f"nobody made the pauses {pauses}")

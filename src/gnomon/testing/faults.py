@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
-from gnomon.core.model import Schedule, ScheduleUid, Verdict
+from gnomon.core.model import RunId, RunStatus, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Ledger, Terms
 from gnomon.ports.runs import Runs
@@ -26,8 +26,16 @@ class Crash(BaseException):
 class Chances:
     """How likely each fault is, per call. All off by default."""
 
-    def __init__(self, *, crash: float = 0, failure: float = 0, slowness: float = 0, race: float = 0) -> None:
+    def __init__(
+        self, *, crash: float = 0, failure: float = 0, slowness: float = 0, race: float = 0, mishap: float = 0
+    ) -> None:
         self.crash, self.failure, self.slowness, self.race = crash, failure, slowness, race
+        #: That the store fails whoever changes a schedule or ends a run, before or after the commit.
+        self.mishap = mishap
+
+    def heal(self) -> None:
+        """From now on nothing breaks any more."""
+        self.crash = self.failure = self.slowness = self.race = self.mishap = 0
 
 
 class CommitLog:
@@ -37,7 +45,9 @@ class CommitLog:
         self._history = history
         self._clock = clock
 
-    def note(self, verdict: Verdict, *, at: int, term: int | None, holder: str | None) -> None:
+    def note(
+        self, verdict: Verdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
+    ) -> None:
         """A verdict was carried out."""
         commit = Commit(
             number=len(self._history.commits),
@@ -48,16 +58,37 @@ class CommitLog:
             elapsed_ms=round(self._clock.elapsed() * 1000),
             term=term,
             holder=holder,
+            changed=changed,
         )
         self._history.commits.append(commit)
 
+    def note_deleted(self, uid: ScheduleUid, *, at: int) -> None:
+        """A schedule was deleted."""
+        self._history.deleted[uid] = at
 
-class RecordedSchedules:
-    """The book of schedules, with every change noted."""
+    def note_ended(self, run_id: RunId) -> None:
+        """A run ended after the last commit."""
+        self._history.ended[run_id] = len(self._history.commits)
 
-    def __init__(self, store: Store, log: CommitLog) -> None:
+
+class RecordedStore:
+    """What operators and workers see of the store: every change is noted, and may fail before or after its commit."""
+
+    def __init__(self, store: Store, log: CommitLog, dice: random.Random, chances: Chances) -> None:
         self._store = store
         self._log = log
+        self._dice = dice
+        self._chances = chances
+
+    def _mishap(self, text: str) -> None:
+        if self._chances.mishap and self._dice.random() < self._chances.mishap:
+            raise StoreUnavailable(text)
+
+    def _before(self) -> None:
+        self._mishap("the store is away")
+
+    def _after(self) -> None:
+        self._mishap("the connection broke while committing")
 
     async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
         """See Schedules.find."""
@@ -69,20 +100,37 @@ class RecordedSchedules:
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""
-        return await self._store.add(schedules, actor=actor, tzdata=tzdata)
+        self._before()
+        taken = await self._store.add(schedules, actor=actor, tzdata=tzdata)
+        self._after()
+        return taken
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
+        self._before()
         done = await self._store.change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done:
-            self._log.note(verdict, at=now, term=None, holder=None)
+            self._log.note(verdict, at=now, term=None, holder=None, changed=changed)
+        self._after()
         return done
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
+        self._before()
         done = await self._store.delete(verdict, now=now, actor=actor)
         if done:
             self._log.note(verdict, at=now, term=None, holder=None)
+            self._log.note_deleted(verdict.schedule.uid, at=now)
+        self._after()
+        return done
+
+    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
+        """See Runs.finish."""
+        self._before()
+        done = await self._store.finish(run_id, status, now=now)
+        if done:
+            self._log.note_ended(run_id)
+        self._after()
         return done
 
 

@@ -22,6 +22,8 @@ class Commit:
     #: None for a decision that an operator's change made.
     term: int | None
     holder: str | None
+    #: What the schedule became by an operator's change; None if it was deleted, or nobody changed it.
+    changed: Schedule | None = None
 
 
 @dataclass(slots=True)
@@ -48,8 +50,10 @@ class History:
     ended_at: int = 0
     commits: list[Commit] = field(default_factory=list)
     lives: dict[ScheduleUid, Life] = field(default_factory=dict)
-    #: Run to how many commits there were when it ended.
+    #: Run to how many commits there were when it ended, in the order of the ends.
     ended: dict[RunId, int] = field(default_factory=dict)
+    #: When schedules were deleted, by the wall clock of whoever did it.
+    deleted: dict[ScheduleUid, int] = field(default_factory=dict)
     #: Stretches of wall time in which something was broken on purpose: from, to.
     faults: list[tuple[int, int]] = field(default_factory=list)
 

@@ -12,6 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 86_400_000
 #: Scans cover whole stretches, so that many histories share one.
 STRETCH = 4 * DAY
+_WITH_SECONDS = 6
 
 
 def planned(spec: Spec, after: int, until: int) -> list[int]:
@@ -29,16 +30,17 @@ def planned(spec: Spec, after: int, until: int) -> list[int]:
         at = (spec.trigger.instant - EPOCH) // timedelta(milliseconds=1)
         return [at] if low < at <= high else []
     cron = spec.trigger
+    # Six words name seconds: every second must be looked at, so less of them at once.
+    step, stretch = (1, DAY) if len(cron.expression.split()) == _WITH_SECONDS else (60, STRETCH)
     found: list[int] = []
-    for stretch in range(low // STRETCH, high // STRETCH + 1):
-        times = _scanned(cron.expression, cron.timezone, cron.dst.gap, cron.dst.fold, stretch)
+    for start in range(low // stretch * stretch, high + 1, stretch):
+        times = _scanned(cron.expression, cron.timezone, cron.dst.gap, cron.dst.fold, start, start + stretch, step)
         found += times[bisect_right(times, low) : bisect_right(times, high)]
     return found
 
 
 @cache
-def _scanned(text: str, zone: str, gap: str, fold: str, stretch: int) -> tuple[int, ...]:
-    start = EPOCH + timedelta(milliseconds=stretch * STRETCH)
-    end = start + timedelta(milliseconds=STRETCH)
-    fires = scan(text, zone, start, end, gap=gap, fold=fold)
+def _scanned(text: str, zone: str, gap: str, fold: str, start: int, end: int, step: int) -> tuple[int, ...]:
+    since, until = EPOCH + timedelta(milliseconds=start), EPOCH + timedelta(milliseconds=end)
+    fires = scan(text, zone, since, until, gap=gap, fold=fold, step=step)
     return tuple((fire - EPOCH) // timedelta(milliseconds=1) for fire in fires)

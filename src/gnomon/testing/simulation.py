@@ -9,22 +9,24 @@ what was due can be decided, and the history is ready for the checker.
 import heapq
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from gnomon.core.model import MINUTE_MS, RunId, RunStatus, ScheduleUid
-from gnomon.errors import NotFound
+from gnomon.errors import NotFound, StoreUnavailable
 from gnomon.services.elector import Elector
 from gnomon.services.registrar import Registrar
 from gnomon.services.ticker import Ticker
 from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from gnomon.testing.faults import Chances, CommitLog, Crash, FaultyStore, RecordedSchedules, Store
+from gnomon.testing.faults import Chances, CommitLog, Crash, FaultyStore, RecordedStore, Store
 from gnomon.testing.history import History, Life
 
 #: What one look of a ticker takes.
 _STEP_MS = 2
+#: How soon an operator, or a worker, tries again.
+_AGAIN_MS = 50
 _HEALING_MS = 6 * MINUTE_MS
 _FOREVER = 1 << 62
 #: Long enough that a day holds thousands of looks, not a hundred thousand; hints wake nodes in between.
@@ -32,6 +34,7 @@ _TICKING = Ticking(tick_ms=60_000)
 _LEADING = Leading(ttl_ms=180_000, renew_interval_ms=60_000)
 
 Event = Callable[[], Awaitable[None]]
+Done = TypeVar("Done")
 
 
 class Simulation:
@@ -45,11 +48,11 @@ class Simulation:
         self._chances = chances or Chances()
         self._store = store
         self._log = CommitLog(self.history, clock)
-        self.registrar = Registrar(RecordedSchedules(store, self._log), store, clock, CountedIds())
+        self._recorded = RecordedStore(store, self._log, self.dice, self._chances)
+        self.registrar = Registrar(self._recorded, store, clock, CountedIds())
         self._agenda: list[tuple[float, int, Event]] = []
         self._numbered = 0
         self._names: dict[ScheduleUid, str] = {}
-        self._deleted: dict[ScheduleUid, int] = {}
         self._finishing: set[str] = set()
         self._starts = 0
         #: Holder to the number of its next look: an earlier one that is still on the agenda is void.
@@ -67,15 +70,27 @@ class Simulation:
 
     async def register(self, request: Mapping[str, Any]) -> ScheduleUid:
         """Register a schedule, as an operator does."""
-        answer = await self.registrar.upsert(request, actor="operator")
+        answer = await self.persist(lambda: self.registrar.upsert(request, actor="operator"))
         uid = (await self.registrar.get(answer.schedule_id)).schedule.uid
         self._names[uid] = answer.schedule_id
         return uid
 
     async def delete(self, uid: ScheduleUid) -> None:
         """Delete a schedule, as an operator does."""
-        await self.registrar.delete(self._names[uid], actor="operator")
-        self._deleted[uid] = self.clock.now()
+        try:
+            await self.persist(lambda: self.registrar.delete(self._names[uid], actor="operator"))
+        except NotFound:
+            # It is gone by the try whose answer was lost.
+            if uid not in self.history.deleted:
+                raise
+
+    async def persist(self, act: Callable[[], Awaitable[Done]]) -> Done:
+        """Do something again and again until the store answers, as an operator does."""
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable:
+                self.clock.advance(_AGAIN_MS)
 
     def add_node(self) -> None:
         """Start a node; when it dies another takes its place after a while."""
@@ -140,7 +155,7 @@ class Simulation:
     async def run(self, ms: int) -> History:
         """Let so much time pass with all its faults, then heal everything and let the dust settle."""
         await self._run_for(ms)
-        self._chances.crash = self._chances.failure = self._chances.slowness = self._chances.race = 0
+        self._chances.heal()
         self.broken_for(_HEALING_MS)
         await self._run_for(_HEALING_MS)
         self.history.ended_at = self.clock.now()
@@ -190,8 +205,7 @@ class Simulation:
 
             async def finish(run_id: RunId = run.run_id, uid: ScheduleUid = uid) -> None:
                 status = self.dice.choice((RunStatus.COMPLETED, RunStatus.FAILED))
-                if await self._store.finish(run_id, status, now=self.clock.now()):
-                    self.history.ended[run_id] = len(self.history.commits)
+                await self.persist(lambda: self._recorded.finish(run_id, status, now=self.clock.now()))
                 await self._plan_ends(uid)
 
             self.after(self.dice.choice(self.durations), finish)
@@ -208,6 +222,6 @@ class Simulation:
             pauses=tuple(await self._store.pauses(uid)),
             runs=tuple(await self._store.runs(uid, before=_FOREVER, limit=1_000_000)),
             final=final if final is not None and final.uid == uid else None,
-            deleted_at=self._deleted.get(uid),
+            deleted_at=self.history.deleted.get(uid),
             ledger={tick.decision.planned_at: tick.decision for tick in ticks},
         )

@@ -197,6 +197,8 @@ class MemoryStore:
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""
         now = self._now()
+        if by_force:
+            self._nodes = {holder: now + ttl_ms}
         free = [shard for shard in range(SHARDS) if by_force or self._leases.get(shard, ("", now))[1] <= now]
         for shard in free[:limit]:
             self._terms[shard] += 1

@@ -9,6 +9,7 @@ from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.ledger import carry_out, terms_of
 from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
 from gnomon.adapters.sql.runs import cancel_queued
+from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.model import Schedule, Verdict
 from gnomon.core.plan import settled
 
@@ -35,17 +36,25 @@ def find(conn: sa.Connection, tenant: str, schedule_id: str) -> Schedule | None:
     return None if row is None else schedule_of(row)
 
 
-def page(conn: sa.Connection, tenant: str, after: str, limit: int) -> Sequence[Schedule]:
-    """See Schedules.page."""
-    found = conn.execute(_PAGE, {"tenant": tenant, "after": after, "limit": limit})
-    return [schedule_of(row) for row in found]
+def page(conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: Unreadable) -> Sequence[Schedule]:
+    """See Schedules.page. Those that cannot be read are passed over: the page has others in their place."""
+    found: list[Schedule] = []
+    while (missing := limit - len(found)) > 0:
+        rows = conn.execute(_PAGE, {"tenant": tenant, "after": after, "limit": missing}).all()
+        found += unreadable.readable(rows)
+        if len(rows) < missing:
+            break
+        after = rows[-1].schedule_id
+    return found
 
 
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
     """See Schedules.add."""
     first = {(schedule.tenant, schedule.schedule_id): schedule for schedule in reversed(schedules)}
-    added = bulk.insert_schedules(conn, [schedule_row(schedule) for schedule in first.values()])
-    kept = [revision_row(schedule, actor, tzdata) for schedule in first.values() if schedule.uid in added]
+    # Whoever adds a name waits for those who are adding it: by name, so that two do not wait for each other.
+    by_name = [first[name] for name in sorted(first)]
+    added = bulk.insert_schedules(conn, [schedule_row(schedule) for schedule in by_name])
+    kept = [revision_row(schedule, actor, tzdata) for schedule in by_name if schedule.uid in added]
     bulk.insert(conn, tables.schedule_revision, kept)
     return frozenset(
         schedule.schedule_id

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gnomon.errors import StoreUnavailable
+from gnomon.errors import StoreUnavailable, UsageError
 
 #: Primary result codes of SQLite that are the world's doing.
 SQLITE_CODES = {
@@ -37,11 +37,21 @@ SQLSTATES = {
     "58": "system error",
     "XX": "internal error, or corrupt",
 }
-DEADLOCK = "40P01"
+#: Two stood in each other's way, and this one was given up: not serialisable, and a deadlock. Nothing of it is done.
+CROSSED = frozenset(("40001", "40P01"))
+#: The class of SQLSTATE of values that the server cannot hold.
+_BAD_VALUE = "22"
 
 
 def translated(error: Exception) -> Exception:
-    """StoreUnavailable if the world failed; else the error itself, which is a fault in the program or an answer."""
+    """StoreUnavailable if the world failed, UsageError if a value was given that the database cannot hold.
+
+    Else the error itself, which is a fault in the program or an answer.
+    """
+    if _refused_value(error):
+        refused = UsageError(f"a value that the database cannot hold: {_first_line(error)[:_LONGEST]}")
+        refused.__cause__ = error
+        return refused
     if not _worldly(error):
         return error
     failure = StoreUnavailable(_first_line(error))
@@ -62,6 +72,17 @@ def sqlstate_of(error: BaseException) -> str | None:
     return said if isinstance(said, str) else None
 
 
+def _refused_value(error: Exception) -> bool:
+    origin = _origin(error)
+    # An int that is too large, as sqlite3 says it. Arithmetic of our own overflows in other words.
+    if isinstance(origin, OverflowError):
+        return "SQLite" in str(origin)
+    # Half of a surrogate pair, which no encoding has.
+    if isinstance(origin, UnicodeEncodeError):
+        return True
+    return (sqlstate_of(error) or "").startswith(_BAD_VALUE) or _BAD_INPUT in (_kind(origin), _kind(origin.__cause__))
+
+
 def _worldly(error: Exception) -> bool:
     if getattr(error, "connection_invalidated", False):
         return True
@@ -75,6 +96,9 @@ def _worldly(error: Exception) -> bool:
     return isinstance(origin, OSError) or _kind(origin) in _DRIVER_GAVE_UP
 
 
+#: What asyncpg raises for a value before it asks the server.
+_BAD_INPUT = "asyncpg.exceptions._base.DataError"
+_LONGEST = 120
 #: By module and name, so that neither driver is imported for the sake of the other.
 _DRIVER_GAVE_UP = {
     "asyncpg.exceptions._base.InterfaceError",
@@ -85,7 +109,7 @@ _DRIVER_GAVE_UP = {
 }
 
 
-def _kind(error: BaseException) -> str:
+def _kind(error: BaseException | None) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 

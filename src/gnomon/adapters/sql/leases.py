@@ -29,6 +29,7 @@ _LEAVE = (
 )
 _UNSEEN = sa.select(_node.holder).where(_node.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
 _FORGET = sa.delete(tables.node).where(_node.holder.in_(_UNSEEN))
+_FORGET_OTHERS = sa.delete(tables.node).where(_node.holder != sa.bindparam("by"))
 _ALIVE = sa.select(sa.func.count()).select_from(tables.node).where(_node.seen_until > sa.bindparam("now"))
 
 
@@ -55,6 +56,8 @@ def _see(conn: sa.Connection, holder: str, until: int) -> None:
 def claim(conn: sa.Connection, holder: str, ttl_ms: int, limit: int, now: int, *, by_force: bool) -> Terms:
     """See Shards.claim."""
     # A shard that another is about to take is left to them; by force, it is waited for.
+    if by_force:
+        conn.execute(_FORGET_OTHERS, {"by": holder})
     query = _TAKEABLE if by_force else _TAKEABLE.where(_OVER)
     locked = query.with_for_update(skip_locked=not by_force)
     free = conn.scalars(locked, {"limit": limit} if by_force else {"limit": limit, "now": now}).all()

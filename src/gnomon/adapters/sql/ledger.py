@@ -6,7 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, runs, tables
-from gnomon.adapters.sql.rows import SCHEDULE, run_row, schedule_of, task_row, tick_row
+from gnomon.adapters.sql.rows import SCHEDULE, run_row, task_row, tick_row
+from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
 from gnomon.core.keys import SHARDS
 from gnomon.core.model import Schedule, ScheduleUid, Verdict
 from gnomon.core.plan import first_tasks, run, tick
@@ -32,28 +33,46 @@ _TERMS = (
     .where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
     .order_by(_shard.shard)
 )
+#: How often a page that had unreadable rows is asked for again without them, before the next call goes on.
+_MOST_PAGES = 8
 
 
-def due(conn: sa.Connection, now: int, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
-    """See Ledger.due."""
+def due(
+    conn: sa.Connection, now: int, shards: frozenset[int], limit: int, unreadable: Unreadable
+) -> Sequence[Schedule]:
+    """See Ledger.due. Those that cannot be read are passed over, and remembered as such."""
+    found: list[Schedule] = []
     if not shards:
-        return []
-    asked, ours = _only(_DUE, shards)
-    return [schedule_of(row) for row in conn.execute(asked, {"now": now, "limit": limit, **ours})]
-
-
-def next_due_at(conn: sa.Connection, shards: frozenset[int]) -> int | None:
-    """See Ledger.next_due_at."""
-    if not shards:
-        return None
-    asked, ours = _only(_NEXT, shards)
-    found: int | None = conn.scalar(asked, ours)
+        return found
+    for _ in range(_MOST_PAGES):
+        asked, narrowed = _only(_DUE, shards, unreadable)
+        rows = conn.execute(asked, {"now": now, "limit": limit, **narrowed}).all()
+        found = unreadable.readable(rows)
+        # Otherwise they took the places of others, which may be all there is to do.
+        if len(found) == len(rows):
+            break
     return found
 
 
-def _only(query: sa.Select[Any], shards: frozenset[int]) -> tuple[sa.Select[Any], dict[str, list[int]]]:
-    """The query, narrowed down to the shards unless they are all there are."""
-    return (query, {}) if len(shards) == SHARDS else (query.where(_OURS), {"shards": sorted(shards)})
+def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: Unreadable) -> int | None:
+    """See Ledger.next_due_at. Those known to be unreadable are never due, so nobody is woken for them."""
+    if not shards:
+        return None
+    asked, narrowed = _only(_NEXT, shards, unreadable)
+    found: int | None = conn.scalar(asked, narrowed)
+    return found
+
+
+def _only(
+    query: sa.Select[Any], shards: frozenset[int], unreadable: Unreadable
+) -> tuple[sa.Select[Any], dict[str, list[Any]]]:
+    """The query, narrowed down to the shards unless they are all there are, and to what may be readable."""
+    narrowed: dict[str, list[Any]] = {}
+    if len(shards) != SHARDS:
+        query, narrowed["shards"] = query.where(_OURS), sorted(shards)
+    if unreadable.pairs:
+        query, narrowed["unreadable"] = query.where(NOT_KNOWN), sorted(unreadable.pairs)
+    return query, narrowed
 
 
 def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
@@ -75,8 +94,9 @@ def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False
 
 def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
     """Every verdict is carried out whose schedule is still as it was read; their uids come back."""
-    # Sorted, so that two who move the same schedules take their locks in the same order. The first verdict on a
-    # schedule makes any other void.
+    # Sorted, so that two who move the same schedules mostly take their locks in the same order. PostgreSQL may
+    # join in another one: whoever then is the victim of a deadlock is run again. The first verdict on a schedule
+    # makes any other void.
     first = {verdict.schedule.uid: verdict for verdict in reversed(verdicts)}
     by_uid = [first[uid] for uid in sorted(first)]
     moved = bulk.move_schedules(conn, [_moved(verdict) for verdict in by_uid])

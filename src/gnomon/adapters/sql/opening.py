@@ -1,12 +1,13 @@
 """Opening a store by its address."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from gnomon.adapters.sql import migrating
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.sql.transactions import Transactions
+from gnomon.adapters.sql.transactions import PATIENCE_MS, Transactions
 from gnomon.errors import UsageError
 
 
@@ -39,7 +40,8 @@ async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate
 
     _folder_exists(path)
     refuse_network_disk(path)
-    return await _ready(SqliteTransactions(path, now=now), migrate=migrate)
+    transactions = SqliteTransactions(path, now=now)
+    return await _ready(transactions, partial(transactions.write, migrating.upgrade) if migrate else None)
 
 
 def _folder_exists(path: str) -> None:
@@ -49,20 +51,38 @@ def _folder_exists(path: str) -> None:
 
 
 async def open_postgres(
-    url: str, *, statement_cache: bool = True, pool_size: int = 10, migrate: bool = True
+    url: str,
+    *,
+    statement_cache: bool = True,
+    pool_size: int = 10,
+    migrate: bool = True,
+    patience_ms: int = PATIENCE_MS,
 ) -> SqlStore:
-    """The store on a server. Without the cache of statements it works behind a pooler of transactions, too."""
+    """The store on a server. Without the cache of statements it works behind a pooler of transactions, too.
+
+    A server, or a lock, that keeps us waiting for longer than our patience is unavailable.
+    """
     from gnomon.adapters.sql.postgres import PostgresTransactions
 
-    transactions = PostgresTransactions(url, statement_cache=statement_cache, pool_size=pool_size)
-    return await _ready(transactions, migrate=migrate)
+    async def upgrade() -> None:
+        # Building an index may take hours, and whoever waits for that waits for good reason.
+        patient = PostgresTransactions(url, statement_cache=statement_cache, pool_size=1, patience_ms=None)
+        try:
+            await patient.write(migrating.upgrade)
+        finally:
+            await patient.close()
+
+    transactions = PostgresTransactions(
+        url, statement_cache=statement_cache, pool_size=pool_size, patience_ms=patience_ms
+    )
+    return await _ready(transactions, upgrade if migrate else None)
 
 
-async def _ready(transactions: Transactions, *, migrate: bool) -> SqlStore:
+async def _ready(transactions: Transactions, upgrade: Callable[[], Awaitable[object]] | None) -> SqlStore:
     """The store, once the schema is one that this program knows."""
     try:
-        if migrate and not await transactions.read(migrating.current):
-            await transactions.write(migrating.upgrade)
+        if upgrade is not None and not await transactions.read(migrating.current):
+            await upgrade()
         await transactions.read(migrating.check_schema)
     except BaseException:
         await transactions.close()

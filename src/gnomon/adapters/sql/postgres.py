@@ -12,21 +12,35 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gnomon.adapters.sql.bulk import MAY_COPY
-from gnomon.adapters.sql.failures import DEADLOCK, lost, sqlstate_of, translated
-from gnomon.adapters.sql.transactions import MOST_TOGETHER, Job, Outcome, run_together, settle
+from gnomon.adapters.sql.failures import CROSSED, lost, sqlstate_of, translated
+from gnomon.adapters.sql.transactions import MOST_TOGETHER, PATIENCE_MS, Job, Outcome, run_together, settle
 from gnomon.errors import StoreUnavailable
 
 T = TypeVar("T")
+#: How much longer than our patience we wait for the server to say that it is over, before we take it for gone.
+_GRACE_MS = 2000
+#: However many share the patience, each waits this long for a lock, as one may have to among others who write.
+_SHORTEST_WAIT_MS = 20
+#: Local to the transaction, so that a pooler gives nobody else our limits; and one round trip for all.
+_LIMIT = (
+    "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
+    " set_config('idle_in_transaction_session_timeout', $2, true)"
+)
+#: How often a job is run again whose transaction the server gave up for the sake of another.
+_RETRIES = 3
 _NOW = sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
-def engine_for(url: str, *, statement_cache: bool, pool_size: int) -> AsyncEngine:
+def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: int | None) -> AsyncEngine:
     """An engine on the database. A connection that has died is noticed and replaced before it is used."""
     connect: dict[str, Any] = {}
+    if patience_ms is not None:
+        seconds = (patience_ms + _GRACE_MS) / 1000
+        connect |= {"timeout": seconds, "command_timeout": seconds}
     if not statement_cache:
         # Without a name a statement is gone with the next one, so none is left on a connection that the pooler
         # gives to someone else.
-        connect = {
+        connect |= {
             "statement_cache_size": 0,
             "prepared_statement_cache_size": 0,
             "prepared_statement_name_func": str,
@@ -47,10 +61,16 @@ class _Asked(NamedTuple):
 
 
 class PostgresTransactions:
-    """The engine on one database. It belongs to the event loop in which it was made."""
+    """The engine on one database. It belongs to the event loop in which it was made.
 
-    def __init__(self, url: str, *, statement_cache: bool, pool_size: int) -> None:
-        self._engine = engine_for(url, statement_cache=statement_cache, pool_size=pool_size)
+    With None for patience it waits as long as it takes, as one must who migrates.
+    """
+
+    def __init__(
+        self, url: str, *, statement_cache: bool, pool_size: int, patience_ms: int | None = PATIENCE_MS
+    ) -> None:
+        self._engine = engine_for(url, statement_cache=statement_cache, pool_size=pool_size, patience_ms=patience_ms)
+        self._patience_ms = patience_ms
         self._asked: deque[_Asked] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
@@ -103,25 +123,39 @@ class PostgresTransactions:
 
     async def _run(self, jobs: list[Job[Any]]) -> list[Outcome]:
         outcomes = await self._run_together(jobs)
-        if len(jobs) == 1:
-            return outcomes
-        # Together they may have taken locks in an order that another process found crossing its own. Alone they
-        # take them in one order: schedules by uid, after shards.
-        return [
-            (await self._run_together([job]))[0] if _crossed(outcome) else outcome
-            for job, outcome in zip(jobs, outcomes, strict=True)
-        ]
+        return [await self._again_if_crossed(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+    async def _again_if_crossed(self, job: Job[Any], outcome: Outcome) -> Outcome:
+        """What comes of the job when it is run again, if the server gave it up for the sake of another.
+
+        Alone a job takes few locks, and mostly in the order in which others do; but a statement on many rows locks
+        them in the order in which the server finds them. So even a lone job may be a victim, and more than once.
+        """
+        for _ in range(_RETRIES):
+            if not _crossed(outcome):
+                break
+            [outcome] = await self._run_together([job])
+        return outcome
 
     async def _run_together(self, jobs: list[Job[Any]]) -> list[Outcome]:
         try:
             async with self._engine.connect() as conn:
-                outcomes = await conn.run_sync(run_together, jobs)
+                outcomes = await conn.run_sync(run_together, jobs, self._begin)
                 self.commits += 1
                 return outcomes
         except Exception as error:  # noqa: BLE001 - it is handed to those who wait
             return [Outcome(error=lost(error)) for _ in jobs]
 
+    def _begin(self, conn: sa.Connection, sharing: int) -> None:
+        """Until the end of this transaction neither we wait for others for ever, nor they for us.
+
+        Those who may wait for a lock one after another share the patience, so that it lasts for all of them.
+        """
+        if self._patience_ms is not None:
+            wait = max(self._patience_ms // sharing, _SHORTEST_WAIT_MS)
+            conn.exec_driver_sql(_LIMIT, (str(wait), str(self._patience_ms)))
+
 
 def _crossed(outcome: Outcome) -> bool:
     cause = outcome.error.__cause__ if outcome.error else None
-    return cause is not None and sqlstate_of(cause) == DEADLOCK
+    return cause is not None and sqlstate_of(cause) in CROSSED

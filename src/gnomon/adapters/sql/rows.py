@@ -26,6 +26,7 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.triggers import At, Every
+from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
 
 #: Whatever a driver gives for a row; its types are those of the columns.
@@ -38,6 +39,8 @@ _SPEC = _NAMES[_SPEC_STARTS:_SPEC_ENDS]
 #: What a Schedule is made of: all but the mark of those that were deleted.
 SCHEDULE = tuple(tables.schedule.columns)[:-1]
 
+#: What reading raises for a zone or a value that is unknown here, or for columns that do not fit each other.
+_UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError)
 _MS = timedelta(milliseconds=1)
 _OVERLAPS = {str(one): one for one in Overlap}
 _CATCHUPS = {str(one): one for one in Catchup}
@@ -67,7 +70,16 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def schedule_of(row: Row) -> Schedule:
-    """The schedule that stands in a row."""
+    """The schedule that stands in a row; UsageError with its name if this program cannot read it."""
+    try:
+        return _schedule_of(row)
+    except _UNREADABLE as error:
+        _, tenant, name = row[:_SPEC_STARTS]
+        reason = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else str(error)
+        raise UsageError(f"schedule {name!r} of tenant {tenant!r} cannot be read here: {reason}") from error
+
+
+def _schedule_of(row: Row) -> Schedule:
     uid, tenant, schedule_id = row[:_SPEC_STARTS]
     revision, shard, mark_at, next_fire_at, paused_at, active_runs, queued_runs, created_at, updated_at = row[
         _SPEC_ENDS : len(SCHEDULE)

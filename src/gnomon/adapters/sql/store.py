@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from gnomon.adapters.sql import book, history, leases, ledger
 from gnomon.adapters.sql.runs import finish
 from gnomon.adapters.sql.transactions import Transactions
+from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.model import Run, RunId, RunStatus, Schedule, ScheduleUid, Task, Tick, Verdict
 from gnomon.ports.ledger import Terms
 from gnomon.ports.schedules import Pause, Revision
@@ -16,6 +17,7 @@ class SqlStore:
 
     def __init__(self, transactions: Transactions) -> None:
         self.transactions = transactions
+        self._unreadable = Unreadable()
 
     async def close(self) -> None:
         """Let go of every connection, once what was asked for is done."""
@@ -25,11 +27,11 @@ class SqlStore:
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         """See Ledger.due."""
-        return await self.transactions.read(lambda conn: ledger.due(conn, now, shards, limit))
+        return await self.transactions.read(lambda conn: ledger.due(conn, now, shards, limit, self._unreadable))
 
     async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
         """See Ledger.next_due_at."""
-        return await self.transactions.read(lambda conn: ledger.next_due_at(conn, shards))
+        return await self.transactions.read(lambda conn: ledger.next_due_at(conn, shards, self._unreadable))
 
     async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
@@ -49,7 +51,7 @@ class SqlStore:
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
-        return await self.transactions.read(lambda conn: book.page(conn, tenant, after, limit))
+        return await self.transactions.read(lambda conn: book.page(conn, tenant, after, limit, self._unreadable))
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""

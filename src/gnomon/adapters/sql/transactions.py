@@ -12,8 +12,12 @@ T = TypeVar("T")
 #: Reads and writes through the connection it is given, and leaves the transaction alone. It may be run again
 #: if its transaction was lost, so it changes nothing but the database.
 Job = Callable[[sa.Connection], T]
+#: What a transaction begins with. Told how many jobs may each wait in it and fail alone.
+Opening = Callable[[sa.Connection, int], None]
 #: How many jobs share a commit at most.
 MOST_TOGETHER = 500
+#: How long a transaction waits for a lock, a statement may take, and a node may leave a transaction idle, in ms.
+PATIENCE_MS = 8000
 
 
 class Transactions(Protocol):
@@ -43,30 +47,37 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
-def run_together(conn: sa.Connection, jobs: Sequence[Job[Any]]) -> list[Outcome]:
+def _nothing(_: sa.Connection, __: int) -> None:
+    """Transactions begin with nothing else."""
+
+
+def run_together(conn: sa.Connection, jobs: Sequence[Job[Any]], first: Opening = _nothing) -> list[Outcome]:
     """The outcome of every job, all in one transaction, each of them whole or not at all.
 
     A job that raises takes back what it did and nothing else. If the transaction itself is lost, so are all.
+    Every transaction that it takes begins with `first`, which is told how many may each wait in it by themselves.
     """
     outcomes: list[Outcome] = []
     try:
         with conn.begin():
+            first(conn, 1)
             outcomes += [Outcome(job(conn)) for job in jobs]
     except Exception as error:  # noqa: BLE001 - it is handed to those who wait
         if len(jobs) == 1:
             return [Outcome(error=translated(error))]
         # If all were run, it was the commit that failed: whether they are done is not known.
-        return _lost(jobs, error) if outcomes or conn.invalidated else _run_apart(conn, jobs)
+        return _lost(jobs, error) if outcomes or conn.invalidated else _run_apart(conn, jobs, first)
     return outcomes
 
 
-def _run_apart(conn: sa.Connection, jobs: Sequence[Job[Any]]) -> list[Outcome]:
+def _run_apart(conn: sa.Connection, jobs: Sequence[Job[Any]], first: Opening) -> list[Outcome]:
     """The same, after one of them has failed, with a savepoint before each.
 
     Not at once, because savepoints cost two statements a job, and jobs rarely fail.
     """
     try:
         with conn.begin():
+            first(conn, len(jobs))
             return [_in_savepoint(conn, job) for job in jobs]
     except Exception as error:  # noqa: BLE001 - it is handed to those who wait
         return _lost(jobs, error)

@@ -1,0 +1,170 @@
+"""The rules of the ledger in the most naive words: every tick one by one, every run by name.
+
+Nothing here is shared with the product, and nothing here is quick: that is why it can be believed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickKind
+
+#: Planned times, in milliseconds, after the first and up to the second.
+Oracle = Callable[[Spec, int, int], Sequence[int]]
+
+#: Late by less is on time.
+_ON_TIME_MS = 1_000
+
+
+class Expected(NamedTuple):
+    """What is to become of a tick, or of a stretch of them."""
+
+    first: int
+    last: int
+    kind: TickKind
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Floor:
+    """The runs of one schedule that are not over, by the planned times of their ticks."""
+
+    active: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+
+    def copy(self) -> "Floor":
+        """The same runs, to try something on."""
+        return Floor(set(self.active), set(self.waiting))
+
+    def end(self, run: int) -> None:
+        """A run is over: if it was the last under way, it is the turn of the oldest that waits."""
+        self.active.discard(run)
+        self.waiting.discard(run)
+        if self.waiting and not self.active:
+            released = min(self.waiting)
+            self.waiting.discard(released)
+            self.active.add(released)
+
+    def outcome(self, spec: Spec, reason: Reason) -> tuple[TickKind, Reason]:
+        """What the overlap policy makes of a tick that is to fire for that reason."""
+        if spec.overlap is Overlap.ALLOW or not (self.active or self.waiting):
+            return TickKind.FIRED, reason
+        if spec.overlap is Overlap.SKIP:
+            return TickKind.SKIPPED, Reason.OVERLAP
+        if spec.overlap is Overlap.REPLACE:
+            return TickKind.QUEUED, Reason.REPLACES_A_RUN
+        if len(self.waiting) < spec.queue_limit:
+            return TickKind.QUEUED, Reason.BEHIND_A_RUN
+        return TickKind.SKIPPED, Reason.QUEUE_FULL
+
+    def take(self, planned: int, kind: TickKind, reason: Reason) -> None:
+        """A decision was carried out: its run goes on, or waits."""
+        if reason is Reason.REPLACES_A_RUN:
+            self.waiting.clear()
+        if kind is TickKind.FIRED:
+            self.active.add(planned)
+        if kind is TickKind.QUEUED:
+            self.waiting.add(planned)
+
+
+class Sorted(NamedTuple):
+    """Due ticks: stretches that are let go, and those that are to fire, each with its reason."""
+
+    let_go: list[Expected]
+    firing: list[tuple[int, Reason]]
+
+
+def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_change: bool) -> list[Expected]:
+    """What must be decided of a schedule that stands like this, oldest first."""
+    if schedule.paused_at is not None:
+        return _as_range(oracle(schedule.spec, schedule.mark_at, now), TickKind.SKIPPED, Reason.PAUSED)
+    spec, floor = schedule.spec, floor.copy()
+    let_go, firing = _sorted(oracle, schedule, now=now, by_change=by_change)
+    found = list(let_go)
+    if spec.overlap is Overlap.REPLACE:
+        # Only the newest can be the one that replaces: the others would be cancelled as soon as they were queued.
+        found += _as_range([at for at, _ in firing[:-1]], TickKind.COALESCED, Reason.NEWER_TICK)
+        firing = firing[-1:]
+    for at, reason in firing:
+        kind, why = floor.outcome(spec, reason)
+        floor.take(at, kind, why)
+        found.append(Expected(at, at, kind, why))
+    return found
+
+
+def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> Sorted:
+    spec = schedule.spec
+    ahead = oracle(spec, schedule.mark_at, now + spec.jitter_ms)
+    fires = {at: fire_at(oracle, spec, schedule.schedule_id, at) for at in ahead}
+    late = {at: now - max(at, fire) for at, fire in fires.items()}
+    ticks = [at for at, fire in fires.items() if fire <= now]
+    let_go, firing = _by_policy(spec, ticks, late)
+    reasons = [(at, _why_fired(spec, late[at])) for at in firing]
+    # A change decides every tick planned before it, also one that its jitter puts off a little; unless the cap has left
+    # some that are due before it.
+    left = bool(firing) and firing[-1] != ticks[-1]
+    put_off = [at for at, fire in fires.items() if at <= now < fire and by_change and not left]
+    return Sorted(let_go, reasons + [(at, Reason.ON_TIME) for at in put_off])
+
+
+def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> tuple[list[Expected], Sequence[int]]:
+    match spec.catchup:
+        case Catchup.NONE:
+            missed = [at for at in ticks if late[at] > spec.misfire_grace_ms]
+            rest = ticks[len(missed) :]
+            let_go = _as_range(missed, TickKind.MISSED, Reason.CATCHUP_NONE)
+            return let_go + _as_range(rest[:-1], TickKind.COALESCED, Reason.NEWER_TICK), rest[-1:]
+        case Catchup.LATEST:
+            return _as_range(ticks[:-1], TickKind.COALESCED, Reason.NEWER_TICK), ticks[-1:]
+        case Catchup.ALL | Catchup.SPREAD:
+            gone = [at for at in ticks if late[at] > spec.catchup_window_ms]
+            return _as_range(gone, TickKind.MISSED, Reason.WINDOW), ticks[len(gone) :][: spec.catchup_cap]
+
+
+def _why_fired(spec: Spec, late: int) -> Reason:
+    if late > spec.misfire_grace_ms:
+        return Reason.CAUGHT_UP
+    return Reason.LATE if late >= _ON_TIME_MS else Reason.ON_TIME
+
+
+def _as_range(ticks: Sequence[int], kind: TickKind, reason: Reason) -> list[Expected]:
+    return [Expected(ticks[0], ticks[-1], kind, reason)] if ticks else []
+
+
+def said(decisions: Sequence[Decision]) -> list[Expected]:
+    """What was decided, in the same words."""
+    return [Expected(d.planned_at, d.last_at, d.kind, d.reason) for d in decisions]
+
+
+def laid_out(
+    oracle: Oracle, schedule: Schedule, *, now: int, decisions: Sequence[Decision]
+) -> dict[int, tuple[int, int]]:
+    """Planned time to when its run may start, at the earliest and at the latest."""
+    spec, name = schedule.spec, schedule.schedule_id
+    fires = {d.planned_at: fire_at(oracle, spec, name, d.planned_at) for d in decisions}
+    places = {at: (fire, fire) for at, fire in fires.items()}
+    if spec.catchup is not Catchup.SPREAD or len(fires) == 1:
+        return places
+    _, firing = _sorted(oracle, schedule, now=now, by_change=False)
+    late = [at for at, reason in firing if reason is Reason.CAUGHT_UP]
+    # What is not late follows those that are laid out, or stays where it is.
+    places |= {at: (fire, max(fire, now + spec.lookahead_ms)) for at, fire in fires.items()}
+    return places | {at: (now + i * spec.lookahead_ms // len(late),) * 2 for i, at in enumerate(late)}
+
+
+def fire_at(oracle: Oracle, spec: Spec, name: str, planned: int) -> int:
+    """The planned time moved by its jitter, worked out from the promise: a share fixed by the key, half-way at most."""
+    if not spec.jitter_ms:
+        return planned
+    second, rest = divmod(planned, 1000)
+    epoch = f"{second}.{rest:03}".rstrip("0") if rest else f"{second}"
+    digest = sha256(f"{name}:{epoch}".encode()).digest()
+    share = (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+    offset = round((2 * share - 1) * spec.jitter_ms)
+    reach = 3 * spec.jitter_ms
+    if offset < 0:
+        before = oracle(spec, planned - reach, planned - 1)
+        return planned - min(-offset, (planned - before[-1]) // 2) if before else planned + offset
+    after = oracle(spec, planned, planned + reach)
+    return planned + min(offset, (after[0] - planned) // 2) if after else planned + offset

@@ -1,0 +1,179 @@
+"""Nobody waits for ever: not for a lock, not for a node that hangs, not for a server that does not answer."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+
+import asyncpg
+import pytest
+import sqlalchemy as sa
+from msgspec.structs import replace
+from sqlalchemy.util import await_only
+
+from contracts.store import MINUTE, NOON, minutely
+from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.adapters.sql.tables import node
+from gnomon.core.keys import SHARDS
+from gnomon.core.plan import plan
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.shards import Attendance
+from support.servers import Postgres, postgres
+
+PATIENCE_MS = 300
+#: Well before the connection's own limit, so that it was the server that ended the wait.
+SOON = 2.0
+NOW = NOON + MINUTE
+LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as url:
+        yield url
+
+
+@pytest.fixture(params=[True, False], ids=["direct", "behind a pooler"])
+async def store(request: pytest.FixtureRequest, url: str) -> AsyncIterator[SqlStore]:
+    """An impatient one, on one connection, with a schedule in it."""
+    store = await open_postgres(url, statement_cache=request.param, pool_size=1, patience_ms=PATIENCE_MS)
+    await store.add([minutely()], actor="ada", tzdata="")
+    yield store
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Postgres]:
+    """A server of its own, to be frozen."""
+    with Postgres(18) as server:
+        yield server
+
+
+@asynccontextmanager
+async def held(url: str, table: str) -> AsyncIterator[None]:
+    """Somebody has locked every row of the table and does nothing more."""
+    conn = await asyncpg.connect(url)
+    try:
+        async with conn.transaction():
+            await conn.fetch(f"SELECT 1 FROM {table} FOR UPDATE")  # noqa: S608 - our own name
+            yield
+    finally:
+        await conn.close()
+
+
+def limits(conn: sa.Connection) -> list[str]:
+    return [conn.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS]
+
+
+@pytest.mark.parametrize("table", ["schedule", "shard"])
+async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(store: SqlStore, url: str, table: str) -> None:
+    terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
+    verdict = plan(minutely(), now=NOW)
+    async with held(url, table):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="timeout"):
+            await store.decide([verdict], now=NOW, terms=terms)
+        assert PATIENCE_MS / 1000 <= time.monotonic() - began < SOON
+        assert await store.find("default", "report") == minutely()  # who only reads does not wait
+
+    assert await store.decide([verdict], now=NOW, terms=terms) == {minutely().uid}
+
+
+async def test_a_change_does_not_wait_for_ever_either(store: SqlStore, url: str) -> None:
+    before = minutely()
+    verdict, changed = plan(before, now=NOON), replace(before, paused_at=NOON, revision=2)
+    async with held(url, "schedule"):
+        with pytest.raises(StoreUnavailable, match="timeout"):
+            await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
+
+    assert await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
+
+
+async def test_many_who_wait_for_one_lock_share_the_patience_and_hold_up_nobody_else(store: SqlStore, url: str) -> None:
+    terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
+    verdict = plan(minutely(), now=NOW)
+    async with held(url, "schedule"):
+        began = time.monotonic()
+        *waited, attended = await asyncio.gather(
+            *(store.decide([verdict], now=NOW, terms=terms) for _ in range(30)),
+            store.attend("node", ttl_ms=1000),
+            return_exceptions=True,
+        )
+
+    assert time.monotonic() - began < SOON
+    assert {type(outcome) for outcome in waited} == {StoreUnavailable}
+    assert isinstance(attended, Attendance)
+    assert attended.nodes == 1
+
+
+async def test_a_statement_that_takes_too_long_is_ended(store: SqlStore) -> None:
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="statement timeout"):
+        await store.transactions.write(lambda conn: conn.exec_driver_sql("SELECT pg_sleep(30)"))
+
+    assert time.monotonic() - began < SOON
+    assert await store.find("default", "report") == minutely()
+
+
+async def test_a_node_that_hangs_in_a_transaction_loses_it_and_its_locks(store: SqlStore, url: str) -> None:
+    def hangs(conn: sa.Connection) -> None:
+        conn.execute(sa.insert(node), {"holder": "node", "seen_until": 1})
+        await_only(asyncio.sleep(4 * PATIENCE_MS / 1000))
+        conn.execute(sa.select(node.c.holder))
+
+    other = await open_postgres(url)
+    hanging = asyncio.create_task(store.transactions.write(hangs))
+    await asyncio.sleep(PATIENCE_MS / 3000)
+    began = time.monotonic()
+    seen = await other.attend("node", ttl_ms=1000)  # the same row
+
+    assert seen.nodes == 1
+    assert time.monotonic() - began < 3 * PATIENCE_MS / 1000
+    with pytest.raises(StoreUnavailable):
+        await hanging
+    assert await store.find("default", "report") == minutely()
+    await other.close()
+
+
+async def test_the_limits_end_with_the_transaction(store: SqlStore) -> None:
+    assert await store.transactions.write(limits) == [f"{PATIENCE_MS}ms"] * 3
+    assert await store.transactions.read(limits) == ["0"] * 3
+
+
+async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal: Postgres) -> None:
+    store = await open_postgres(await mortal.empty(), patience_ms=PATIENCE_MS)
+    await store.add([minutely("before")], actor="ada", tzdata="")
+
+    with ExitStack() as frozen:
+
+        def freezes(conn: sa.Connection) -> None:
+            conn.execute(sa.insert(node), {"holder": "half", "seen_until": 1})
+            frozen.enter_context(mortal.frozen())
+            conn.execute(sa.insert(node), {"holder": "other half", "seen_until": 1})
+
+        with pytest.raises(StoreUnavailable):
+            await store.transactions.write(freezes)
+        for asked in (store.find("default", "before"), store.add([minutely("during")], actor="ada", tzdata="")):
+            with pytest.raises(StoreUnavailable):
+                await asked
+
+    assert await store.add([minutely("after")], actor="ada", tzdata="") == frozenset()
+    assert [found.schedule_id for found in await store.page("default", after="", limit=9)] == ["after", "before"]
+    assert await store.transactions.read(lambda conn: conn.scalar(sa.select(sa.func.count()).select_from(node))) == 0
+    await store.close()
+
+
+async def test_whoever_migrates_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnomon.adapters.sql import migrating
+
+    upgrade = migrating.upgrade
+
+    def slow(conn: sa.Connection) -> str:
+        conn.exec_driver_sql(f"SELECT pg_sleep({3 * PATIENCE_MS / 1000})")
+        return upgrade(conn)
+
+    monkeypatch.setattr(migrating, "upgrade", slow)
+    store = await open_postgres(await postgres(18).empty(), patience_ms=PATIENCE_MS)
+
+    assert await store.page("default", after="", limit=1) == []
+    await store.close()
