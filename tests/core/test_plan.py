@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
+from gnomon.core.editing import verdict_before
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import run_id, shard_of, task_id, tick_key
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, Step, TickKind, Workflow
@@ -366,6 +367,20 @@ def test_much_jitter_on_a_dense_schedule_is_decided_at_once() -> None:
     verdict = plan(dense, now=NOON + HOUR)
 
     assert sum(decision.count for decision in verdict.decisions) in (36_000, 36_001)
+
+
+@pytest.mark.parametrize("minutes", [1, 4])
+def test_a_change_lets_only_the_newest_replace_a_run(minutes: int) -> None:
+    mark = 1_780_000_020_000 - minutes * MINUTE
+    crowded = minutely(mark=mark, overlap=Overlap.REPLACE, catchup=Catchup.ALL, jitter_ms=20_000, active=1)
+
+    verdict = verdict_before(replace(crowded, schedule_id="job-0"), now=1_780_000_081_000)
+
+    assert [(d.kind, d.reason, d.count) for d in verdict.decisions] == [
+        (TickKind.COALESCED, Reason.NEWER_TICK, minutes),
+        (TickKind.QUEUED, Reason.REPLACES_A_RUN, 1),
+    ]
+    assert (verdict.active_runs, verdict.queued_runs, verdict.replaces) == (1, 1, True)
 
 
 # ---- names ---------------------------------------------------------------------------------------

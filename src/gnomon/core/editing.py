@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gnomon.core.keys import shard_of
-from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind, Verdict
 from gnomon.core.plan import paused_range, plan, plan_ahead, settled
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import Every
@@ -55,6 +55,8 @@ def verdict_before(schedule: Schedule, *, now: int) -> Verdict:
     put_off = ticks.after(verdict.mark_at)
     if leaves_some_due(verdict, now=now) or put_off is None or put_off > now:
         return verdict
+    if schedule.spec.overlap is Overlap.REPLACE:
+        verdict = _standing_back(verdict)
     later = plan_ahead(settled(verdict), put_off)
     return replace(
         later,
@@ -62,6 +64,36 @@ def verdict_before(schedule: Schedule, *, now: int) -> Verdict:
         decisions=verdict.decisions + later.decisions,
         replaces=verdict.replaces or later.replaces,
     )
+
+
+def _standing_back(verdict: Verdict) -> Verdict:
+    """The verdict without its run, which a newer tick is about to replace: one stretch, coalesced into that."""
+    before = verdict.schedule
+    let_go = [d for d in verdict.decisions if not _stands_back(before, d)]
+    back = [d for d in verdict.decisions if _stands_back(before, d)]
+    coalesced = [
+        Decision(
+            kind=TickKind.COALESCED,
+            reason=Reason.NEWER_TICK,
+            planned_at=back[0].planned_at,
+            last_at=back[-1].last_at,
+            count=sum(d.count for d in back),
+        )
+        for _ in back[:1]
+    ]
+    return replace(
+        verdict,
+        decisions=(*let_go, *coalesced),
+        active_runs=before.active_runs,
+        queued_runs=before.queued_runs,
+        replaces=False,
+    )
+
+
+def _stands_back(schedule: Schedule, decision: Decision) -> bool:
+    """Whether it has a run, or gave its own up to a tick that has."""
+    gave_up = decision.kind is TickKind.COALESCED and schedule.spec.catchup in (Catchup.ALL, Catchup.SPREAD)
+    return decision.starts_a_run or gave_up
 
 
 def _swallowed(schedule: Schedule, now: int) -> Verdict:
