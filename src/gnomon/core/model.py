@@ -1,7 +1,8 @@
 """The nouns of the ledger: frozen values, equal when their contents are equal.
 
 Instants are whole milliseconds since 1970 in UTC and end in `_at`; spans are whole milliseconds and end in `_ms`.
-That is how they stand in the store and on the wire, and nothing is gained by anything else in between.
+That is how they stand in the store and on the wire, and nothing is gained by anything else in between. None of them can
+be part of a cycle, so the garbage collector need not look at them (gc=False).
 """
 
 from enum import StrEnum
@@ -101,7 +102,7 @@ class Source(StrEnum):
     EVENT = "event"
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class Step(Struct, frozen=True, kw_only=True, gc=False):
     """One piece of a workflow's work."""
 
     name: str
@@ -110,7 +111,7 @@ class Step(Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
 
 
-class Workflow(Struct, frozen=True, kw_only=True):
+class Workflow(Struct, frozen=True, kw_only=True, gc=False):
     """What runs: a versioned graph of steps. A simple job is one with a single step."""
 
     workflow_id: str
@@ -123,7 +124,7 @@ class Workflow(Struct, frozen=True, kw_only=True):
         return tuple(step.name for step in self.steps if not step.depends_on)
 
 
-class Spec(Struct, frozen=True, kw_only=True):
+class Spec(Struct, frozen=True, kw_only=True, gc=False):
     """What an operator says about a schedule. Every change of it is a new revision."""
 
     trigger: Cron | Every | At
@@ -149,7 +150,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     lookahead_ms: int = MINUTE_MS
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
+class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     """A spec under a name, and how far its ticks have been decided."""
 
     #: Given once and never again, whatever happens to the name.
@@ -171,7 +172,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     updated_at: int
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True, gc=False):
     """What became of one tick, or of a stretch of ticks for one and the same reason."""
 
     kind: TickKind
@@ -190,7 +191,7 @@ class Decision(Struct, frozen=True, kw_only=True):
         return self.fire_at is not None
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Verdict(Struct, frozen=True, kw_only=True, gc=False):
     """What becomes of a schedule's due ticks and where that leaves it: carried out whole, or not at all."""
 
     #: As it was read. If it has changed since, the verdict is void.
@@ -204,7 +205,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     replaces: bool = False
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow."""
 
     run_id: RunId
@@ -231,7 +232,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.status not in (RunStatus.PENDING, RunStatus.RUNNING)
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Struct, frozen=True, kw_only=True, gc=False):
     """One step of a run: what is checked, routed and dispatched."""
 
     task_id: TaskId
@@ -244,7 +245,7 @@ class Task(Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class Attempt(Struct, frozen=True, kw_only=True, gc=False):
     """One try of a task by one worker."""
 
     task_id: TaskId
@@ -259,7 +260,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Tick(Struct, frozen=True, kw_only=True):
+class Tick(Struct, frozen=True, kw_only=True, gc=False):
     """A decision as it stands in the ledger."""
 
     uid: ScheduleUid
