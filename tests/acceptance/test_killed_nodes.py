@@ -106,6 +106,7 @@ async def assert_every_second_was_decided_once(store: SqlStore) -> None:
         assert len(await store.tasks(runs[:100])) == min(100, len(runs))
 
 
+@pytest.mark.req("C-09")
 async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str, store: SqlStore) -> None:
     names = await registered(store)
     dice = random.Random(url[:6])
