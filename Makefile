@@ -6,8 +6,8 @@ BIN := .venv/bin
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 10
 
-run: .venv/ready ## start the product: the next fires of examples/jobs.yaml
-	$(BIN)/gnomon schedule -f examples/jobs.yaml
+run: .venv/ready ## start the product on the examples: Ctrl-C stops it, ./gnomon.db keeps what happened
+	$(BIN)/gnomon up --jobs examples/jobs.yaml --jobs examples/demo.yaml --import examples.company $(ARGS)
 
 test: .venv/ready-to-test ## run every test
 	$(BIN)/pytest -n auto $(ARGS)
@@ -25,6 +25,9 @@ format: .venv/ready-to-test ## rewrite the files in the house style
 bench: .venv/ready-to-bench ## measure ourselves beside our peers
 	$(BIN)/python bench/cron.py
 	$(BIN)/python bench/storm.py
+	$(BIN)/python bench/throughput.py
+	$(BIN)/python bench/drift.py
+	$(BIN)/python bench/footprint.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development
 

@@ -15,7 +15,8 @@ MAY_IMPORT = {
     "adapters": {"core", "ports", "adapters"},
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "testing"},
-    "cli": {"core", "ports", "services", "app", "cli"},
+    "runners": {"core", "ports", "runners"},
+    "cli": {"core", "ports", "services", "app", "serving", "cli"},
 }
 HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {

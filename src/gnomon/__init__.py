@@ -3,7 +3,27 @@
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.triggers import At, Every
+from gnomon.embedding import run, start
 from gnomon.errors import CronError, GnomonError
+from gnomon.runners.context import Context, GiveUp, Snooze
+from gnomon.runners.registry import Retry, function, job
 from gnomon.version import __version__
 
-__all__ = ["At", "Cron", "CronError", "Dst", "Every", "GnomonError", "__version__", "parse_schedule"]
+__all__ = [
+    "At",
+    "Context",
+    "Cron",
+    "CronError",
+    "Dst",
+    "Every",
+    "GiveUp",
+    "GnomonError",
+    "Retry",
+    "Snooze",
+    "__version__",
+    "function",
+    "job",
+    "parse_schedule",
+    "run",
+    "start",
+]

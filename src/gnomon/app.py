@@ -1,86 +1,223 @@
 """The only place that knows everybody: it builds the parts and hands them to each other."""
 
 import asyncio
-from typing import Self
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TextIO
 
+from gnomon.adapters.console import ConsoleEvents
+from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.sqlite import FileLock
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping
+from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
-from gnomon.errors import Unavailable
+from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
+from gnomon.runners.functions import FunctionRunner
+from gnomon.runners.registry import Functions
+from gnomon.runners.secrets import SecretSource
+from gnomon.services.dead_letters import DeadLetterOffice
+from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
 from gnomon.services.looping import keep_stepping
+from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
+from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
-from gnomon.settings import Database, Settings
+from gnomon.services.worker import Worker
+from gnomon.settings import Database, Settings, load
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
+#: How soon a write by another process is noticed.
+_FILE_SECONDS = 0.1
+_SERVER_SECONDS = 1.0
 
 
 class Node:
-    """One process's share in keeping time: a store, a registrar for operators and a ticker that decides."""
+    """One process's share: a store, a registrar for operators, and the services that decide, dispatch and execute."""
 
-    def __init__(self, store: SqlStore, settings: Settings, *, lock: FileLock | None, events: Events) -> None:
+    def __init__(
+        self,
+        store: SqlStore,
+        settings: Settings,
+        *,
+        lock: FileLock | None,
+        events: Events,
+        functions: Functions | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
         clock: Clock = SystemClock()
-        holder = RandomIds().new("node", clock.now())
+        ids = RandomIds()
         self.store = store
+        self.settings = settings
         self._lock = lock
-        self._events = events
+        self.events = events
+        holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
-        self.registrar = Registrar(
-            store, store, clock, RandomIds(), defaults=_defaults(settings), tzdata=tzdata_version()
-        )
+        self.registrar = Registrar(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 
     @classmethod
-    async def open(cls, settings: Settings, *, events: Events | None = None) -> Self:
-        """A node on the store that the settings name."""
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        events: Events | None = None,
+        functions: Functions | None = None,
+        imports: Sequence[str] = (),
+    ) -> Self:
+        """A node on the store that the settings name. With functions it executes, too."""
         path = sqlite_path(settings.database.url)
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
             store, lock = await _open_server(settings.database), None
-        return cls(store, settings, lock=lock, events=events or LoggedEvents())
+        events = events or LoggedEvents()
+        return cls(store, settings, lock=lock, events=events, functions=functions, imports=imports)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Decide ticks until told to stop; on a file that another process has, stand by until it is free."""
+        """Do our share until told to stop; on a file that another process has, stand by until it is free."""
         if not await self._may_schedule(stop):
             return
+        database = hidden_password(self.settings.database.url)
+        self.events.emit("scheduling", database=database)
+        services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
+        if self.crew is not None:
+            self.ticker.on_fired = self.crew.dispatch.set
+            # On a file that is ours alone, whatever others had in hand died with them.
+            await self.crew.begin(alone=self._lock is not None)
+            services += [*self.crew.services(stop), self._watch(stop)]
         try:
-            await keep_stepping(self.ticker.step, stop=stop, wake=self.wake)
+            await asyncio.gather(*services)
         finally:
             await self._hand_over()
 
+    def look(self) -> None:
+        """Someone may have written something: look at all of it."""
+        self.wake.set()
+        if self.crew is not None:
+            self.crew.look()
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
+        path = sqlite_path(self.settings.database.url)
+        watch = None if path is None else FileWatch(path)
+        while not stop.is_set():
+            if watch is None or watch.changed():
+                self.look()
+            pause = _SERVER_SECONDS if watch is None else _FILE_SECONDS
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+        if watch is not None:
+            watch.close()
+
     async def _hand_over(self) -> None:
-        """Others may go on at once; if the store is away, once our leases have ended."""
+        """What runs has ended, and others may go on at once; if the store is away, once our leases have ended."""
         try:
+            if self.crew is not None:
+                await self.crew.worker.drain()
             await self._elector.stop()
         except Unavailable as error:
-            self._events.emit("store_unavailable", error=str(error))
+            self.events.emit("store_unavailable", error=str(error))
         finally:
             if self._lock is not None:
                 self._lock.release()
 
     async def _may_schedule(self, stop: asyncio.Event) -> bool:
+        told = False
         while not stop.is_set():
             if self._lock is None or self._lock.try_acquire():
                 return True
-            try:
+            if not told:
+                self.events.emit("standing_by", database=hidden_password(self.settings.database.url))
+                told = True
+            with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _STANDBY_SECONDS)
-            except TimeoutError:
-                continue
         return False
 
     async def close(self) -> None:
         """Let go of the store."""
         await self.store.close()
+
+
+class Crew:
+    """Those who bring tasks to their end: dispatcher, worker, reconciler, and what wakes them."""
+
+    def __init__(
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        functions: Functions,
+        imports: Sequence[str],
+    ) -> None:
+        self._events = events
+        #: Set to say that tasks may be ready, and that there may be something to take or to report.
+        self.dispatch, self.work = asyncio.Event(), asyncio.Event()
+        shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
+        runner = FunctionRunner(
+            functions,
+            settings.worker,
+            default_timeout_ms=settings.execution.default_timeout_ms,
+            secrets=SecretSource(settings.secrets, os.environ),
+            on_finished=partial(_wake_from_afar, loop, self.work),
+            imports=imports,
+        )
+        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
+        self.dispatcher.on_scheduled = self.work.set
+        name = RandomIds().new("worker", clock.now())
+        self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
+        self.reconciler = Reconciler(store, shelf, clock, events, settings)
+        self.reconciler.on_ready = self.dispatch.set
+
+    async def begin(self, *, alone: bool) -> None:
+        """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
+        await self.worker.step()
+        if alone:
+            await self.reconciler.recover(alive={self.worker.worker})
+
+    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops, until told to stop."""
+        return [
+            keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
+            keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
+            keep_stepping(self.reconciler.step, stop=stop, events=self._events),
+        ]
+
+    def look(self) -> None:
+        """Someone may have written something: look at all of it."""
+        self.worker.look()
+        self.dispatch.set()
+        self.work.set()
+
+
+def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        loop.call_soon_threadsafe(event.set)
+
+
+def hidden_password(url: str) -> str:
+    """The address of a database without what nobody else should read."""
+    before, at, after = url.rpartition("@")
+    scheme, mark, user = before.partition("://")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
 
 
 async def _open_server(database: Database) -> SqlStore:
@@ -97,6 +234,37 @@ async def migrate_database(settings: Settings) -> str:
     return await migrate(settings.database.url)
 
 
+def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
+    """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
+    read = read_fires if only_fires else read_jobs
+    return read(path, _defaults(settings or Settings()), now=now)
+
+
+def read_settings(
+    config: Path | None,
+    *,
+    flags: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a configuration file, if there is one, the environment and the flags."""
+    return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
+
+
+def console_events(stream: TextIO) -> Events:
+    """Events as lines for a person."""
+    return ConsoleEvents(stream)
+
+
+def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:
+    """The jobs that were written beside their functions; FieldError for the first that is wrong."""
+    return [read_job(said, _defaults(settings), now=now) for said in declared]
+
+
+def database_url(place: str) -> str:
+    """The address of a database that was named by its address or by the path of a file."""
+    return place if "://" in place else f"sqlite:///{place}"
+
+
 def _defaults(settings: Settings) -> Defaults:
     ticker = settings.ticker
     return Defaults(
@@ -106,3 +274,34 @@ def _defaults(settings: Settings) -> Defaults:
         lookahead_ms=ticker.lookahead_ms,
         catchup_cap=ticker.max_catchup_per_tick,
     )
+
+
+class Office:
+    """What operators work with: the books of jobs, executions and dead letters, and a launcher, on one store."""
+
+    def __init__(self, store: SqlStore, settings: Settings) -> None:
+        clock, ids = SystemClock(), RandomIds()
+        timeout = settings.execution.default_timeout_ms
+        self.store = store
+        self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
+        self.launcher = Launcher(store, store, store, store, clock, ids)
+        self.executions = ExecutionBook(store, store, store, store, clock)
+        self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
+        """An office on the store that the settings name. A file is made only if `make` says so."""
+        path = sqlite_path(settings.database.url)
+        if path is not None and not make:
+            _refuse_missing(path)
+        store = await (_open_server(settings.database) if path is None else open_sqlite(path))
+        try:
+            yield cls(store, settings)
+        finally:
+            await store.close()
+
+
+def _refuse_missing(path: str) -> None:
+    if not Path(path).exists():
+        raise UsageError(f"there is no database {path}: start with gnomon up or gnomon jobs apply")

@@ -5,9 +5,15 @@ GnomonError
 │   ├── CronError         a schedule that cannot be understood, or can never fire
 │   │   └── SentenceError natural language that is unknown or says too little
 │   ├── FieldError        a value that its field does not admit
+│   ├── FileError         a file that cannot be read or says something wrong
+│   │   └── JobsFileError one of jobs
 │   └── NotFound          a name that means nothing here
 ├── Refused               the rules of the domain say no
 │   ├── IllegalTransition
+│   ├── Overlapping       a run is under way that must not have another beside it
+│   ├── QueueFull         so many runs wait that no more may
+│   ├── KeyTaken          a caller's key that stands for something else
+│   ├── AlreadyOver       nothing more can be done about it
 │   └── Contended         others keep changing the same thing
 ├── Superseded            another node is in charge now: stop, do not retry
 │   └── StaleTerm
@@ -127,8 +133,27 @@ class FieldError(UsageError):
     code = "bad_field"
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        super().__init__(f"{field}: {_shortened(repr(value), 80)} {reason}")
+        super().__init__(f"{field}: {_written(value)} {reason}")
         self.field, self.value, self.reason = field, value, reason
+
+
+class FileError(UsageError):
+    """A file was refused. Names the file, the line, the field and the reason, as far as they are known."""
+
+    code = "bad_file"
+
+    def __init__(
+        self, file: object, reason: str, *, line: int | None = None, column: int | None = None, field: str = ""
+    ) -> None:
+        place = f"line {line}, column {column}" if line else ""
+        super().__init__(_escaped(": ".join(part for part in (str(file), place, field, reason) if part)))
+        self.file, self.reason, self.line, self.column, self.field = file, reason, line, column, field
+
+
+class JobsFileError(FileError):
+    """A file of jobs was refused. Nothing of it was registered."""
+
+    code = "bad_jobs_file"
 
 
 class NotFound(UsageError):
@@ -155,6 +180,47 @@ class IllegalTransition(Refused):
     def __init__(self, state: str, signal: str) -> None:
         super().__init__(f"a task that is {state} cannot {signal}")
         self.state, self.signal = state, signal
+
+
+class Overlapping(Refused):
+    """A run was not started, because another of the same job is under way. Nothing was done."""
+
+    code = "overlap"
+
+    def __init__(self, job: str, run_id: str | None) -> None:
+        which = f": {run_id}" if run_id else ""
+        super().__init__(f"a run of {_shortened(repr(job), 80)} is under way{which}")
+        self.job, self.run_id = job, run_id
+
+
+class QueueFull(Refused):
+    """A run was not started, because as many wait as may. Nothing was done."""
+
+    code = "queue_full"
+
+    def __init__(self, job: str, waiting: int) -> None:
+        super().__init__(f"{waiting} runs of {_shortened(repr(job), 80)} wait already, and no more may")
+        self.job, self.waiting = job, waiting
+
+
+class KeyTaken(Refused):
+    """A key was used again for something else. Nothing was done."""
+
+    code = "key_taken"
+
+    def __init__(self, key: str, run_id: str) -> None:
+        super().__init__(f"the key {_shortened(repr(key), 80)} belongs to {run_id}, which was given something else")
+        self.key, self.run_id = key, run_id
+
+
+class AlreadyOver(Refused):
+    """Something was to be ended that has ended."""
+
+    code = "already_over"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {_shortened(repr(name), 80)} is over already")
+        self.kind, self.name = kind, name
 
 
 class Contended(Refused):
@@ -212,6 +278,14 @@ def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:
 def _escaped(text: str) -> str:
     """The text on one line that no terminal or log obeys, so that input cannot forge what is shown."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _written(value: object) -> str:
+    """The value as one would write it; what it is, if it is too deep or too long for that."""
+    try:
+        return _shortened(repr(value), 80)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} without end"
 
 
 def _shortened(text: str, limit: int = 120) -> str:

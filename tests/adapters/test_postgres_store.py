@@ -1,7 +1,7 @@
 """What PostgreSQL adds: a server that can go away, and others who write at the same time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,13 @@ from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql.postgres import PostgresTransactions
 from gnomon.adapters.sql.tables import node
 from gnomon.adapters.sql.transactions import Job
+from gnomon.core.gating import Waiting
 from gnomon.core.keys import SHARDS
-from gnomon.core.model import Overlap, RunStatus, ScheduleUid
+from gnomon.core.launching import Launch, Launching, wanted_run
+from gnomon.core.model import Overlap, Result, RunId, Schedule, ScheduleUid, Source
 from gnomon.core.plan import plan
 from gnomon.errors import StoreUnavailable
+from support.labour import LEASE, admission, ended, taken_by, the_runs
 from support.servers import Postgres, postgres
 
 
@@ -233,12 +236,129 @@ async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: t
     for _ in range(5):
         runs = await stores[0].runs(schedule.uid, before=NOON * 2, limit=10)
         [going] = [run for run in runs if not run.queued and not run.over]
-        ends = await asyncio.gather(*(s.finish(going.run_id, RunStatus.COMPLETED, now=NOON) for s in stores * 2))
-        assert sorted(ends) == [False, False, False, True]
+        end = ended(await taken_by(stores[0], "w1", going, now=NOON), Result.SUCCEEDED, now=NOON)
+        ends = await asyncio.gather(*(store.report([end]) for store in stores * 2))
+        assert sorted(len(counted) for counted in ends) == [0, 0, 0, 1]
 
     found = await stores[0].find("default", "report")
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
+
+
+async def launched(store: SqlStore, schedule: Schedule, names: Sequence[str]) -> list[Launching]:
+    runs = [wanted_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON) for name in names]
+    return list(await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOON))
+
+
+@pytest.mark.guarantee("S5")
+async def test_no_task_is_taken_twice_on_two_nodes(stores: tuple[SqlStore, SqlStore]) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await stores[0].add([schedule], actor="ada", tzdata="")
+    await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
+    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    await stores[0].admit([admission(task) for task in tasks], now=NOON)
+
+    takes = [store.take(f"w{n}", limit=25, lease_ms=LEASE, now=NOON) for n in range(6) for store in stores]
+    taken = [one.task.task_id for hand in await asyncio.gather(*takes) for one in hand]
+
+    assert sorted(taken) == sorted(task.task_id for task in tasks)
+
+
+async def test_a_task_that_two_nodes_admit_at_once_is_admitted_by_one(stores: tuple[SqlStore, SqlStore]) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await stores[0].add([schedule], actor="ada", tzdata="")
+    await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
+    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    admissions = [admission(task) for task in tasks]
+
+    admits = [store.admit(some, now=NOON) for store in stores for some in (admissions, admissions[::-1])]
+    admitted = [name for names in await asyncio.gather(*admits) for name in names]
+
+    assert sorted(admitted) == sorted(task.task_id for task in tasks)
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+async def test_a_run_that_two_nodes_launch_at_once_is_launched_by_one(
+    stores: tuple[SqlStore, SqlStore], *, scheduled: bool
+) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await stores[0].add([schedule], actor="ada", tzdata="")
+    for turn in range(10):
+        wanted = wanted_run(RunId(f"run_{turn}"), schedule, source=Source.API, now=NOON)
+        run = wanted if scheduled else replace(wanted, schedule_uid=None, schedule_id=None)
+        wish = Launch(run=run, first_steps=("main",), input=b"{}")
+
+        became = await asyncio.gather(*(store.launch([wish], now=NOON) for store in stores))
+
+        assert sorted(one for [one] in became) == [Launching.ALREADY, Launching.STARTED]
+
+
+async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counted(
+    stores: tuple[SqlStore, SqlStore],
+) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW)
+    await stores[0].add([schedule], actor="ada", tzdata="")
+    await launched(stores[0], schedule, [f"{n:03}" for n in range(200)])
+    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    await stores[0].admit([admission(task) for task in tasks], now=NOON)
+    hands = [await store.take(f"w{n}", limit=20, lease_ms=LEASE, now=NOON) for n in range(5) for store in stores]
+
+    async def report(store: SqlStore, hand: Sequence[Waiting]) -> None:
+        for one in hand:
+            assert await store.report([ended(one, Result.SUCCEEDED, now=NOON)])
+
+    await asyncio.gather(*(report(store, hand) for store, hand in zip(stores * 5, hands, strict=True)))
+
+    found = await stores[0].find("default", "report")
+    assert found is not None
+    assert (found.active_runs, found.queued_runs) == (0, 0)
+
+
+@pytest.mark.guarantee("S7")
+async def test_an_attempt_that_two_nodes_end_at_once_ends_once(stores: tuple[SqlStore, SqlStore]) -> None:
+    for turn in range(10):
+        wanted = wanted_run(RunId(f"run_{turn}"), minutely(), source=Source.API, now=NOON)
+        run = replace(wanted, schedule_uid=None, schedule_id=None)
+        await stores[0].launch([Launch(run=run, first_steps=("main",))], now=NOON)
+        taken = await taken_by(stores[0], "w1", run, now=NOON)
+        said = [ended(taken, result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
+
+        counted = await asyncio.gather(*(store.report([one]) for store, one in zip(stores, said, strict=True)))
+
+        assert sorted(map(len, counted)) == [0, 1]
+
+
+async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_counted_right(
+    stores: tuple[SqlStore, SqlStore],
+) -> None:
+    schedules = [minutely(f"s{n}", overlap=Overlap.QUEUE) for n in range(4)]
+    await stores[0].add(schedules, actor="ada", tzdata="")
+    for schedule in schedules:
+        await launched(stores[0], schedule, [f"{schedule.schedule_id}_{n:02}" for n in range(12)])
+
+    async def labour(store: SqlStore, worker: str) -> None:
+        while waiting := await store.waiting(NOON, limit=10):
+            await store.admit([admission(w.task, schedule_uid=w.run.schedule_uid) for w in waiting], now=NOON)
+            taken = await store.take(worker, limit=10, lease_ms=LEASE, now=NOON)
+            await store.report([ended(one, Result.SUCCEEDED, now=NOON) for one in reversed(taken)])
+
+    async def cancel(store: SqlStore, names: Sequence[str]) -> None:
+        for name in names:
+            await store.cancel(RunId(f"run_{name}"), reason="no", now=NOON)
+
+    names = [f"s{n}_{run:02}" for run in range(0, 12, 3) for n in range(4)]
+    await asyncio.gather(
+        *(labour(store, f"w{number}") for number, store in enumerate(stores * 2)),
+        cancel(stores[0], names),
+        cancel(stores[1], names[::-1]),
+    )
+    await labour(stores[0], "last")
+
+    for schedule in schedules:
+        assert all(run.over for run in await the_runs(stores[0], schedule))
+        found = await stores[0].find("default", schedule.schedule_id)
+        assert found is not None
+        assert (found.active_runs, found.queued_runs) == (0, 0)
 
 
 # ---- behind a pooler -----------------------------------------------------------------------------

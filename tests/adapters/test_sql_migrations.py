@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, migrate, open_store, tables
 from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
+from gnomon.core.model import RunStatus
 from gnomon.errors import UsageError
+from gnomon.ports.runs import RunQuery
+from support.labour import finish
 from support.servers import postgres
 
 #: Everything that makes up a schema, but the table in which migrations are counted.
@@ -100,7 +104,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
 
 async def test_migrating_again_changes_nothing(url: str) -> None:
-    assert [await migrate(url), await migrate(url)] == ["0001", "0001"]
+    assert [await migrate(url), await migrate(url)] == ["0002", "0002"]
 
 
 async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
@@ -108,7 +112,7 @@ async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
 
     reached = await asyncio.gather(*(store.transactions.write(upgrade) for store in (one, other)))
 
-    assert reached == ["0001", "0001"]
+    assert reached == ["0002", "0002"]
     await asyncio.gather(one.close(), other.close())
 
 
@@ -130,7 +134,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
         await store.transactions.write(fails)
 
     assert await store.transactions.read(lambda conn: sa.inspect(conn).get_table_names()) == []
-    assert await store.transactions.write(upgrade) == "0001"
+    assert await store.transactions.write(upgrade) == "0002"
     await store.close()
 
 
@@ -145,12 +149,61 @@ def test_a_migration_that_is_killed_half_way_leaves_nothing(tmp_path: Path) -> N
     engine = sa.create_engine(f"sqlite:///{database}")
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()
-    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0001"
+    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0002"
 
 
 async def test_an_unknown_kind_of_address_is_refused() -> None:
     with pytest.raises(UsageError, match="mysql"):
         await open_store("mysql://localhost/gnomon")
+
+
+async def test_what_a_program_of_the_first_schema_has_written_is_there_after_the_upgrade(url: str) -> None:
+    store = await unready(url)
+    await store.transactions.write(partial(upgrade, to="0001"))
+    await store.transactions.write(written_under_the_first_schema)
+
+    assert await store.transactions.write(upgrade) == "0002"
+
+    found = await store.find("default", "report")
+    assert found is not None
+    assert (found.spec.workflow_id, found.spec.delete_after_run, found.active_runs) == ("report", False, 1)
+    [waiting] = await store.waiting(NOON, limit=10)
+    assert (waiting.run.run_id, waiting.run.started_at, waiting.task.attempts) == ("run_1", None, 0)
+    assert await finish(store, waiting.run, now=NOON)
+    assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
+    await store.close()
+
+
+def written_under_the_first_schema(conn: sa.Connection) -> None:
+    """A schedule with a run, in the columns that there were."""
+    spec: dict[str, Any] = {"trigger_kind": "every", "period_ms": 60_000, "anchor_at": NOON, "workflow_id": "report"}
+    spec |= {"workflow_version": 1, "user_id": "", "first_steps": '["main"]', "overlap": "skip", "catchup": "none"}
+    spec |= dict.fromkeys(("jitter_ms", "misfire_grace_ms", "catchup_window_ms", "lookahead_ms"), 0)
+    spec |= {"catchup_cap": 1, "queue_limit": 1}
+    schedule: dict[str, Any] = {
+        "uid": "sch_1",
+        "tenant": "default",
+        "schedule_id": "report",
+        "revision": 1,
+        "shard": 0,
+        **spec,
+    }
+    schedule |= {"mark_at": NOON, "active_runs": 1, "queued_runs": 0, "created_at": NOON, "updated_at": NOON}
+    run: dict[str, Any] = {"run_id": "run_1", "tenant": "default", "schedule_uid": "sch_1", "schedule_id": "report"}
+    run |= {"workflow_id": "report", "workflow_version": 1, "user_id": "", "source": "cron", "status": "pending"}
+    run |= {"queued": False, "planned_at": NOON, "fire_at": NOON, "created_at": NOON}
+    task: dict[str, Any] = {
+        "task_id": "task_1",
+        "tenant": "default",
+        "run_id": "run_1",
+        "step": "main",
+        "state": "PENDING",
+    }
+    task |= {"wait_reason": "ready", "available_at": NOON, "created_at": NOON}
+    for name, row in {"schedule": schedule, "run": run, "task": task}.items():
+        columns = ", ".join(row)
+        values = ", ".join(f":{column}" for column in row)
+        conn.execute(sa.text(f"INSERT INTO {name} ({columns}) VALUES ({values})"), row)  # noqa: S608 - our own names
 
 
 # ---- programs and schemas of different ages ------------------------------------------------------

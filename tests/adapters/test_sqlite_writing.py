@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
-from gnomon.adapters.sql.sqlite import SqliteTransactions
+from gnomon.adapters.sql.sqlite import SqliteTransactions, _tell
 from gnomon.adapters.sql.tables import node
 from gnomon.errors import StoreUnavailable, UsageError
 
@@ -209,3 +210,21 @@ async def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None
 
     with pytest.raises(StoreUnavailable, match="not a database"):
         await open_sqlite(str(tmp_path / "text"))
+
+
+def test_a_file_whose_journal_others_are_changing_is_asked_for_again() -> None:
+    class Busy:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def execute(self, _: str) -> None:
+            self.asked += 1
+            if self.asked < 3:
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+
+    connection = Busy()
+    _tell(connection, "PRAGMA journal_mode = WAL")
+
+    assert connection.asked == 3

@@ -9,8 +9,10 @@ from structlog.testing import capture_logs
 
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite, unreadable
-from gnomon.core.model import Schedule
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, Source
 from gnomon.errors import UsageError
+from support.labour import finish, the_runs
 from support.servers import postgres
 
 NOW = NOON + MINUTE
@@ -149,3 +151,21 @@ async def test_a_page_has_others_in_the_place_of_those_that_cannot_be_read(store
     rest = await store.page("default", after=first[-1].schedule_id, limit=3)
 
     assert [schedule.schedule_id for schedule in [*first, *rest]] == ["s0", "s5", "s6", "s7", "s8"]
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["", "a one-shot"])
+async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store: SqlStore, *, once: bool) -> None:
+    broken = minutely("broken", overlap=Overlap.QUEUE, delete_after_run=once)
+    await store.add([broken], actor="ada", tzdata="")
+    runs = [wanted_run(RunId(f"run_{name}"), broken, source=Source.CRON, now=NOON) for name in "ab"]
+    await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    await said(store, [broken], UNKNOWN_ZONE)
+
+    for run in runs:
+        assert await finish(store, run, now=NOON)
+
+    assert [run.status for run in await the_runs(store, broken)] == [RunStatus.COMPLETED] * 2
+    await said(store, [broken], REPAIRED)
+    found = await store.find("default", "broken")
+    assert found is not None
+    assert (found.active_runs, found.queued_runs) == (0, 0)

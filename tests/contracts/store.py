@@ -1,17 +1,19 @@
 """What every store must do: one suite, inherited by the tests of each adapter."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
+from gnomon.core.editing import resumed, verdict_before
 from gnomon.core.keys import SHARDS, shard_of, tick_key
 from gnomon.core.model import (
     Catchup,
     Overlap,
     Reason,
+    Result,
     RunStatus,
     Schedule,
     ScheduleUid,
@@ -24,10 +26,8 @@ from gnomon.core.plan import paused_range, plan, settled
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.ticks import Ticks
 from gnomon.errors import StaleTerm
-from gnomon.ports.ledger import Ledger, Terms
-from gnomon.ports.runs import Runs
-from gnomon.ports.schedules import History, Schedules
-from gnomon.ports.shards import Shards
+from gnomon.ports.ledger import Terms
+from support.labour import Store, finish, taken_by, the_runs
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -36,10 +36,6 @@ EVERYTHING = frozenset(range(SHARDS))
 TTL = 10_000
 
 Advance = Callable[[int], None]
-
-
-class Store(Ledger, Schedules, History, Runs, Shards, Protocol):
-    """All the ports of the ledger together."""
 
 
 def minutely(name: str = "report", *, tenant: str = "default", mark: int = NOON, **changes: Any) -> Schedule:  # noqa: ANN401
@@ -218,7 +214,17 @@ class StoreContract:
         waiting, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert (waiting.status, waiting.queued) == (RunStatus.CANCELLED, False)
         assert (running.status, running.cancel_requested_at) == (RunStatus.PENDING, None)
-        assert await store.finish(running.run_id, RunStatus.COMPLETED, now=NOON + HOUR)
+        assert await finish(store, running, now=NOON + HOUR)
+
+    async def test_a_schedule_may_be_paused_from_the_start(self, store: Store) -> None:
+        schedule = replace(minutely(), paused_at=NOON, next_fire_at=None)
+        await self.registered(store, schedule)
+        verdict = verdict_before(schedule, now=NOON + HOUR)
+
+        assert await store.change(verdict, resumed(verdict, now=NOON + HOUR), now=NOON + HOUR, actor="eve", tzdata="")
+
+        [pause] = await store.pauses(schedule.uid)
+        assert (pause.paused_at, pause.paused_by, pause.resumed_by) == (NOON, "ada", "eve")
 
     # ---- ledger ------------------------------------------------------------------------------
 
@@ -392,7 +398,7 @@ class StoreContract:
         skipped = await self.decided(store, schedule, now=NOON + 2 * MINUTE, terms=terms)
         [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
-        assert await store.finish(run.run_id, RunStatus.COMPLETED, now=NOON + 2 * MINUTE + 5)
+        assert await finish(store, run, now=NOON + 2 * MINUTE + 5)
 
         fired = await self.decided(store, schedule, now=NOON + 3 * MINUTE, terms=terms)
         assert [d.kind for d in (*skipped.decisions, *fired.decisions)] == [TickKind.SKIPPED, TickKind.FIRED]
@@ -403,7 +409,7 @@ class StoreContract:
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
         [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
-        ends = [await store.finish(run.run_id, status, now=NOON) for status in (RunStatus.COMPLETED, RunStatus.FAILED)]
+        ends = [await finish(store, run, result=result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
 
         assert ends == [True, False]
         [ended] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
@@ -419,7 +425,7 @@ class StoreContract:
         assert [run.queued for run in (first, second, third)] == [False, True, True]
         assert (await self.current(store, schedule)).queued_runs == 2
 
-        await store.finish(first.run_id, RunStatus.COMPLETED, now=NOON + HOUR)
+        await finish(store, first, now=NOON + HOUR)
 
         third, second, first = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert [run.queued for run in (first, second, third)] == [False, False, True]
@@ -431,18 +437,35 @@ class StoreContract:
     async def test_replacing_cancels_what_waits_and_asks_what_runs_to_end(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.REPLACE)
         await self.registered(store, schedule)
-        for minute in (1, 2, 3):
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        await taken_by(store, "worker", (await the_runs(store, schedule))[0], now=NOON + MINUTE)
+        for minute in (2, 3):
             await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
 
         newest, replaced, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
         assert (newest.queued, newest.status) == (True, RunStatus.PENDING)
         assert (replaced.queued, replaced.status) == (False, RunStatus.CANCELLED)
-        assert (running.status, running.cancel_requested_at) == (RunStatus.PENDING, NOON + 3 * MINUTE)
+        assert (running.status, running.cancel_requested_at) == (RunStatus.RUNNING, NOON + 2 * MINUTE)
         [task] = await store.tasks([replaced])
         assert task.state is TaskState.CANCELLED
         after = await self.current(store, schedule)
         assert (after.active_runs, after.queued_runs) == (1, 1)
+
+    async def test_replacing_what_no_worker_has_begun_ends_it_at_once(self, store: Store, terms: Terms) -> None:
+        schedule = minutely(overlap=Overlap.REPLACE)
+        await self.registered(store, schedule)
+        for minute in (1, 2):
+            await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+
+        replaced, newest = await the_runs(store, schedule)
+
+        assert (replaced.status, newest.status) == (RunStatus.CANCELLED, RunStatus.PENDING)
+        assert not newest.queued
+        [task] = await store.tasks([newest])
+        assert task.wait_reason is WaitReason.READY
+        after = await self.current(store, schedule)
+        assert (after.active_runs, after.queued_runs) == (1, 0)
 
     async def test_a_verdict_is_void_once_a_run_has_ended_in_between(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
@@ -450,7 +473,7 @@ class StoreContract:
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
         [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
         stale = plan(await self.current(store, schedule), now=NOON + 2 * MINUTE)
-        await store.finish(run.run_id, RunStatus.COMPLETED, now=NOON + 2 * MINUTE)
+        await finish(store, run, now=NOON + 2 * MINUTE)
 
         assert await store.decide([stale], now=NOON + 2 * MINUTE, terms=terms) == frozenset()
 

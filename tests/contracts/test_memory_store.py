@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from contracts.store import NOON, StoreContract
+from contracts.work import WorkContract
 from gnomon.adapters.memory import MemoryStore
 
 
@@ -16,7 +17,7 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, WorkContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -7,11 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from contracts.store import StoreContract
+from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.servers import postgres
 
+#: Everything that ends by the clock of the store.
+ENDS = {"shard": "lease_until", "node": "seen_until", "attempt": "lease_until", "worker": "seen_until"}
 
-class PostgresContract(StoreContract):
+
+class PostgresContract(StoreContract, WorkContract):
     version: int
     statement_cache = True
 
@@ -31,8 +35,8 @@ class PostgresContract(StoreContract):
         """Nobody moves the clock of a server, so everything that ends is moved towards it instead."""
 
         async def move(by: int) -> None:
-            for ending in ("shard SET lease_until = lease_until", "node SET seen_until = seen_until"):
-                await postgres(self.version).run(f"UPDATE {ending} - {by}", url=url)
+            for table, end in ENDS.items():
+                await postgres(self.version).run(f"UPDATE {table} SET {end} = {end} - {by}", url=url)  # noqa: S608 - our own names
 
         def advance(by: int) -> None:
             # The test holds the loop, so another one does it.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.store import NOON, StoreContract
+from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
 
 
@@ -17,7 +18,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, WorkContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

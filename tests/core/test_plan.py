@@ -14,11 +14,13 @@ from gnomon.core.cron import Cron
 from gnomon.core.editing import verdict_before
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import run_id, shard_of, task_id, tick_key
-from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, Step, TickKind, Workflow
-from gnomon.core.plan import first_tasks, paused_range, plan, run, settled
+from gnomon.core.launching import first_tasks
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
+from gnomon.core.plan import paused_range, plan, run, settled
 from gnomon.core.states import WaitReason
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import At, Every
+from gnomon.core.workflow import Step, Workflow
 
 pytestmark = pytest.mark.req("C-04", "C-06")
 
@@ -412,7 +414,7 @@ def test_the_first_tasks_say_what_they_wait_for(overlap: str, active: int, wait:
     [decision] = plan(schedule, now=NOON + MINUTE).decisions
     made = run(schedule, decision, now=NOON + MINUTE)
 
-    assert [(t.step, t.wait_reason) for t in first_tasks(schedule, made, now=NOON + MINUTE)] == [
+    assert [(t.step, t.wait_reason) for t in first_tasks(made, schedule.spec.first_steps, now=NOON + MINUTE)] == [
         ("a", wait),
         ("b", wait),
     ]

@@ -1,15 +1,28 @@
-"""Random worlds for the simulator: schedules, operators, clocks and faults, the same for the same seed."""
+"""Random worlds for the simulator: jobs, operators, clocks and faults, the same for the same seed."""
 
+import os
 import random
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from gnomon.core.model import ScheduleUid
-from gnomon.errors import NotFound
+from msgspec.structs import replace
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.attempts import Assignment
+from gnomon.core.gating import Released, Request, Ruled, Ruling
+from gnomon.core.model import Result, Schedule, ScheduleUid
+from gnomon.core.states import WaitReason
+from gnomon.core.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
+from gnomon.errors import NotFound, Refused
+from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.faults import Chances, Store
+from gnomon.testing.faults import Chances
+from gnomon.testing.recording import Store
 from gnomon.testing.simulation import Simulation
 
+EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 
@@ -33,12 +46,28 @@ TRIGGERS: list[dict[str, Any]] = [
 ]
 
 
+#: The last two are defined late, and never.
+NAMES = ("plain", "sturdy", "brief", "once", "once-and-gone", "poison", "late", "never")
+
+
+def _workflow(
+    name: str,
+    retry: Retry | None = None,
+    *,
+    timeout_ms: int | None = None,
+    delivery: Delivery = Delivery.AT_LEAST_ONCE,
+    letter: bool = False,
+) -> Workflow:
+    step = Step(name=ONLY_STEP, function=name, retry=retry, timeout_ms=timeout_ms)
+    return Workflow(workflow_id=name, version=1, steps=(step,), delivery=delivery, dead_letter=letter)
+
+
 def request(dice: random.Random, name: str, *, now: int) -> dict[str, Any]:
     """A schedule of some kind, whose window, if it has one, is around the time."""
     said = dict(dice.choice([*TRIGGERS, {"schedule": _instant(now + dice.randrange(4 * HOUR))}]))
     said |= {
         "schedule_id": name,
-        "workflow_id": "work",
+        "workflow_id": dice.choices(NAMES, (6, 6, 4, 4, 2, 1, 2, 1))[0],
         "overlap": dice.choice(["skip", "allow", "queue", "replace"]),
         "catchup": dice.choice(["none", "latest", "all", "spread"]),
         "jitter_ms": dice.choice([0, 0, 0, 5_000, 100_000]),
@@ -57,23 +86,75 @@ def _instant(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).isoformat()
 
 
+#: What jobs run: how failures are tried again, how often a body may start, and what is left of those that fail.
+WORKFLOWS = (
+    _workflow("plain"),
+    _workflow("sturdy", Retry(max_attempts=4, initial_delay_ms=5_000, max_delay_ms=15_000, jitter=0.2), letter=True),
+    _workflow("brief", Retry(max_attempts=2, initial_delay_ms=1_000), timeout_ms=30_000, letter=True),
+    _workflow("once", Retry(max_attempts=3), delivery=Delivery.AT_MOST_ONCE, letter=True),
+    _workflow("once-and-gone", delivery=Delivery.AT_MOST_ONCE),
+    _workflow("poison"),
+)
+#: Most bodies succeed; what lasts longer than its timeout is ended by that.
+USUAL = Habits(
+    durations=(10, 500, 20_000, 90_000, 1_000_000),
+    endings={Result.SUCCEEDED: 80, Result.FAILED: 12, Result.GAVE_UP: 3, Result.SNOOZED: 5},
+)
+
+
+class MoodyGate:
+    """Denies some tasks, puts others off, and holds some outputs back."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+
+    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+        later = Ruled(Ruling.LATER, "not now", after_ms=20_000)
+        moods = [Ruled(Ruling.ALLOW), later, Ruled(Ruling.DENY, "not at all")]
+        return [self._dice.choices(moods, (96, 3, 1))[0] for _ in requests]
+
+    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+        del finished
+        held_back = self._dice.random() < 0.01
+        return Released(output=output, quarantine="held back" if held_back else None)
+
+
 class World:
     """A simulation with operators who keep changing their minds."""
 
     def __init__(self, store: Store, clock: VirtualClock, seed: object, *, chances: Chances | None = None) -> None:
         self.dice = random.Random(f"world {seed}")
-        usual = Chances(crash=0.001, failure=0.002, slowness=0.002, race=0.02, mishap=0.03)
-        self.simulation = Simulation(store, clock, seed=seed, chances=chances or usual)
+        usual = Chances(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, mishap=0.03)
+        gate = MoodyGate(random.Random(f"gate {seed}"))
+        self.simulation = Simulation(store, clock, seed=seed, chances=chances or usual, gate=gate)
+        self.simulation.habits.durations, self.simulation.habits.endings = USUAL.durations, USUAL.endings
+        self.simulation.habits.deadly = {"poison": 0.8}
+        self.simulation.lacking = 0.3
         self.uids: dict[str, ScheduleUid] = {}
 
     async def populate(self, schedules: int = 4, nodes: int | None = None) -> None:
+        for workflow in WORKFLOWS:
+            await self.simulation.define(workflow)
+        self.simulation.after(self.dice.randrange(3 * HOUR), self._define_late)
         for number in range(schedules):
             name = f"job-{number}"
             self.uids[name] = await self.simulation.register(self._request(name))
         for _ in range(nodes or self.dice.choice([2, 2, 3])):
             self.simulation.add_node()
         self.simulation.after(self.dice.randrange(HOUR), self._operate)
+        self.simulation.after(self.dice.randrange(20 * MINUTE), self._meddle)
+        self.simulation.after(self.dice.randrange(2 * HOUR), self._stop_a_node)
         self.simulation.after(self.dice.randrange(6 * HOUR), self._set_the_clock)
+
+    async def _define_late(self) -> None:
+        """Jobs have been asking for it since the beginning; workers learn how to run it later still."""
+        await self.simulation.define(_workflow("late"))
+        self.simulation.functions.discard("late")
+
+        async def learn() -> None:
+            self.simulation.functions.add("late")
+
+        self.simulation.after(self.dice.randrange(HOUR), learn)
 
     def _request(self, name: str) -> dict[str, Any]:
         return request(self.dice, name, now=self.simulation.clock.now())
@@ -96,8 +177,70 @@ class World:
         except NotFound:
             pass
         self.simulation.wake()
-        self.simulation.after(self.dice.choice([1000, 5 * MINUTE, HOUR, 4 * HOUR]), self._operate)
+        self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
+
+    async def _meddle(self) -> None:
+        """Operators want runs, want them gone, and try again what has failed."""
+        act = self.dice.choice([self._trigger, self._trigger, self._cancel, self._cancel, self._replay])
+        # Someone else deleted the job, or another run of it is under way.
+        with suppress(NotFound, Refused):
+            await act()
+        self.simulation.wake()
+        self.simulation.after(self.dice.choice([20_000, 5 * MINUTE, 30 * MINUTE]), self._meddle)
+
+    async def _trigger(self) -> None:
+        simulation, name = self.simulation, self.dice.choice(sorted(self.uids))
+        key, force = self.dice.choice([None, "monday", "tuesday"]), self.dice.random() < 0.2
+        trigger = simulation.launcher.trigger
+        await simulation.persist(lambda: trigger(name, actor="operator", key=key, force=force))
+
+    async def _cancel(self) -> None:
+        under_way = [run for run in await self.simulation.executions.page(limit=50) if not run.over]
+        if under_way:
+            await self.simulation.cancel(self.dice.choice(under_way).run_id)
+
+    async def _replay(self) -> None:
+        letters = await self.simulation.office.page(unresolved=True)
+        if letters:
+            letter, key = self.dice.choice(letters).dead_letter_id, self.dice.choice([None, "again"])
+            await self.simulation.persist(lambda: self.simulation.office.replay(letter, actor="operator", key=key))
+
+    async def _stop_a_node(self) -> None:
+        self.simulation.stop_a_node(self.dice.choice([20_000, 200_000, 400_000]))
+        self.simulation.after(self.dice.randrange(2 * HOUR), self._stop_a_node)
 
     async def _set_the_clock(self) -> None:
         self.simulation.set_clock(self.dice.choice([-2 * HOUR, -90_000, -3_000, 5_000, 70_000, 3 * HOUR]))
         self.simulation.after(self.dice.randrange(8 * HOUR), self._set_the_clock)
+
+
+async def lived(
+    seed: int,
+    *,
+    hours: int,
+    store: type[MemoryStore] = MemoryStore,
+    chances: Chances | None = None,
+    batch: int | None = None,
+) -> World:
+    """A world of that seed, after so many hours."""
+    clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
+    world = World(store(clock.now), clock, seed, chances=chances)
+    world.simulation.batch = batch or world.simulation.batch
+    await world.populate()
+    await world.simulation.run(hours * HOUR)
+    return world
+
+
+class NewestFirst(MemoryStore):
+    """Lets the newest run go on that waits, not the oldest."""
+
+    def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
+        before = [one for one in self._under_way(schedule.uid) if one.queued]
+        super()._make_room(schedule, active=active, now=now)
+        waiting = [one for one in self._under_way(schedule.uid) if one.queued]
+        if waiting and len(waiting) < len(before):
+            released = min(before, key=lambda one: (one.planned_at, one.run_id))
+            newest = max(waiting, key=lambda one: (one.planned_at, one.run_id))
+            for run, queued, wait in ((newest, False, WaitReason.READY), (released, True, WaitReason.QUEUE)):
+                self._runs[run.run_id] = replace(self._runs[run.run_id], queued=queued)
+                self._set_tasks(run.run_id, wait_reason=wait)

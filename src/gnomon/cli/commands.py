@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from gnomon.cli import operating
+from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
@@ -16,11 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
-From = Annotated[
-    str | None, typer.Option("--from", metavar="INSTANT", help="Look from this ISO instant instead of now.")
-]
+for group in (operating.jobs, operating.executions, operating.dead_letters):
+    app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)
@@ -56,20 +55,33 @@ def explain(
 
 @app.command()
 def schedule(
-    file: Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")],
     *,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="A jobs file, instead of the registered jobs.")
+    ] = None,
     hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far to look ahead.")] = 24,
     limit: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many fires to show at most.")] = 20,
     start: From = None,
+    database: Database = None,
+    config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the coming fires of the jobs in a file."""
-    from gnomon.cli.schedule import show, upcoming
+    """List the coming fires of all registered jobs, or of the jobs in a file."""
     from gnomon.cli.starts import start_of
 
-    show(upcoming(file, now=start_of(start), hours=hours, limit=limit), output)
+    now = start_of(start)
+    if file is not None:
+        from gnomon.cli.schedule import show, upcoming
+
+        show(upcoming(file, now=now, hours=hours, limit=limit), output)
+        return
+    from gnomon.cli.coming import show_upcoming
+    from gnomon.cli.offices import Where
+
+    show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
 
 
+app.command("workers")(operating.list_workers)
 database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
 app.add_typer(database)
 
@@ -85,3 +97,29 @@ def migrate(
     from gnomon.cli.database import migrate as run
 
     run(url)
+
+
+@app.command()
+def up(
+    *,
+    place: Annotated[
+        str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")] = None,
+    jobs: Annotated[
+        list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
+    ] = None,
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")] = False,
+) -> None:
+    """Schedule and execute, all in this process, until told to stop."""
+    from gnomon.app import database_url
+    from gnomon.cli.up import up as run
+
+    flags: dict[str, object] = {"worker.slots": slots} if slots else {}
+    if place is not None:
+        flags["database.url"] = database_url(place)
+    run(flags=flags, config=config, jobs=jobs or [], imports=imports or [], quiet=quiet)

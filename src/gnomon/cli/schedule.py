@@ -1,16 +1,19 @@
 """`gnomon schedule`: the coming fires of many jobs on one time line."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import islice
 from pathlib import Path
 
-from gnomon.cli.jobs_file import ScheduledJob, read_jobs
+from gnomon.app import read_jobs_file
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron
-from gnomon.core.triggers import Every, fire_times
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.jobs import Job
+from gnomon.core.ticks import Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +22,15 @@ class Upcoming:
 
     jobs: int
     until: datetime
-    fires: tuple[tuple[datetime, ScheduledJob], ...]
+    fires: tuple[tuple[datetime, Job], ...]
     more: bool
 
 
 def upcoming(file: Path, *, now: datetime, hours: int, limit: int) -> Upcoming:
     """The fires of the next hours, `limit` at most."""
-    jobs = [_started(job, now) for job in read_jobs(file)]
+    jobs = read_jobs_file(file, now=ms_of(now), only_fires=True)
     until = _later(now, hours)
-    lines = [
-        [(fire, job) for fire in islice(fire_times(job.trigger, after=now, until=until), limit + 1)] for job in jobs
-    ]
+    lines = [[(fire, job) for fire in islice(_fires(job, now, until), limit + 1)] for job in jobs]
     fires = tuple(islice(merge(*lines, key=lambda line: line[0]), limit + 1))
     return Upcoming(len(jobs), until, fires[:limit], more=len(fires) > limit)
 
@@ -43,7 +44,7 @@ def show(found: Upcoming, form: Format) -> None:
         sys.stdout.write(f"{found.jobs} jobs, none of which fires before {found.until:%Y-%m-%d %H:%M UTC}\n")
         return
     rows = [
-        [f"{fire:%a %Y-%m-%d %H:%M:%S}", _local(fire, job), job.name, job.trigger.describe()]
+        [f"{fire:%a %Y-%m-%d %H:%M:%S}", _local(fire, job), job.name, job.spec.trigger.describe()]
         for fire, job in found.fires
     ]
     print_table(["utc", "local", "job", "schedule"], rows)
@@ -58,24 +59,28 @@ def _later(now: datetime, hours: int) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _started(job: ScheduledJob, now: datetime) -> ScheduledJob:
-    """The job as if it were registered now: an interval counts from its registration."""
-    return ScheduledJob(job.name, job.trigger.anchored(now)) if isinstance(job.trigger, Every) else job
+def _fires(job: Job, now: datetime, until: datetime) -> Iterator[datetime]:
+    """The planned times at which the job runs; none, if it is not enabled."""
+    ticks = Ticks(job.name, job.spec)
+    planned = ticks.after(ms_of(now)) if job.enabled else None
+    while planned is not None and instant_of(planned) <= until:
+        yield instant_of(planned)
+        planned = ticks.after(planned)
 
 
-def _zone(job: ScheduledJob) -> str:
-    return job.trigger.timezone if isinstance(job.trigger, Cron) else "UTC"
+def _zone(job: Job) -> str:
+    return job.spec.trigger.timezone if isinstance(job.spec.trigger, Cron) else "UTC"
 
 
-def _local(fire: datetime, job: ScheduledJob) -> str:
+def _local(fire: datetime, job: Job) -> str:
     return f"{in_zone(fire, _zone(job)):%a %H:%M %Z}"
 
 
-def _as_data(fire: datetime, job: ScheduledJob) -> dict[str, object]:
+def _as_data(fire: datetime, job: Job) -> dict[str, object]:
     return {
         "job": job.name,
         "utc": fire.isoformat(),
         "local": in_zone(fire, _zone(job)).isoformat(),
         "timezone": _zone(job),
-        "schedule": job.trigger.describe(),
+        "schedule": job.spec.trigger.describe(),
     }

@@ -8,6 +8,9 @@ from gnomon.core.plan import paused_range, plan, plan_ahead, settled
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import Every
 
+#: Who acts when a one-shot has done its work.
+CARETAKER = "gnomon"
+
 
 def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
     """A schedule that begins now: ticks before that are none."""

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from gnomon.core.cron import Cron
 from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.triggers import At, Every
+from gnomon.core.triggers import At, Every, OnDemand
+from gnomon.core.workflow import ONLY_STEP
 
 ScheduleUid = NewType("ScheduleUid", str)
 RunId = NewType("RunId", str)
@@ -102,37 +103,15 @@ class Source(StrEnum):
     EVENT = "event"
 
 
-class Step(Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of a workflow's work."""
-
-    name: str
-    function: str
-    #: The steps that must have succeeded before this one starts.
-    depends_on: tuple[str, ...] = ()
-
-
-class Workflow(Struct, frozen=True, kw_only=True, gc=False):
-    """What runs: a versioned graph of steps. A simple job is one with a single step."""
-
-    workflow_id: str
-    version: int
-    steps: tuple[Step, ...]
-
-    @property
-    def first_steps(self) -> tuple[str, ...]:
-        """The steps that wait for no other."""
-        return tuple(step.name for step in self.steps if not step.depends_on)
-
-
 class Spec(Struct, frozen=True, kw_only=True, gc=False):
     """What an operator says about a schedule. Every change of it is a new revision."""
 
-    trigger: Cron | Every | At
+    trigger: Cron | Every | At | OnDemand
     workflow_id: str
     workflow_version: int = 1
     user_id: str = ""
     #: The steps that wait for no other: their tasks are made together with the run.
-    first_steps: tuple[str, ...] = ("main",)
+    first_steps: tuple[str, ...] = (ONLY_STEP,)
     #: Ticks before this are none; the first may be at it.
     start_at: int | None = None
     #: Ticks at or after this are none.
@@ -148,6 +127,8 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     catchup_cap: int = 100
     queue_limit: int = 100
     lookahead_ms: int = MINUTE_MS
+    #: Of a one-shot: gone once its run has succeeded, paused once it has failed.
+    delete_after_run: bool = False
 
 
 class Schedule(Struct, frozen=True, kw_only=True, gc=False):
@@ -222,9 +203,16 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     planned_at: int
     fire_at: int
     created_at: int
+    started_at: int | None = None
     completed_at: int | None = None
     #: Someone asked for its end; it is not over until its tasks are.
     cancel_requested_at: int | None = None
+    #: Why it failed or was cancelled.
+    error: str | None = None
+    #: What its caller named it by; a run of a tick is named by the tick.
+    idempotency_key: str | None = None
+    #: The dead letter that it tries again.
+    replay_of: str | None = None
 
     @property
     def over(self) -> bool:
@@ -243,21 +231,82 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     wait_reason: WaitReason
     available_at: int
     created_at: int
+    #: Attempts that count: those that failed, ran out of time, or were lost.
+    attempts: int = 0
+    #: The number of its last attempt: what comes under a lower one is too late.
+    fence: int = 0
+    #: Attempts that were lost with their worker.
+    losses: int = 0
+    #: How often nobody could take it.
+    routings: int = 0
+    #: What it waits for, or why it failed, in words.
+    note: str | None = None
+
+
+class Result(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    #: It failed and said that trying again is no use.
+    GAVE_UP = "gave_up"
+    #: It asked to be called again later.
+    SNOOZED = "snoozed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    #: Its worker has not been heard of, or was stopped in the middle of it.
+    LOST = "lost"
+    #: It was handed out, and its worker never asked to start.
+    NEVER_STARTED = "never_started"
 
 
 class Attempt(Struct, frozen=True, kw_only=True, gc=False):
     """One try of a task by one worker."""
 
     task_id: TaskId
+    #: Grows with every attempt of a task, and fences what is reported about it.
     number: int
-    #: Grows with every attempt of a task: what comes under a lower one is too late.
-    fence: int
     worker: str
     #: Until when the worker's word counts without being renewed.
     lease_until: int
+    dispatched_at: int
     started_at: int | None = None
     ended_at: int | None = None
+    result: Result | None = None
     error: str | None = None
+
+
+class LogLine(Struct, frozen=True, gc=False):
+    """Something that a task said while it ran."""
+
+    at: int
+    level: str
+    text: str
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A task that has failed for good, kept until someone has dealt with it."""
+
+    dead_letter_id: str
+    tenant: str
+    #: The job, or the workflow if it was run without one.
+    job: str
+    run_id: RunId
+    task_id: TaskId
+    step: str
+    #: Why there will be no more attempts.
+    reason: str
+    attempts: int
+    last_error: str | None
+    #: The input of the run, as JSON. Secrets in it are still names.
+    input: bytes | None
+    first_attempt_at: int
+    last_attempt_at: int
+    created_at: int
+    resolved_at: int | None = None
+    resolved_by: str | None = None
+    #: The newest run that tries it again.
+    replayed_by: RunId | None = None
 
 
 class Tick(Struct, frozen=True, kw_only=True, gc=False):

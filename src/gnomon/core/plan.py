@@ -5,12 +5,12 @@ the overlap policy says of each of these whether it does. Both are pure; a year 
 than one missed minute, because ranges are counted, not walked.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from gnomon.core.keys import run_id, task_id, tick_key
+from gnomon.core.keys import run_id, tick_key
 from gnomon.core.model import (
     Catchup,
     Decision,
@@ -20,13 +20,11 @@ from gnomon.core.model import (
     RunStatus,
     Schedule,
     Source,
-    Task,
     Tick,
     TickKind,
     TickStatus,
     Verdict,
 )
-from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.ticks import Ticks
 
 _BEFORE_ANY = -(1 << 62)
@@ -286,22 +284,6 @@ def run(schedule: Schedule, decision: Decision, *, now: int) -> Run:
     )
 
 
-def first_tasks(schedule: Schedule, run: Run, *, now: int) -> Iterator[Task]:
-    """The tasks of the steps that wait for no other."""
-    wait = WaitReason.QUEUE if run.queued else WaitReason.DELAY if run.fire_at > now else WaitReason.READY
-    for step in schedule.spec.first_steps:
-        yield Task(
-            task_id=task_id(run.run_id, step),
-            tenant=run.tenant,
-            run_id=run.run_id,
-            step=step,
-            state=TaskState.PENDING,
-            wait_reason=wait,
-            available_at=run.fire_at,
-            created_at=now,
-        )
-
-
 # ---- carrying a verdict out ----------------------------------------------------------------------
 
 
@@ -327,17 +309,11 @@ def settled(verdict: Verdict) -> Schedule:
     )
 
 
-def superseded(run: Run, *, now: int) -> Run:
+def superseded(run: Run, *, now: int, why: str = "superseded by a newer run") -> Run:
     """A run in the way of one that replaces it: over if it had not begun, asked to end if it had."""
+    why = run.error or why
     if run.queued:
-        return replace(run, status=RunStatus.CANCELLED, queued=False, completed_at=now)
-    return replace(run, cancel_requested_at=now)
-
-
-def room_made(schedule: Schedule, ended: Run, queued: Sequence[Run]) -> tuple[Schedule, Run | None]:
-    """The schedule after a run has ended, and the queued run, oldest first, whose turn it then is."""
-    waiting = [made for made in queued if made.run_id != ended.run_id]
-    active = schedule.active_runs - (not ended.queued)
-    released = waiting[0] if waiting and active <= 0 else None
-    left = len(waiting) - (released is not None)
-    return replace(schedule, active_runs=active + (released is not None), queued_runs=left), released
+        return replace(run, status=RunStatus.CANCELLED, queued=False, completed_at=now, error=why)
+    # Whoever asked first is remembered.
+    asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
+    return replace(run, cancel_requested_at=asked_at, error=why)

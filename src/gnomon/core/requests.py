@@ -1,24 +1,29 @@
 """What operators write about a schedule, checked field by field."""
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
-from difflib import get_close_matches
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from gnomon.core.cron import Cron, Dst
-from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, instant_of, ms_of
+from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
 from gnomon.core.parsing import parse_schedule
-from gnomon.core.triggers import Every
-from gnomon.errors import CronError, FieldError
+from gnomon.core.said import Said, printable, schedule_name
+from gnomon.core.triggers import At, Every
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
-_LONGEST_TEXT = 1000
+__all__ = [
+    "MOST_JITTER_MS",
+    "OTHER_CHOICES",
+    "Defaults",
+    "printable",
+    "read_dst",
+    "read_request",
+    "schedule_name",
+    "window",
+]
+
 #: A fire may come that much before its planned time, and an edit in between must not lose a day.
-_MOST_JITTER_MS = 60 * 60_000
-_CHOICE = TypeVar("_CHOICE", bound=StrEnum)
+MOST_JITTER_MS = 60 * 60_000
+OTHER_CHOICES = {"fire_immediately": "all"}
 
 #: Names of other schedulers' fields for ours.
 _OTHER_NAMES = {
@@ -27,7 +32,6 @@ _OTHER_NAMES = {
     "overlap_policy": "overlap",
     "catchup_policy": "catchup",
 }
-_OTHER_CHOICES = {"fire_immediately": "all"}
 _FIELDS = (
     "schedule_id", "schedule", "timezone", "dialect", "dst", "workflow_id", "workflow_version", "user_id",
     "start_at", "end_at", "overlap", "catchup", "jitter_ms", "misfire_grace_ms", "catchup_window_ms", "queue_limit",
@@ -52,125 +56,51 @@ class Defaults:
 
 def read_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) -> tuple[str | None, Spec]:
     """The name that was asked for, if any, and the spec; the first field that is wrong is named by the error."""
-    said = _known_fields(request)
-    name = said.get("schedule_id")
-    if name is not None:
-        schedule_name("schedule_id", name)
-    start, end = _instant(said, "start_at"), _instant(said, "end_at")
-    if start is not None and end is not None and end <= start:
-        raise FieldError("end_at", said["end_at"], "must be after start_at")
+    said = Said(request, _FIELDS, other_names=_OTHER_NAMES)
+    name = said.name("schedule_id") if "schedule_id" in said and said["schedule_id"] is not None else None
+    start, end = window(said)
     trigger = _trigger(said)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
     spec = Spec(
         trigger=trigger,
-        workflow_id=schedule_name("workflow_id", _required(said, "workflow_id")),
-        workflow_version=_whole(said, "workflow_version", 1, low=1, high=2**31 - 1),
-        user_id=_text(said, "user_id", ""),
+        workflow_id=said.name("workflow_id"),
+        workflow_version=said.whole("workflow_version", 1, low=1, high=2**31 - 1),
+        user_id=said.text("user_id", ""),
         start_at=start,
         end_at=end,
-        overlap=_choice(said, "overlap", Overlap, defaults.overlap),
-        catchup=_choice(said, "catchup", Catchup, defaults.catchup),
-        jitter_ms=_whole(said, "jitter_ms", defaults.jitter_ms, low=0, high=_MOST_JITTER_MS),
-        misfire_grace_ms=_whole(said, "misfire_grace_ms", 60_000, low=0, high=365 * DAY_MS),
-        catchup_window_ms=_whole(said, "catchup_window_ms", DAY_MS, low=0, high=365 * DAY_MS),
+        overlap=said.choice("overlap", Overlap, defaults.overlap),
+        catchup=said.choice("catchup", Catchup, defaults.catchup, other_names=OTHER_CHOICES),
+        jitter_ms=said.whole("jitter_ms", defaults.jitter_ms, low=0, high=MOST_JITTER_MS),
+        misfire_grace_ms=said.whole("misfire_grace_ms", 60_000, low=0, high=365 * DAY_MS),
+        catchup_window_ms=said.whole("catchup_window_ms", DAY_MS, low=0, high=365 * DAY_MS),
         catchup_cap=defaults.catchup_cap,
-        queue_limit=_whole(said, "queue_limit", 100, low=1, high=10_000),
+        queue_limit=said.whole("queue_limit", 100, low=1, high=10_000),
         lookahead_ms=defaults.lookahead_ms,
     )
     return name, spec
 
 
-def schedule_name(field: str, value: object) -> str:
-    """The value, if it is a name: lower-case ASCII letters, digits, dots, dashes and underscores."""
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        reason = "must be 1 to 128 of a-z, 0-9, dot, dash and underscore, beginning with a letter or digit"
-        raise FieldError(field, value, reason)
-    return value
+def window(said: Said) -> tuple[int | None, int | None]:
+    """From when and until when ticks count."""
+    start, end = said.instant("start_at"), said.instant("end_at")
+    if start is not None and end is not None and end <= start:
+        raise said.refused("end_at", "must be after start_at")
+    return start, end
 
 
-def _known_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    for key, value in request.items():
-        name = _OTHER_NAMES.get(key, key)
-        if name not in _FIELDS:
-            near = get_close_matches(str(key), _FIELDS, n=1)
-            raise FieldError(str(key), value, "is no field" + (f"; did you mean {near[0]}?" if near else ""))
-        if name in said:
-            raise FieldError(str(key), value, f"says {name} a second time")
-        said[name] = value
-    return said
-
-
-def _trigger(said: Mapping[str, Any]) -> Any:  # noqa: ANN401 - one of the three triggers
-    text = _text(said, "schedule", None)
-    zone = _text(said, "timezone", None) if said.get("timezone") is not None else None
-    dst = said.get("dst")
-    if dst is not None and not isinstance(dst, Mapping):
-        raise FieldError("dst", dst, "must be a mapping with gap and fold")
-    unknown = sorted(set(dst or ()) - {"gap", "fold"}, key=str)
-    if unknown:
-        raise FieldError(f"dst.{unknown[0]}", (dst or {})[unknown[0]], "is no field")
-    choice = Dst(**dst) if dst is not None else None
-    if said.get("dialect", "standard") == "standard":
-        return parse_schedule(text, timezone=zone, dst=choice)
-    return Cron(text, zone or "UTC", said["dialect"], choice or Dst())
-
-
-def _required(said: Mapping[str, Any], field: str) -> object:
-    if field not in said:
-        raise FieldError(field, None, "is missing")
-    return said[field]
-
-
-def _text(said: Mapping[str, Any], field: str, default: str | None) -> str:
-    return printable(field, said.get(field, default) if default is not None else _required(said, field))
-
-
-def printable(field: str, value: object) -> str:
-    """The value, if it is a text of moderate length that every store can hold."""
-    if not isinstance(value, str):
-        raise FieldError(field, value, "must be a text")
-    if len(value) > _LONGEST_TEXT:
-        raise FieldError(field, value, f"has {len(value)} characters; at most {_LONGEST_TEXT} are taken")
-    if not value.isprintable():
-        raise FieldError(field, value, "has a character that cannot be printed")
-    return value
-
-
-def _whole(said: Mapping[str, Any], field: str, default: int, *, low: int, high: int) -> int:
-    value = said.get(field, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise FieldError(field, value, f"must be a whole number from {low} to {high}")
-    return value
-
-
-def _choice(said: Mapping[str, Any], field: str, kind: type[_CHOICE], default: _CHOICE) -> _CHOICE:
-    value = said.get(field, default)
-    try:
-        return kind(_OTHER_CHOICES.get(value, value))
-    except (ValueError, TypeError):
-        raise FieldError(field, value, f"must be one of {', '.join(kind)}") from None
-
-
-def _instant(said: Mapping[str, Any], field: str) -> int | None:
-    value = said.get(field)
-    if value is None:
+def read_dst(said: Said) -> Dst | None:
+    """The choice about clock changes, if one was made."""
+    if "dst" not in said or said["dst"] is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _on_the_calendar(field, value)
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        if instant.tzinfo is None:
-            raise FieldError(field, value, "names no time zone")
-        return _on_the_calendar(field, ms_of(instant))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, (FieldError, CronError)):
-            raise
-        raise FieldError(field, value, "must be an ISO instant or milliseconds since 1970") from None
+    chosen = Said(said["dst"], ("gap", "fold"), path=said.at("dst"))
+    return Dst(**{field: chosen[field] for field in ("gap", "fold") if field in chosen})
 
 
-def _on_the_calendar(field: str, at: int) -> int:
-    if not FIRST_SECOND <= at // 1000 <= LAST_SECOND:
-        raise FieldError(field, at, "lies outside the calendar")
-    return at
+def _trigger(said: Said) -> Cron | Every | At:
+    text = said.text("schedule")
+    zone = said.text("timezone") if "timezone" in said and said["timezone"] is not None else None
+    dst = read_dst(said)
+    if "dialect" not in said or said["dialect"] == "standard":
+        return parse_schedule(text, timezone=zone, dst=dst)
+    return Cron(text, zone or "UTC", said["dialect"], dst or Dst())

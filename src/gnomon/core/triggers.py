@@ -134,6 +134,35 @@ class At:
         return f"once at {self.instant.isoformat()}"
 
 
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """Never fires by itself: its job runs when someone, or an event, asks for it."""
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """None: nothing is planned."""
+        del instant
+        return None
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """None: nothing was planned."""
+        del instant
+        return None
+
+    def matches(self, instant: datetime) -> bool:
+        """Never."""
+        del instant
+        return False
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """None at all."""
+        del after, until
+        return 0
+
+    def describe(self) -> str:
+        """That it waits to be asked."""
+        return "only when it is triggered"
+
+
 def fire_times(trigger: Trigger, *, after: datetime, until: datetime) -> Iterator[datetime]:
     """Every fire after `after` and up to `until`, oldest first."""
     instant = trigger.next_after(after)

@@ -1,16 +1,59 @@
-"""What becomes of runs once they are made. Every method is one transaction."""
+"""Starting, ending and looking at runs. Every method is one transaction."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from gnomon.core.model import RunId, RunStatus
+from msgspec import Struct
+
+from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, TaskId
+
+
+class RunQuery(Struct, frozen=True, kw_only=True):
+    """Which runs to look at: all of a tenant, unless something narrows it down."""
+
+    tenant: str = "default"
+    schedule_id: str | None = None
+    status: RunStatus | None = None
+    #: Only those that come after this one in the order of the listing.
+    after: tuple[int, str] | None = None
+    limit: int = 100
 
 
 class Runs(Protocol):
-    """Ending runs."""
+    """What operators need."""
 
-    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
-        """End a run that is not over, and let the next queued run of its schedule take its place.
+    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+        """Start, or queue, each run that its schedule's overlap policy admits; what became of each comes back.
 
-        False, and nothing is done, if the run is over already or unknown.
+        A run whose id is taken was launched before: it is left as it is.
         """
+        ...
+
+    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+        """End what waits of the run at once, and ask for the end of what is running."""
+        ...
+
+
+class Executions(Protocol):
+    """Looking at runs and what they are made of."""
+
+    async def find_run(self, run_id: RunId) -> Run | None:
+        """The run of that id."""
+        ...
+
+    async def list_runs(self, query: RunQuery) -> Sequence[Run]:
+        """Runs, the newest first: by when they were made, then by id."""
+        ...
+
+    async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
+        """All attempts of these tasks, by task and number."""
+        ...
+
+    async def payload(self, owner_id: str, kind: str) -> bytes | None:
+        """The `input` of a run, or the `output` of a task."""
+        ...
+
+    async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
+        """What the attempts of a task have said, oldest first, without the first `after` lines."""
         ...

@@ -39,7 +39,7 @@ class Schedules(Protocol):
         ...
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
-        """Register all whose names are free; the names that were taken come back."""
+        """Register all whose names are free; the names that were taken come back. One may be paused from the start."""
         ...
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
@@ -65,7 +65,7 @@ class History(Protocol):
         ...
 
     async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
-        """The runs of ticks planned before `before`, newest first."""
+        """The runs planned before `before`, newest first, then by id."""
         ...
 
     async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:

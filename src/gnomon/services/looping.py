@@ -3,23 +3,43 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from gnomon.ports.events import Events
+
+#: How long to wait after a step that failed as none should.
+_AFTER_A_SURPRISE = 1.0
+
 
 async def keep_stepping(
-    step: Callable[[], Awaitable[float]], *, stop: asyncio.Event, wake: asyncio.Event | None = None
+    step: Callable[[], Awaitable[float]],
+    *,
+    stop: asyncio.Event,
+    wake: asyncio.Event | None = None,
+    events: Events | None = None,
 ) -> None:
-    """Call `step` until `stop` is set, each time after as many seconds as it asked for, or sooner when woken."""
+    """Call `step` until `stop` is set, each time after as many seconds as it asked for, or sooner when woken.
+
+    With `events`, a step that fails as none should is announced and tried again; without, it ends the loop.
+    """
     while not stop.is_set():
-        wait = await step()
+        if wake is not None:
+            wake.clear()
+        try:
+            wait = await step()
+        except Exception as error:
+            if events is None:
+                raise
+            events.emit("step_failed", step=getattr(step, "__qualname__", str(step)), error=repr(error))
+            wait = _AFTER_A_SURPRISE
         if wait > 0:
             await _either(stop, wake, wait)
         else:
             # Even a service with much to do lets others have a turn.
             await asyncio.sleep(0)
-        if wake is not None:
-            wake.clear()
 
 
 async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
+    if stop.is_set() or (wake is not None and wake.is_set()):
+        return
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake) if event is not None]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,10 @@
 """The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from gnomon.core.clockwatch import Reading, step_between
-from gnomon.core.model import Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.plan import plan
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
@@ -40,6 +41,8 @@ class Ticker:
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
         self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = Health.IDLE
+        #: Called when runs have been made.
+        self.on_fired: Callable[[], None] = lambda: None
 
     async def step(self) -> float:
         """One look at what is due. Returns how many seconds to wait before the next."""
@@ -91,6 +94,8 @@ class Ticker:
 
     async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
         done = await self._ledger.decide(verdicts, now=now, terms=terms)
+        if done:
+            self.on_fired()
         for verdict in verdicts:
             if verdict.schedule.uid in done:
                 self._announce(verdict)
@@ -118,6 +123,9 @@ class Ticker:
                     planned_at=decision.planned_at,
                     count=decision.count,
                 )
+            if decision.reason in (Reason.OVERLAP, Reason.QUEUE_FULL):
+                job, planned_at = verdict.schedule.schedule_id, decision.planned_at
+                self._events.emit("job.skipped", job=job, reason=decision.reason, planned_at=planned_at)
 
     def _until(self, next_due_at: int | None) -> float:
         """Seconds until the next fire, at most a tick interval."""

@@ -7,28 +7,20 @@ naive rules, which walk every tick one by one. It shares no decision code with t
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from gnomon.core.model import Decision, Reason, Schedule, TickKind
-from gnomon.testing.history import Commit, History, Life
+from gnomon.core.launching import Launching
+from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
+from gnomon.testing.history import Commit, Ended, History, Launched, Life, Violation
+from gnomon.testing.judging import judged_work
 from gnomon.testing.oracle import planned
-from gnomon.testing.rules import Floor, Oracle, expected, fire_at, laid_out, said
+from gnomon.testing.rules import Floor, Oracle, Standing, expected, fire_at, laid_out, said
 
 #: A quiet tick is decided within this.
 IN_TIME_MS = 2_500
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that was broken, where, and how."""
-
-    rule: str
-    schedule: str
-    text: str
-
-
 def check(history: History, oracle: Oracle = planned) -> list[Violation]:
-    """Every violation of the rules K1, K2, K3, K5, K9 and K16."""
+    """Every violation of the rules of the ledger, and of those of the work."""
     found: list[Violation] = []
     commits: dict[str, list[Commit]] = defaultdict(list)
     for commit in history.commits:
@@ -36,7 +28,7 @@ def check(history: History, oracle: Oracle = planned) -> list[Violation]:
     for uid, life in history.lives.items():
         judge = _Judge(history, life, commits[uid], oracle)
         found += judge.violations()
-    return found + list(_terms(history))
+    return found + list(_terms(history)) + judged_work(history)
 
 
 def _terms(history: History) -> Iterator[Violation]:
@@ -134,48 +126,52 @@ class _Judge:
 
     def _decided_rightly(self) -> Iterator[Violation]:
         """K2: each decision is the one its policies ask for, with its reason, given the runs that are not over."""
-        floor, ends = Floor(), self._ends()
+        floor, turns = Floor(), [turn for turn in self._history.turns if turn.uid == self._life.uid]
+        names = {run.planned_at: run.run_id for run in self._life.runs if run.source is Source.CRON}
         for commit in self._commits:
-            while ends and ends[0][0] <= commit.number:
-                yield from self._ended_in_turn(floor, ends.pop(0)[1])
+            while turns and turns[0].commits <= commit.number:
+                yield from self._turn(floor, turns.pop(0))
             wanted = expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
             actual = said(commit.decisions)
             if wanted != actual:
                 yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {floor}")
             for decision in commit.decisions:
-                floor.take(decision.planned_at, decision.kind, decision.reason)
+                run = Standing(decision.planned_at, names.get(decision.planned_at, ""))
+                floor.take(run, decision.kind, decision.reason)
+        for turn in turns:
+            yield from self._turn(floor, turn)
         if self._life.final is not None:
-            for _, run in ends:
-                yield from self._ended_in_turn(floor, run)
             yield from self._runs_are_counted(self._life.final, floor)
 
-    def _ended_in_turn(self, floor: Floor, run: int) -> Iterator[Violation]:
-        """K2: a run that ends was under way; it was not waiting for others."""
-        if run not in floor.active:
-            yield self._violation("K2", f"the run of {run} ended while there were {floor}")
-        floor.end(run)
-
-    def _ends(self) -> list[tuple[int, int]]:
-        """The ends of runs, in order: how many commits there were before, and the planned time of the run's tick."""
-        planned = {run.run_id: run.planned_at for run in self._life.runs}
-        return [(number, planned[run]) for run, number in self._history.ended.items() if run in planned]
+    def _turn(self, floor: Floor, turn: Launched | Ended) -> Iterator[Violation]:
+        """K2: a run that ends was there, and a wish for one came to what the overlap policy makes of it."""
+        run = Standing(turn.planned_at, turn.run_id)
+        if isinstance(turn, Ended):
+            if not floor.end(run):
+                yield self._violation("K2", f"{run} ended while there were {floor}")
+        elif turn.became is not Launching.ALREADY:
+            wanted = floor.launching(turn.spec, force=turn.force)
+            if wanted is not turn.became:
+                yield self._violation("K2", f"{run} became {turn.became}, not {wanted}, with {floor}")
+            floor.take_launched(run, turn.spec, turn.became)
 
     def _runs_are_counted(self, final: Schedule, floor: Floor) -> Iterator[Violation]:
         """K2: what the schedule says of its runs at the end, the runs themselves say, and so do the rules."""
         going = [run for run in self._life.runs if not run.over]
-        stand = Floor({run.planned_at for run in going if not run.queued}, {r.planned_at for r in going if r.queued})
-        if (final.active_runs, final.queued_runs) != (len(stand.active), len(stand.waiting)):
-            text = f"counts {final.active_runs} under way and {final.queued_runs} waiting, there are {stand}"
+        active, waiting = ({Standing(r.planned_at, r.run_id) for r in going if r.queued is q} for q in (False, True))
+        if (final.active_runs, final.queued_runs) != (len(active), len(waiting)):
+            text = f"counts {final.active_runs} under way and {final.queued_runs} waiting: {active}, {waiting}"
             yield self._violation("K2", text)
-        if stand != floor:
-            yield self._violation("K2", f"at the end there are {stand}, by the rules {floor}")
+        if (active, waiting) != (floor.active, floor.waiting):
+            yield self._violation("K2", f"at the end there are {active} and {waiting}, by the rules {floor}")
 
     def _one_run_each(self) -> Iterator[Violation]:
         """K3: a tick that fired or was queued has one run, and no other tick has any."""
         with_run = sorted(
             (d.planned_at, d.fire_at) for c in self._commits for d in c.decisions if d.fire_at is not None
         )
-        runs = sorted((run.planned_at, run.fire_at) for run in self._life.runs)
+        made = [run for run in self._life.runs if run.source is Source.CRON]
+        runs = sorted((run.planned_at, run.fire_at) for run in made)
         if with_run != runs:
             differing = sorted(set(with_run) ^ set(runs))[:3]
             yield self._violation("K3", f"{len(with_run)} ticks with a run, {len(runs)} runs: {differing}")

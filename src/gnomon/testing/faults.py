@@ -1,22 +1,25 @@
-"""A store that can be made to fail at the worst moments, and that writes down what it committed."""
+"""Which faults there are, how likely each is, and a store that has them: what one process sees of the shared one."""
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from gnomon.core.model import RunId, RunStatus, Schedule, ScheduleUid, Verdict
+from gnomon.core.attempts import Ending
+from gnomon.core.gating import Admission, Waiting
+from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.model import RunId, Schedule, ScheduleUid, TaskId, Verdict
+from gnomon.core.workflow import Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.ledger import Ledger, Terms
-from gnomon.ports.runs import Runs
-from gnomon.ports.schedules import History as Past
-from gnomon.ports.schedules import Schedules
-from gnomon.ports.shards import Attendance, Shards
-from gnomon.testing.clock import VirtualClock
-from gnomon.testing.history import Commit, History
+from gnomon.ports.jobs import Application
+from gnomon.ports.ledger import Terms
+from gnomon.ports.shards import Attendance
+from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.workers import WorkerCard
+from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
+from gnomon.testing.recording import Recording, Store
 
-
-class Store(Ledger, Schedules, Past, Runs, Shards, Protocol):
-    """All the ports of the ledger together."""
+_SLOW_MS = (5, 200, 3_000, 15_000, LONGEST_HURT_MS)
+_MEANWHILE_MS = (0, 0, 1_000, 30_000, 200_000)
 
 
 class Crash(BaseException):
@@ -30,7 +33,7 @@ class Chances:
         self, *, crash: float = 0, failure: float = 0, slowness: float = 0, race: float = 0, mishap: float = 0
     ) -> None:
         self.crash, self.failure, self.slowness, self.race = crash, failure, slowness, race
-        #: That the store fails whoever changes a schedule or ends a run, before or after the commit.
+        #: That the store fails an operator, before or after the commit.
         self.mishap = mishap
 
     def heal(self) -> None:
@@ -38,51 +41,236 @@ class Chances:
         self.crash = self.failure = self.slowness = self.race = self.mishap = 0
 
 
-class CommitLog:
-    """The order in which the store carried verdicts out."""
+class Surroundings(Protocol):
+    """What a process cannot help: time, others, and being hurt."""
 
-    def __init__(self, history: History, clock: VirtualClock) -> None:
-        self._history = history
-        self._clock = clock
+    def broken(self, who: str) -> None:
+        """A process was hurt."""
+        ...
 
-    def note(
-        self, verdict: Verdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
+    async def stall(self, ms: int) -> None:
+        """So much time passes, and others act in it, as far as they can."""
+        ...
+
+    async def meanwhile(self, ms: int = 0) -> None:
+        """Others act for so long, but at least one does."""
+        ...
+
+
+class Trouble:
+    """What happens to one process between asking and being answered."""
+
+    def __init__(
+        self, who: str, dice: random.Random, chances: Chances, around: Surroundings, alive: Callable[[], bool]
     ) -> None:
-        """A verdict was carried out."""
-        commit = Commit(
-            number=len(self._history.commits),
-            uid=verdict.schedule.uid,
-            schedule=verdict.schedule,
-            decisions=verdict.decisions,
-            at=at,
-            elapsed_ms=round(self._clock.elapsed() * 1000),
-            term=term,
-            holder=holder,
-            changed=changed,
-        )
-        self._history.commits.append(commit)
-
-    def note_deleted(self, uid: ScheduleUid, *, at: int) -> None:
-        """A schedule was deleted."""
-        self._history.deleted[uid] = at
-
-    def note_ended(self, run_id: RunId) -> None:
-        """A run ended after the last commit."""
-        self._history.ended[run_id] = len(self._history.commits)
-
-
-class RecordedStore:
-    """What operators and workers see of the store: every change is noted, and may fail before or after its commit."""
-
-    def __init__(self, store: Store, log: CommitLog, dice: random.Random, chances: Chances) -> None:
-        self._store = store
-        self._log = log
+        self._who = who
         self._dice = dice
         self._chances = chances
+        self._around = around
+        self._alive = alive
 
-    def _mishap(self, text: str) -> None:
-        if self._chances.mishap and self._dice.random() < self._chances.mishap:
+    async def before(self) -> None:
+        """The call is slow, is not answered, or is the last thing that the process does."""
+        await self._slow()
+        self._hurt("the store is away")
+
+    async def after(self) -> None:
+        """What was asked for is done, but the process hears of it late, or never."""
+        await self._slow()
+        self._hurt("the connection broke while committing")
+
+    async def _slow(self) -> None:
+        if self._dice.random() < self._chances.slowness:
+            self._around.broken(self._who)
+            await self._around.stall(self._dice.choice(_SLOW_MS))
+
+    async def deciding(self) -> None:
+        """Others act between what was read about schedules and what is going to be written."""
+        if self._dice.random() < self._chances.race:
+            # Whoever decides ticks is late by as much.
+            self._around.broken(self._who)
+            for _ in range(self._dice.choice((1, 2, 5))):
+                await self._around.meanwhile()
+
+    async def working(self) -> None:
+        """Others act, perhaps for long, between what was read about tasks and what is going to be written."""
+        if self._dice.random() < self._chances.race:
+            await self._around.meanwhile(self._dice.choice(_MEANWHILE_MS))
+
+    def _hurt(self, text: str) -> None:
+        if not self._alive():
+            raise Crash
+        if self._dice.random() < self._chances.failure:
+            self._around.broken(self._who)
             raise StoreUnavailable(text)
+        if self._dice.random() < self._chances.crash:
+            self._around.broken(self._who)
+            raise Crash
+
+
+class FaultyLedger:
+    """The ledger and the shards, as the ticker and the elector of one process see them."""
+
+    def __init__(self, store: Store, recording: Recording, trouble: Trouble, *, holder: str) -> None:
+        self._store = store
+        self._recording = recording
+        self._trouble = trouble
+        self._holder = holder
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        """See Ledger.due."""
+        await self._trouble.before()
+        found = await self._store.due(now, shards=shards, limit=limit)
+        if found:
+            await self._trouble.deciding()
+        return found
+
+    async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
+        """See Ledger.next_due_at."""
+        return await self._store.next_due_at(shards=shards)
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        """See Ledger.decide."""
+        await self._trouble.before()
+        done = await self._store.decide(verdicts, now=now, terms=terms)
+        for verdict in verdicts:
+            if verdict.schedule.uid in done:
+                term = terms[verdict.schedule.shard]
+                await self._recording.decided(verdict, at=now, term=term, holder=self._holder)
+        await self._trouble.after()
+        return done
+
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+        """See Shards.attend."""
+        await self._trouble.before()
+        return await self._store.attend(holder, ttl_ms=ttl_ms)
+
+    async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
+        """See Shards.claim."""
+        taken = await self._store.claim(holder, ttl_ms=ttl_ms, limit=limit, by_force=by_force)
+        await self._trouble.after()
+        return taken
+
+    async def leave(self, holder: str) -> None:
+        """See Shards.leave."""
+        await self._store.leave(holder)
+
+    async def release(self, holder: str, shards: Collection[int]) -> None:
+        """See Shards.release."""
+        await self._store.release(holder, shards)
+
+
+class FaultyWorkplace:
+    """Work, workers and workflows, as the dispatcher, the worker or the reconciler of one process sees them."""
+
+    def __init__(self, store: Store, recording: Recording, trouble: Trouble, *, holder: str) -> None:
+        self._store = store
+        self._recording = recording
+        self._trouble = trouble
+        self._holder = holder
+
+    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+        """See Work.waiting."""
+        await self._trouble.before()
+        found = await self._store.waiting(now, limit=limit)
+        if found:
+            await self._trouble.working()
+        return found
+
+    async def next_available_at(self) -> int | None:
+        """See Work.next_available_at."""
+        return await self._store.next_available_at()
+
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+        """See Work.admit."""
+        await self._trouble.before()
+        done = await self._store.admit(admissions, now=now)
+        await self._recording.look(one.run_id for one in admissions if one.task_id in done)
+        await self._trouble.after()
+        return done
+
+    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+        """See Work.take."""
+        await self._trouble.before()
+        taken = await self._store.take(worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin)
+        if taken:
+            await self._recording.granted(taken, worker, lease_ms)
+        await self._trouble.after()
+        return taken
+
+    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+        """See Work.begin."""
+        return await self._store.begin(held, now=now)
+
+    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+        """See Work.renew."""
+        await self._trouble.before()
+        renewal = await self._store.renew(worker, held, lease_ms=lease_ms)
+        self._recording.renewed(frozenset(held) - renewal.lost, lease_ms)
+        await self._trouble.after()
+        return renewal
+
+    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+        """See Work.asked_to_stop."""
+        await self._trouble.before()
+        return await self._store.asked_to_stop(worker)
+
+    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+        """See Work.report."""
+        await self._trouble.before()
+        counted = await self._store.report(endings)
+        await self._recording.reported(endings, counted, by=self._holder)
+        await self._trouble.after()
+        return counted
+
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+        """See Work.open_attempts."""
+        await self._trouble.before()
+        page = await self._store.open_attempts(after=after, limit=limit)
+        if page.attempts:
+            self._recording.looked_for_lapsed((one.task.task_id, one.attempt.number) for one in page.attempts)
+            await self._trouble.working()
+        return page
+
+    async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
+        """See Workers.enlist."""
+        await self._trouble.before()
+        await self._store.enlist(card, ttl_ms=ttl_ms)
+
+    async def workers(self) -> Sequence[WorkerCard]:
+        """See Workers.workers."""
+        await self._trouble.before()
+        return await self._store.workers()
+
+    async def dismiss(self, worker: str) -> None:
+        """See Workers.dismiss."""
+        await self._store.dismiss(worker)
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        """See Jobs.workflow."""
+        await self._trouble.before()
+        return await self._store.workflow(tenant, workflow_id, version)
+
+    async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+        """See Jobs.newest_workflows."""
+        return await self._store.newest_workflows(tenant, workflow_ids)
+
+    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Jobs.apply."""
+        return await self._store.apply(wish, now=now, actor=actor, tzdata=tzdata)
+
+
+class FaultyBook:
+    """What operators see of the store: every change is noted, and may fail before or after its commit."""
+
+    def __init__(
+        self, store: Store, recording: Recording, dice: random.Random, chances: Chances, around: Surroundings
+    ) -> None:
+        self._store = store
+        self._recording = recording
+        self._dice = dice
+        self._chances = chances
+        self._around = around
 
     def _before(self) -> None:
         self._mishap("the store is away")
@@ -90,9 +278,17 @@ class RecordedStore:
     def _after(self) -> None:
         self._mishap("the connection broke while committing")
 
+    def _mishap(self, text: str) -> None:
+        if self._chances.mishap and self._dice.random() < self._chances.mishap:
+            raise StoreUnavailable(text)
+
     async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
         """See Schedules.find."""
-        return await self._store.find(tenant, schedule_id)
+        found = await self._store.find(tenant, schedule_id)
+        if self._dice.random() < self._chances.race:
+            self._around.broken(OPERATOR)
+            await self._around.meanwhile(self._dice.choice(_MEANWHILE_MS))
+        return found
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
@@ -110,7 +306,7 @@ class RecordedStore:
         self._before()
         done = await self._store.change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done:
-            self._log.note(verdict, at=now, term=None, holder=None, changed=changed)
+            await self._recording.decided(verdict, at=now, term=None, holder=None, changed=changed)
         self._after()
         return done
 
@@ -119,101 +315,24 @@ class RecordedStore:
         self._before()
         done = await self._store.delete(verdict, now=now, actor=actor)
         if done:
-            self._log.note(verdict, at=now, term=None, holder=None)
-            self._log.note_deleted(verdict.schedule.uid, at=now)
+            await self._recording.decided(verdict, at=now, term=None, holder=None)
+            await self._recording.deleted(verdict.schedule.uid, at=now)
         self._after()
         return done
 
-    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
-        """See Runs.finish."""
+    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+        """See Runs.launch."""
         self._before()
-        done = await self._store.finish(run_id, status, now=now)
-        if done:
-            self._log.note_ended(run_id)
+        became = await self._store.launch(launches, now=now)
+        for wish, one in zip(launches, became, strict=True):
+            await self._recording.launched(wish, one)
         self._after()
-        return done
+        return became
 
-
-class FaultyStore:
-    """What one node sees of the store: calls that are slow, fail before or after the commit, or kill the caller."""
-
-    def __init__(
-        self,
-        store: Store,
-        log: CommitLog,
-        clock: VirtualClock,
-        dice: random.Random,
-        chances: Chances,
-        meanwhile: Callable[[], Awaitable[None]],
-        broken: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._log = log
-        self._clock = clock
-        self._dice = dice
-        self._chances = chances
-        #: What others do between this node's reading and its writing.
-        self._meanwhile = meanwhile
-        self._broken = broken
-        self.holder = ""
-
-    async def _before(self) -> None:
-        if self._dice.random() < self._chances.slowness:
-            self._broken()
-            self._clock.advance(self._dice.choice((5, 200, 3_000, 15_000, 200_000)))
-            await self._meanwhile()
-        if self._dice.random() < self._chances.failure:
-            self._broken()
-            raise StoreUnavailable("the store is away")
-        if self._dice.random() < self._chances.crash:
-            self._broken()
-            raise Crash
-
-    def _after(self) -> None:
-        if self._dice.random() < self._chances.failure:
-            self._broken()
-            raise StoreUnavailable("the connection broke while committing")
-        if self._dice.random() < self._chances.crash:
-            self._broken()
-            raise Crash
-
-    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
-        """See Ledger.due."""
-        await self._before()
-        found = await self._store.due(now, shards=shards, limit=limit)
-        if found and self._dice.random() < self._chances.race:
-            await self._meanwhile()
-        return found
-
-    async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
-        """See Ledger.next_due_at."""
-        return await self._store.next_due_at(shards=shards)
-
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
-        """See Ledger.decide."""
-        await self._before()
-        done = await self._store.decide(verdicts, now=now, terms=terms)
-        for verdict in verdicts:
-            if verdict.schedule.uid in done:
-                self._log.note(verdict, at=now, term=terms[verdict.schedule.shard], holder=self.holder)
+    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+        """See Runs.cancel."""
+        self._before()
+        became = await self._store.cancel(run_id, reason=reason, now=now)
+        await self._recording.cancelled(run_id, became)
         self._after()
-        return done
-
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
-        """See Shards.attend."""
-        await self._before()
-        return await self._store.attend(holder, ttl_ms=ttl_ms)
-
-    async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
-        """See Shards.claim."""
-        taken = await self._store.claim(holder, ttl_ms=ttl_ms, limit=limit, by_force=by_force)
-        self._after()
-        return taken
-
-    async def leave(self, holder: str) -> None:
-        """See Shards.leave."""
-        await self._store.leave(holder)
-
-    async def release(self, holder: str, shards: Collection[int]) -> None:
-        """See Shards.release."""
-        await self._store.release(holder, shards)
+        return became

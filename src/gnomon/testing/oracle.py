@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from gnomon.core.model import Spec
-from gnomon.core.triggers import At, Every
+from gnomon.core.triggers import At, Every, OnDemand
 from gnomon.testing.scanner import scan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,6 +29,8 @@ def planned(spec: Spec, after: int, until: int) -> list[int]:
     if isinstance(spec.trigger, At):
         at = (spec.trigger.instant - EPOCH) // timedelta(milliseconds=1)
         return [at] if low < at <= high else []
+    if isinstance(spec.trigger, OnDemand):
+        return []
     cron = spec.trigger
     # Six words name seconds: every second must be looked at, so less of them at once.
     step, stretch = (1, DAY) if len(cron.expression.split()) == _WITH_SECONDS else (60, STRETCH)

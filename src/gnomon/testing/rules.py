@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
+from gnomon.core.launching import Launching
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickKind
 
 #: Planned times, in milliseconds, after the first and up to the second.
@@ -26,25 +27,36 @@ class Expected(NamedTuple):
     reason: Reason
 
 
+class Standing(NamedTuple):
+    """A run on the floor: those that wait go on in this order."""
+
+    planned_at: int
+    run_id: str = ""
+
+
 @dataclass(slots=True)
 class Floor:
-    """The runs of one schedule that are not over, by the planned times of their ticks."""
+    """The runs of one schedule that are not over."""
 
-    active: set[int] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
+    active: set[Standing] = field(default_factory=set)
+    waiting: set[Standing] = field(default_factory=set)
+    #: Cancelled by a newer one while they waited.
+    replaced: set[Standing] = field(default_factory=set)
 
     def copy(self) -> "Floor":
         """The same runs, to try something on."""
         return Floor(set(self.active), set(self.waiting))
 
-    def end(self, run: int) -> None:
-        """A run is over: if it was the last under way, it is the turn of the oldest that waits."""
-        self.active.discard(run)
-        self.waiting.discard(run)
+    def end(self, run: Standing) -> bool:
+        """A run is over: if it was the last under way, it is the turn of the oldest that waits. False if unknown."""
+        known = run in self.active or run in self.waiting or run in self.replaced
+        for runs in (self.active, self.waiting, self.replaced):
+            runs.discard(run)
         if self.waiting and not self.active:
             released = min(self.waiting)
             self.waiting.discard(released)
             self.active.add(released)
+        return known
 
     def outcome(self, spec: Spec, reason: Reason) -> tuple[TickKind, Reason]:
         """What the overlap policy makes of a tick that is to fire for that reason."""
@@ -58,14 +70,30 @@ class Floor:
             return TickKind.QUEUED, Reason.BEHIND_A_RUN
         return TickKind.SKIPPED, Reason.QUEUE_FULL
 
-    def take(self, planned: int, kind: TickKind, reason: Reason) -> None:
+    def launching(self, spec: Spec, *, force: bool) -> Launching:
+        """What the overlap policy makes of a wish for a run."""
+        kind, reason = (TickKind.FIRED, Reason.ON_TIME) if force else self.outcome(spec, Reason.ON_TIME)
+        if kind is TickKind.SKIPPED:
+            return Launching.OVERLAP if reason is Reason.OVERLAP else Launching.QUEUE_FULL
+        return Launching.STARTED if kind is TickKind.FIRED else Launching.QUEUED
+
+    def take(self, run: Standing, kind: TickKind, reason: Reason) -> None:
         """A decision was carried out: its run goes on, or waits."""
         if reason is Reason.REPLACES_A_RUN:
+            self.replaced |= self.waiting
             self.waiting.clear()
         if kind is TickKind.FIRED:
-            self.active.add(planned)
+            self.active.add(run)
         if kind is TickKind.QUEUED:
-            self.waiting.add(planned)
+            self.waiting.add(run)
+
+    def take_launched(self, run: Standing, spec: Spec, became: Launching) -> None:
+        """A wish was granted: its run goes on, or waits."""
+        if became is Launching.STARTED:
+            self.take(run, TickKind.FIRED, Reason.ON_TIME)
+        if became is Launching.QUEUED:
+            replaces = spec.overlap is Overlap.REPLACE
+            self.take(run, TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN)
 
 
 class Sorted(NamedTuple):
@@ -88,7 +116,7 @@ def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_c
         firing = firing[-1:]
     for at, reason in firing:
         kind, why = floor.outcome(spec, reason)
-        floor.take(at, kind, why)
+        floor.take(Standing(at), kind, why)
         found.append(Expected(at, at, kind, why))
     return found
 

@@ -1,72 +1,120 @@
-"""The real ticker, elector and registrar on a store and a clock of our own: months in seconds, the same by seed.
+"""The real services on a store and a clock of our own: months in seconds, the same by seed.
 
 One thing happens at a time, so a history can be repeated; what runs beside each other in the world is interleaved where
-it matters, between a node's reading and its writing. Processes die before and after commits, the store is slow or
-away, clocks are set, operators change their minds, runs take their time. When all is over everything is healed, so that
-what was due can be decided, and the history is ready for the checker.
+it matters, between reading and writing. Processes die before and after commits, or stand still for longer than their
+leases last; the store is slow or away, clocks are set, operators change their minds, bodies take their time. When all
+is over everything is healed, so that what was due can be decided and what was begun can end, and the history is ready
+for the checker.
 """
 
-import heapq
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from gnomon.core.model import MINUTE_MS, RunId, RunStatus, ScheduleUid
-from gnomon.errors import NotFound, StoreUnavailable
-from gnomon.services.elector import Elector
+from gnomon.adapters.gates import OpenGate
+from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
+from gnomon.core.states import TaskState
+from gnomon.core.workflow import ONLY_STEP, Step, Workflow
+from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
+from gnomon.ports.gate import Gate
+from gnomon.ports.jobs import Application
+from gnomon.services.dead_letters import DeadLetterOffice
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.launcher import Launcher
 from gnomon.services.registrar import Registrar
-from gnomon.services.ticker import Ticker
-from gnomon.settings import Leading, Ticking
+from gnomon.settings import Settings
+from gnomon.testing.agenda import Agenda, Event
+from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from gnomon.testing.faults import Chances, CommitLog, Crash, FaultyStore, RecordedStore, Store
-from gnomon.testing.history import History, Life
+from gnomon.testing.faults import Chances, FaultyBook
+from gnomon.testing.history import EVERYONE, History, Life
+from gnomon.testing.nodes import SETTINGS, Node, World
+from gnomon.testing.recording import Recording, Store
 
-#: What one look of a ticker takes.
-_STEP_MS = 2
-#: How soon an operator, or a worker, tries again.
+#: How soon an operator tries again.
 _AGAIN_MS = 50
-_HEALING_MS = 6 * MINUTE_MS
+#: Leases run out, what was lost is found and tried again, and ends.
+_HEALING_MS = 8 * MINUTE_MS
 _FOREVER = 1 << 62
-#: Long enough that a day holds thousands of looks, not a hundred thousand; hints wake nodes in between.
-_TICKING = Ticking(tick_ms=60_000)
-_LEADING = Leading(ttl_ms=180_000, renew_interval_ms=60_000)
+_PAGE = 1000
+#: How often another node than the one where something happened hears of it at once.
+_HEARSAY = 0.3
 
-Event = Callable[[], Awaitable[None]]
 Done = TypeVar("Done")
 
 
 class Simulation:
     """A world with some nodes and a store that they share."""
 
-    def __init__(self, store: Store, clock: VirtualClock, *, seed: object, chances: Chances | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: VirtualClock,
+        *,
+        seed: object,
+        chances: Chances | None = None,
+        gate: Gate | None = None,
+        settings: Settings = SETTINGS,
+    ) -> None:
         self.clock = clock
         self.events = Recorder()
         self.history = History(started_at=clock.now())
         self.dice = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
-        self._chances = chances or Chances()
-        self._store = store
-        self._log = CommitLog(self.history, clock)
-        self._recorded = RecordedStore(store, self._log, self.dice, self._chances)
-        self.registrar = Registrar(self._recorded, store, clock, CountedIds())
-        self._agenda: list[tuple[float, int, Event]] = []
-        self._numbered = 0
-        self._names: dict[ScheduleUid, str] = {}
-        self._finishing: set[str] = set()
-        self._starts = 0
-        #: Holder to the number of its next look: an earlier one that is still on the agenda is void.
-        self._nodes: dict[str, int] = {}
-        self._tickers: dict[str, Ticker] = {}
-        self._nested = False
-        #: How many commits have been looked at for runs that began.
-        self._looked_at = 0
-        #: How long runs take, in milliseconds.
-        self.durations: tuple[int, ...] = (10, 500, 20_000, 90_000, 400_000)
+        #: How bodies behave.
+        self.habits = Habits()
+        #: What workers can run, and how likely it is that a node lacks some of it.
+        self.functions: set[str] = set()
+        self.lacking = 0.0
         #: How many schedules a node decides at once.
-        self.batch = _TICKING.batch
+        self.batch = settings.ticker.batch
+        self.nodes: dict[str, Node] = {}
+        self._store = store
+        self._agenda = Agenda(clock)
+        self._recording = Recording(self.history, store, clock)
+        self._world = self._shared(chances or Chances(), gate or OpenGate(), settings)
+        self._open_for_operators()
+        self._names: dict[ScheduleUid, str] = {}
+        self._starts = 0
+        #: Nothing breaks any more.
+        self._healed = False
+        #: The latest time that the wall clock showed before it was set back.
+        self._latest_at = clock.now()
+
+    def _shared(self, chances: Chances, gate: Gate, settings: Settings) -> World:
+        return World(
+            store=self._store,
+            clock=self.clock,
+            dice=self.dice,
+            chances=chances,
+            agenda=self._agenda,
+            around=self,
+            history=self.history,
+            recording=self._recording,
+            events=self.events,
+            gate=gate,
+            habits=self.habits,
+            settings=settings,
+        )
+
+    def _open_for_operators(self) -> None:
+        store, clock, ids = self._store, self.clock, CountedIds()
+        book = FaultyBook(store, self._recording, self.dice, self._world.chances, self)
+        self.registrar = Registrar(book, store, clock, ids)
+        self.launcher = Launcher(book, store, store, book, clock, ids)
+        self.executions = ExecutionBook(book, store, store, store, clock)
+        self.office = DeadLetterOffice(store, store, self.launcher, clock)
 
     # ---- setting the scene -------------------------------------------------------------------
+
+    async def define(self, workflow: Workflow | str) -> None:
+        """Make a workflow known, and what it needs to workers; a name stands for a workflow with one step."""
+        if isinstance(workflow, str):
+            step = Step(name=ONLY_STEP, function=workflow)
+            workflow = Workflow(workflow_id=workflow, version=1, steps=(step,))
+        self.functions |= {step.function for step in workflow.steps}
+        await self._store.apply(Application(workflows=[workflow]), now=self.clock.now(), actor="operator", tzdata="")
+        self.history.workflows[workflow.workflow_id, workflow.version] = workflow
+        self.history.defined[workflow.workflow_id, workflow.version] = self.history.moment()
 
     async def register(self, request: Mapping[str, Any]) -> ScheduleUid:
         """Register a schedule, as an operator does."""
@@ -84,6 +132,15 @@ class Simulation:
             if uid not in self.history.deleted:
                 raise
 
+    async def cancel(self, run_id: RunId) -> None:
+        """Ask for the end of a run, as an operator does; workers may hear of it at once."""
+        try:
+            await self.persist(lambda: self.executions.cancel(run_id, actor="operator"))
+        except AlreadyOver:
+            return
+        for node in self._heard():
+            node.look_for_cancelled()
+
     async def persist(self, act: Callable[[], Awaitable[Done]]) -> Done:
         """Do something again and again until the store answers, as an operator does."""
         while True:
@@ -95,120 +152,109 @@ class Simulation:
     def add_node(self) -> None:
         """Start a node; when it dies another takes its place after a while."""
         self._starts += 1
-        node = FaultyStore(self._store, self._log, self.clock, self.dice, self._chances, self._meanwhile, self._break)
-        node.holder = f"node-{self._starts}"
-        elector = Elector(node, self.clock, self.events, _LEADING, holder=node.holder)
-        ticking = replace(_TICKING, batch=self.batch)
-        ticker = Ticker(node, elector, self.clock, self.events, ticking)
-        self._nodes[node.holder] = 0
-        self._step_after(0, node.holder, ticker)
+        name, missing = f"node-{self._starts}", set[str]()
+        if self.dice.random() < self.lacking:
+            missing.add(self.dice.choice(sorted(self.functions)))
 
-    def _step_after(self, ms: float, holder: str, ticker: Ticker) -> None:
-        """Let a node look again later, unless something wakes it before."""
-        self._nodes[holder] += 1
-        turn = self._nodes[holder]
+        def died() -> None:
+            del self.nodes[name]
+            self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
 
-        async def step() -> None:
-            if self._nodes.get(holder) != turn:
-                return
-            try:
-                wait = await ticker.step()
-            except Crash:
-                del self._nodes[holder], self._tickers[holder]
-                self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
-                return
-            self._step_after(max(_STEP_MS, round(wait * 1000)), holder, ticker)
-
-        self._tickers[holder] = ticker
-        self.after(ms, step)
-
-    def wake(self) -> None:
-        """Hint to every node that there is something new."""
-        for holder, ticker in list(self._tickers.items()):
-            self._step_after(self.dice.randrange(20), holder, ticker)
+        node = Node(self._world, name, lambda: self.functions - missing, batch=self.batch, died=died)
+        node.on_hint = lambda part: self._spread(node, part)
+        self.nodes[name] = node
 
     async def _restart(self) -> None:
         self.add_node()
 
+    # ---- hints -------------------------------------------------------------------------------
+
+    def _heard(self) -> list[Node]:
+        return [node for node in self.nodes.values() if self.dice.random() < _HEARSAY]
+
+    def _spread(self, source: Node, part: str) -> None:
+        """Some of the other nodes hear of what happened at one."""
+        for node in self._heard():
+            if node is not source:
+                node.wake(part)
+
+    def wake(self) -> None:
+        """Hint to every node that there is something new to decide, or to dispatch."""
+        for node in self.nodes.values():
+            node.wake("ticker")
+            node.wake("dispatcher")
+
+    # ---- breaking things ---------------------------------------------------------------------
+
     def after(self, ms: float, event: Event) -> None:
         """Let something happen later."""
-        self._numbered += 1
-        heapq.heappush(self._agenda, (self.clock.elapsed() * 1000 + ms, self._numbered, event))
+        self._agenda.after(ms, event)
 
-    def _break(self) -> None:
+    def broken(self, who: str) -> None:
         """A node was hurt: until others have taken over what it held, or it has it back, lateness is excused."""
-        self.broken_for(_LEADING.ttl_ms + _LEADING.renew_interval_ms + 200_000)
+        self._hurt(who)
+        leader = self._world.settings.leader
+        self.broken_for(leader.ttl_ms + leader.renew_interval_ms + 200_000)
 
     def broken_for(self, ms: int) -> None:
         """Note that something is broken from now on for so long: lateness is excused."""
         self.history.faults.append((self.clock.now(), self.clock.now() + ms))
 
+    async def stall(self, ms: int) -> None:
+        """See Surroundings.stall."""
+        if not await self._agenda.stall(ms):
+            self._hurt(EVERYONE)
+
+    def _hurt(self, who: str) -> None:
+        self.history.hurt.append((who, round(self.clock.elapsed() * 1000)))
+
+    async def meanwhile(self, ms: int = 0) -> None:
+        """See Surroundings.meanwhile: there are no others before the first node."""
+        if self.nodes:
+            await self._agenda.meanwhile(ms)
+
     def set_clock(self, by_ms: int) -> None:
         """Set the wall clock back or forth."""
+        if self._healed:
+            return
         before = self.clock.now()
         self.clock.set_back_or_forth(by_ms)
+        self._latest_at = max(before, self._latest_at)
+        self.history.clock_set.append(round(self.clock.elapsed() * 1000))
         self.wake()
         self.history.faults.append((min(before, self.clock.now()), max(before, self.clock.now()) + 60_000))
+
+    def stop_a_node(self, ms: int) -> None:
+        """Some node stands still for so long, and then goes on as if nothing had been."""
+        if self.nodes and not self._healed:
+            self.nodes[self.dice.choice(sorted(self.nodes))].stand_still(ms)
+            self.broken_for(ms + self._world.settings.leader.ttl_ms + 200_000)
 
     # ---- letting it run ----------------------------------------------------------------------
 
     async def run(self, ms: int) -> History:
         """Let so much time pass with all its faults, then heal everything and let the dust settle."""
-        await self._run_for(ms)
-        self._chances.heal()
-        self.broken_for(_HEALING_MS)
-        await self._run_for(_HEALING_MS)
+        await self._agenda.run_for(ms)
+        self._heal()
+        await self._agenda.run_for(_HEALING_MS)
         self.history.ended_at = self.clock.now()
+        self.history.ended_elapsed_ms = round(self.clock.elapsed() * 1000)
+        await self._recording.look_at_all()
         for uid, name in self._names.items():
             self.history.lives[uid] = await self._life(uid, name)
+        await self._read_dead_letters()
         return self.history
 
-    async def _run_for(self, ms: int) -> None:
-        until = self.clock.elapsed() * 1000 + ms
-        while self._agenda and self._agenda[0][0] <= until:
-            await self._one_event()
-        self.clock.advance(max(0, round(until - self.clock.elapsed() * 1000)))
-
-    async def _one_event(self) -> None:
-        at, _, event = heapq.heappop(self._agenda)
-        self.clock.advance(max(0, round(at - self.clock.elapsed() * 1000)))
-        await event()
-        await self._let_runs_begin()
-
-    async def _meanwhile(self) -> None:
-        """Let what is next on the agenda, and all that is overdue, happen in the middle of another event."""
-        if self._nested or not self._agenda:
-            return
-        self._nested = True
-        # The one in the middle of its work waits for as long as the other takes.
-        self._break()
-        try:
-            await self._one_event()
-            late = self.clock.elapsed() * 1000
-            while self._agenda and self._agenda[0][0] < late:
-                await self._one_event()
-        finally:
-            self._nested = False
-
-    async def _let_runs_begin(self) -> None:
-        """Give every run that may go on an end."""
-        new = self.history.commits[self._looked_at :]
-        self._looked_at = len(self.history.commits)
-        for uid in {commit.uid for commit in new}:
-            await self._plan_ends(uid)
-
-    async def _plan_ends(self, uid: ScheduleUid) -> None:
-        for run in await self._store.runs(uid, before=_FOREVER, limit=150):
-            if run.queued or run.over or run.run_id in self._finishing:
-                continue
-            self._finishing.add(run.run_id)
-
-            async def finish(run_id: RunId = run.run_id, uid: ScheduleUid = uid) -> None:
-                status = self.dice.choice((RunStatus.COMPLETED, RunStatus.FAILED))
-                await self.persist(lambda: self._recorded.finish(run_id, status, now=self.clock.now()))
-                await self._plan_ends(uid)
-
-            self.after(self.dice.choice(self.durations), finish)
+    def _heal(self) -> None:
+        """From now on nothing breaks; and a clock that was set back is right, so that no lease is good for hours."""
+        self._world.chances.heal()
+        self.habits.deadly = {}
+        for node in self.nodes.values():
+            node.go_on()
+        if self._latest_at > self.clock.now():
+            self.set_clock(self._latest_at - self.clock.now())
+        self._healed = True
+        self.broken_for(_HEALING_MS)
 
     async def _life(self, uid: ScheduleUid, name: str) -> Life:
         try:
@@ -216,12 +262,28 @@ class Simulation:
         except NotFound:
             final = None
         ticks = await self._store.ticks(uid, before=_FOREVER, limit=1_000_000)
+        runs = tuple(await self._store.runs(uid, before=_FOREVER, limit=1_000_000))
+        tasks = await self._store.tasks(runs)
+        self.history.tasks |= {task.task_id: task for task in tasks}
+        for attempt in await self._store.attempts([task.task_id for task in tasks if _eventful(task)]):
+            self.history.attempts.setdefault(attempt.task_id, []).append(attempt)
         return Life(
             uid=uid,
             revisions=tuple(await self._store.revisions(uid)),
             pauses=tuple(await self._store.pauses(uid)),
-            runs=tuple(await self._store.runs(uid, before=_FOREVER, limit=1_000_000)),
+            runs=runs,
             final=final if final is not None and final.uid == uid else None,
             deleted_at=self.history.deleted.get(uid),
             ledger={tick.decision.planned_at: tick.decision for tick in ticks},
+            statuses={tick.run_id: tick.status for tick in ticks if tick.run_id is not None},
         )
+
+    async def _read_dead_letters(self) -> None:
+        after = ""
+        while page := await self._store.list_dead_letters("default", after=after, limit=_PAGE):
+            self.history.dead_letters += page
+            after = page[-1].dead_letter_id
+
+
+def _eventful(task: Task) -> bool:
+    return task.fence != 1 or task.state is not TaskState.SUCCEEDED

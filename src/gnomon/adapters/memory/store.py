@@ -4,26 +4,26 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.core.keys import SHARDS
-from gnomon.core.model import Run, RunId, RunStatus, Schedule, ScheduleUid, Task, TaskId, Tick, Verdict
-from gnomon.core.plan import first_tasks, room_made, run, settled, superseded, tick, unchanged
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.adapters.memory.work import MemoryWork
+from gnomon.core.editing import CARETAKER, paused, verdict_before
+from gnomon.core.keys import SHARDS, run_id
+from gnomon.core.launching import first_tasks
+from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, Verdict
+from gnomon.core.plan import run, settled, tick, unchanged
+from gnomon.core.workflow import Workflow
 from gnomon.errors import StaleTerm
+from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore:
-    """Every port of the ledger, on dictionaries."""
+class MemoryStore(MemoryWork):
+    """Every port of a store, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._schedules: dict[ScheduleUid, Schedule] = {}
+        super().__init__(now)
         self._names: dict[tuple[str, str], ScheduleUid] = {}
-        self._ticks: dict[tuple[ScheduleUid, int], Tick] = {}
-        self._runs: dict[RunId, Run] = {}
-        self._tasks: dict[TaskId, Task] = {}
         self._revisions: dict[ScheduleUid, list[Revision]] = {}
         self._pauses: dict[ScheduleUid, list[Pause]] = {}
         self._terms = dict.fromkeys(range(SHARDS), 0)
@@ -59,45 +59,17 @@ class MemoryStore:
         current = self._schedules.get(before.uid)
         if current is None or not unchanged(before, current):
             return False
-        if verdict.replaces:
-            self._supersede(before.uid, now)
+        self._schedules[before.uid] = settled(verdict)
         for decision in verdict.decisions:
             row = tick(before, decision, now=now, term=self._terms[before.shard])
             self._ticks[row.uid, decision.planned_at] = row
             if decision.starts_a_run:
                 made = run(before, decision, now=now)
                 self._runs[made.run_id] = made
-                self._tasks |= {task.task_id: task for task in first_tasks(before, made, now=now)}
-        self._schedules[before.uid] = settled(verdict)
-        return True
-
-    def _supersede(self, uid: ScheduleUid, now: int, *, only_queued: bool = False) -> None:
-        under_way = [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]
-        for made in [made for made in under_way if made.queued or not only_queued]:
-            stopped = self._runs[made.run_id] = superseded(made, now=now)
-            if stopped.over:
-                self._set_tasks(made.run_id, state=TaskState.CANCELLED)
-
-    def _set_tasks(self, run_id: RunId, **changes: object) -> None:
-        for task in [task for task in self._tasks.values() if task.run_id == run_id]:
-            self._tasks[task.task_id] = replace(task, **changes)
-
-    # ---- runs --------------------------------------------------------------------------------
-
-    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
-        """See Runs.finish."""
-        ended = self._runs.get(run_id)
-        if ended is None or ended.over:
-            return False
-        self._runs[run_id] = replace(ended, status=status, queued=False, completed_at=now)
-        schedule = self._schedules.get(ended.schedule_uid) if ended.schedule_uid else None
-        if schedule is not None:
-            queued = [made for made in self._runs.values() if made.schedule_uid == schedule.uid and made.queued]
-            after, released = room_made(schedule, ended, sorted(queued, key=lambda made: made.planned_at))
-            self._schedules[schedule.uid] = after
-            if released is not None:
-                self._runs[released.run_id] = replace(released, queued=False)
-                self._set_tasks(released.run_id, wait_reason=WaitReason.READY)
+                self._tasks |= {task.task_id: task for task in first_tasks(made, before.spec.first_steps, now=now)}
+        if verdict.replaces:
+            # The newest is the one that replaces; those it replaces may make room for it at once.
+            self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
         return True
 
     # ---- schedules ---------------------------------------------------------------------------
@@ -123,6 +95,8 @@ class MemoryStore:
             self._names[name] = schedule.uid
             self._schedules[schedule.uid] = schedule
             self._keep_revision(schedule, actor, tzdata)
+            if schedule.paused_at is not None:
+                self._pauses[schedule.uid] = [Pause(paused_at=schedule.paused_at, paused_by=actor)]
         return frozenset(taken)
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
@@ -130,7 +104,7 @@ class MemoryStore:
         before = verdict.schedule
         if not self._carry_out(verdict, now=now):
             return False
-        self._schedules[changed.uid] = changed
+        changed = self._schedules[changed.uid] = self._counted(changed)
         if changed.revision != before.revision:
             self._keep_revision(changed, actor, tzdata)
         self._keep_pause(before, changed, now, actor)
@@ -140,11 +114,28 @@ class MemoryStore:
         """See Schedules.delete."""
         if not self._carry_out(verdict, now=now):
             return False
-        schedule = self._schedules.pop(verdict.schedule.uid)
-        self._supersede(schedule.uid, now, only_queued=True)
+        self._delete(verdict.schedule.uid, now, actor)
+        return True
+
+    def _delete(self, uid: ScheduleUid, now: int, actor: str) -> None:
+        schedule = self._schedules.pop(uid)
+        self._cancel_queued(schedule.uid, now)
         del self._names[schedule.tenant, schedule.schedule_id]
         self._keep_revision(replace(schedule, revision=schedule.revision + 1, updated_at=now), actor, "")
-        return True
+
+    def _retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
+        verdict = verdict_before(schedule, now=now)
+        self._carry_out(verdict, now=now)
+        if status is RunStatus.COMPLETED:
+            self._delete(schedule.uid, now, CARETAKER)
+        else:
+            self._schedules[schedule.uid] = stopped = self._counted(paused(verdict, now=now))
+            self._keep_pause(schedule, stopped, now, CARETAKER)
+
+    def _counted(self, after: Schedule) -> Schedule:
+        """The schedule with its runs as they are counted now: those that were replaced may have made room at once."""
+        current = self._schedules[after.uid]
+        return replace(after, active_runs=current.active_runs, queued_runs=current.queued_runs)
 
     def _keep_revision(self, schedule: Schedule, actor: str, tzdata: str) -> None:
         kept = Revision(
@@ -159,6 +150,34 @@ class MemoryStore:
         if before.paused_at is not None and changed.paused_at is None:
             pauses[-1] = replace(pauses[-1], resumed_at=now, resumed_by=actor)
 
+    # ---- jobs --------------------------------------------------------------------------------
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        """See Jobs.workflow."""
+        versions = self._workflows.get((tenant, workflow_id), [])
+        wanted = [one for one in versions if version in (None, one.version)]
+        return max(wanted, key=lambda one: one.version, default=None)
+
+    async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+        """See Jobs.newest_workflows."""
+        found = [await self.workflow(tenant, name) for name in sorted(set(workflow_ids))]
+        return [one for one in found if one is not None]
+
+    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Jobs.apply."""
+        taken = any((one.tenant, one.schedule_id) in self._names for one in wish.added)
+        known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in wish.workflows])
+        read = [edit.verdict.schedule for edit in wish.edits]
+        as_read = all((current := self._schedules.get(s.uid)) is not None and unchanged(s, current) for s in read)
+        if taken or known or not as_read:
+            return False
+        for workflow in wish.workflows:
+            self._workflows.setdefault((workflow.tenant, workflow.workflow_id), []).append(workflow)
+        await self.add(wish.added, actor=actor, tzdata=tzdata)
+        for edit in wish.edits:
+            await self.change(edit.verdict, edit.changed, now=now, actor=actor, tzdata=tzdata)
+        return True
+
     # ---- history -----------------------------------------------------------------------------
 
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
@@ -169,7 +188,7 @@ class MemoryStore:
     async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
         """See History.runs."""
         found = [made for made in self._runs.values() if made.schedule_uid == uid and made.planned_at < before]
-        return sorted(found, key=lambda made: made.planned_at, reverse=True)[:limit]
+        return sorted(found, key=lambda made: (made.planned_at, made.run_id), reverse=True)[:limit]
 
     async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:
         """See History.tasks."""

@@ -1,13 +1,16 @@
 """Many rows at once: one round trip of arrays on PostgreSQL, a tight loop inside the process on SQLite.
 
-These are the only statements that differ between the two, and the only ones in a dialect of their own: through
-the expression language each row would cost several times as much.
+These are the only statements that differ between the two, and the only ones written as text: through the expression
+language each row would cost several times as much.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import tables
@@ -18,6 +21,9 @@ Rows = Sequence[tuple[Any, ...]]
 #: must not be left behind on a connection that a pooler gives to others.
 MAY_COPY = "gnomon_may_copy"
 _WORTH_A_COPY = 20
+#: How many rows there must be for each statement on SQLite for it to be quicker than one statement a row.
+_WORTH_A_STATEMENT = 4
+_AMONG = "IN (SELECT value FROM json_each(?))"
 
 _ARRAYS = {
     sa.BigInteger: "bigint[]",
@@ -45,31 +51,155 @@ FROM unnest({arrays}) AS v (mark_at, next_fire_at, active_runs, queued_runs,
 WHERE schedule.uid = v.uid AND schedule.mark_at = v.old_mark_at AND schedule.revision = v.revision
 AND schedule.active_runs = v.old_active_runs AND schedule.queued_runs = v.old_queued_runs
 AND schedule.paused_at IS NOT DISTINCT FROM v.paused_at AND schedule.deleted_at IS NULL
-RETURNING schedule.uid
 """
-_NAME_IS_TAKEN = "ON CONFLICT (tenant, schedule_id) WHERE deleted_at IS NULL DO NOTHING"
+_LOCK = re.compile(" FOR UPDATE[A-Z ]*")
+
+
+class Statement(NamedTuple):
+    """One thing to ask, in the words of each database."""
+
+    sqlite: str
+    postgresql: str
+
+
+class Change(NamedTuple):
+    """The same with many rows, each of which holds new values and then the key of the row that gets them."""
+
+    sqlite: str
+    postgresql: str
+    #: For rows that are alike but for the first part of their key: a list of these stands at the place `key`.
+    alike: str
+    key: int
+
+
+# ---- by keys -------------------------------------------------------------------------------------
+
+
+def statement(sql: str) -> Statement:
+    """The statement, whose parameters are question marks.
+
+    `IN KEYS` takes a list of texts. Rows are locked on PostgreSQL alone: on SQLite nobody else writes meanwhile.
+    """
+    number = count(1)
+    return Statement(
+        _unjournaled(_LOCK.sub("", sql).replace("IN KEYS", _AMONG)),
+        re.sub(r"\?", lambda _: f"${next(number)}", sql.replace("IN KEYS", "= ANY (?::text[])")),
+    )
+
+
+def _unjournaled(sql: str) -> str:
+    """The statement, which SQLite need not be able to take back by itself.
+
+    It would copy every page that the statement writes. Whoever fails takes everything back anyway.
+    """
+    return re.sub("^UPDATE ", "UPDATE OR FAIL ", sql)
+
+
+def rows(conn: sa.Connection, asked: Statement, *parameters: Any) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - columns
+    """The rows that the statement finds."""
+    if conn.dialect.name == "sqlite":
+        found: list[tuple[Any, ...]] = conn.connection.cursor().execute(asked.sqlite, _as_json(parameters)).fetchall()
+        return found
+    return conn.exec_driver_sql(asked.postgresql, parameters).all()
+
+
+def run(conn: sa.Connection, asked: Statement, *parameters: Any) -> None:  # noqa: ANN401 - as the columns are
+    """The statement is carried out."""
+    if conn.dialect.name == "sqlite":
+        conn.connection.cursor().execute(asked.sqlite, _as_json(parameters))
+    else:
+        conn.exec_driver_sql(asked.postgresql, parameters)
+
+
+def _as_json(parameters: Sequence[Any]) -> list[Any]:
+    return [_json(one) if isinstance(one, list) else one for one in parameters]
+
+
+def _json(keys: list[str]) -> str:
+    return msgspec.json.encode(keys).decode()
+
+
+# ---- by rows -------------------------------------------------------------------------------------
+
+
+def changing(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> Change:
+    """The statement that sets the columns `new` where the columns `by` are equal; a row holds both, in this order."""
+    update = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in new)}"  # noqa: S608 - our own names
+    others = "".join(f" AND {name} = ?" for name in by[1:])
+    names = [f"new_{name}" for name in new] + [f"by_{name}" for name in by]
+    return Change(
+        f"{update} WHERE {by[0]} = ?{others}",
+        f"UPDATE {table.name} SET {', '.join(f'{name} = v.new_{name}' for name in new)}"  # noqa: S608 - our own names
+        f" FROM unnest({_arrays([table.c[name] for name in (*new, *by)])}) AS v ({', '.join(names)})"
+        f" WHERE {' AND '.join(f'{table.name}.{name} = v.by_{name}' for name in by)}",
+        _unjournaled(f"{update} WHERE {by[0]} {_AMONG}{others}"),
+        len(new),
+    )
+
+
+@cache
+def inserting(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> Statement:
+    """The statement that inserts rows of these columns."""
+    into = f"INSERT INTO {table.name} ({', '.join(columns)})"
+    # The condition keeps the parser from taking ON CONFLICT for the condition of a join.
+    arrays = _arrays([table.c[name] for name in columns])
+    return Statement(
+        f"{into} VALUES ({', '.join('?' * len(columns))}) {conflict}",
+        f"{into} SELECT * FROM unnest({arrays}) AS v WHERE true {conflict}",  # noqa: S608 - our own names
+    )
+
+
+def many(conn: sa.Connection, asked: Statement | Change, rows: Rows) -> None:
+    """The statement is carried out for every row."""
+    if not rows:
+        return
+    if conn.dialect.name != "sqlite":
+        conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True)))
+    elif not (isinstance(asked, Change) and _change_alike(conn, asked, rows)):
+        conn.connection.cursor().executemany(asked.sqlite, rows)
+
+
+def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
+    """Whether the rows were so much alike that they could be changed by a few statements.
+
+    One statement on many rows is not only quicker: for every single one the driver would let go of the interpreter, and
+    then wait for its turn among all other threads.
+    """
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    key = asked.key
+    for row in rows:
+        alike.setdefault(row[:key] + row[key + 1 :], []).append(row[key])
+    if len(alike) * _WORTH_A_STATEMENT > len(rows):
+        return False
+    execute = conn.connection.cursor().execute
+    for values, keys in alike.items():
+        execute(asked.alike, (*values[:key], _json(keys), *values[key:]))
+    return True
+
+
+def those(conn: sa.Connection, asked: Statement, rows: Rows, key: str, *, at: int = 0) -> Collection[str]:
+    """The statement is carried out for every row; the keys of those for which it did anything come back.
+
+    A row has its key at that place.
+    """
+    if not rows:
+        return set()
+    if conn.dialect.name == "sqlite":
+        execute = conn.connection.cursor().execute
+        return {row[at] for row in rows if execute(asked.sqlite, row).rowcount}
+    found = conn.exec_driver_sql(f"{asked.postgresql} RETURNING {key}", tuple(zip(*rows, strict=True)))
+    return {name for (name,) in found}
 
 
 def insert(conn: sa.Connection, table: sa.Table, rows: Rows) -> None:
     """Every row stands in the table, its last columns left to their defaults if the rows are shorter."""
     if not rows:
         return
+    columns = tuple(column.name for column in table.columns)[: len(rows[0])]
     if len(rows) >= _WORTH_A_COPY and conn.get_execution_options().get(MAY_COPY):
-        _copy(conn, table, rows)
-        return
-    sql = _insertion(conn.dialect.name, table, len(rows[0]))
-    conn.exec_driver_sql(sql, list(rows) if conn.dialect.name == "sqlite" else tuple(zip(*rows, strict=True)))
-
-
-def insert_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
-    """Those rows of schedules whose names are free stand in the table; their uids come back."""
-    if not rows:
-        return set()
-    sql = f"{_insertion(conn.dialect.name, tables.schedule, len(rows[0]))} {_NAME_IS_TAKEN}"
-    if conn.dialect.name == "sqlite":
-        return _one_by_one(conn, sql, rows, uid=0)
-    found = conn.exec_driver_sql(f"{sql} RETURNING uid", tuple(zip(*rows, strict=True)))
-    return {uid for (uid,) in found}
+        _copy(conn, table, columns, rows)
+    else:
+        many(conn, inserting(table, columns), rows)
 
 
 def move_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
@@ -78,43 +208,20 @@ def move_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
     A row holds the new mark, next fire and counts, then the uid, and what was read: the mark, the revision, the
     counts and the pause.
     """
-    if not rows:
-        return set()
-    if conn.dialect.name == "sqlite":
-        return _one_by_one(conn, _MOVE_SQLITE, rows, uid=4)
-    found = conn.exec_driver_sql(_move_postgresql(), tuple(zip(*rows, strict=True)))
-    return {uid for (uid,) in found}
+    return those(conn, _MOVE, rows, "schedule.uid", at=4)
 
 
-def _one_by_one(conn: sa.Connection, sql: str, rows: Rows, *, uid: int) -> Collection[str]:
-    execute = conn.connection.cursor().execute
-    return {row[uid] for row in rows if execute(sql, row).rowcount}
-
-
-def _copy(conn: sa.Connection, table: sa.Table, rows: Rows) -> None:
+def _copy(conn: sa.Connection, table: sa.Table, columns: Sequence[str], rows: Rows) -> None:
     """As COPY, which takes half the time of arrays, in the transaction that the connection is in."""
     from sqlalchemy.util import await_only
 
     driver = conn.connection.driver_connection
     assert driver is not None  # noqa: S101 - the connection is in use
-    columns = [column.name for column in table.columns][: len(rows[0])]
     await_only(driver.copy_records_to_table(table.name, records=rows, columns=columns))
-
-
-@cache
-def _insertion(dialect: str, table: sa.Table, width: int) -> str:
-    columns = tuple(table.columns)[:width]
-    into = f"INSERT INTO {table.name} ({', '.join(column.name for column in columns)})"
-    if dialect == "sqlite":
-        return f"{into} VALUES ({', '.join('?' * width)})"
-    # The condition keeps the parser from taking ON CONFLICT for the condition of a join.
-    return f"{into} SELECT * FROM unnest({_arrays(columns)}) AS v WHERE true"  # noqa: S608 - our own names
-
-
-@cache
-def _move_postgresql() -> str:
-    return _MOVE_POSTGRESQL.format(arrays=_arrays([tables.schedule.c[name] for name in _MOVED]))
 
 
 def _arrays(columns: Sequence[sa.Column[Any]]) -> str:
     return ", ".join(f"${number}::{_ARRAYS[type(column.type)]}" for number, column in enumerate(columns, 1))
+
+
+_MOVE = Statement(_MOVE_SQLITE, _MOVE_POSTGRESQL.format(arrays=_arrays([tables.schedule.c[name] for name in _MOVED])))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import tables
-from gnomon.adapters.sql.rows import SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
+from gnomon.adapters.sql.rows import SCHEDULE, pause_of, revision_of, schedule_of, tick_of
+from gnomon.adapters.sql.run_rows import RUN, TASK, run_of, task_of
 from gnomon.core.model import Run, ScheduleUid, Task, Tick
 from gnomon.ports.schedules import Pause, Revision
 
@@ -20,9 +21,9 @@ _TICKS = (
     .limit(_LIMIT)
 )
 _RUNS = (
-    sa.select(tables.run)
+    sa.select(*RUN)
     .where(_run.schedule_uid == _UID, _run.planned_at < _BEFORE)
-    .order_by(_run.planned_at.desc())
+    .order_by(_run.planned_at.desc(), _run.run_id.desc())
     .limit(_LIMIT)
 )
 _TASKS = (

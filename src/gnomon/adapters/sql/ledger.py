@@ -5,12 +5,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, runs, tables
-from gnomon.adapters.sql.rows import SCHEDULE, run_row, task_row, tick_row
+from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.halting import supersede
+from gnomon.adapters.sql.rows import SCHEDULE, tick_row
+from gnomon.adapters.sql.run_rows import run_row, task_row
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
-from gnomon.core.keys import SHARDS
+from gnomon.core.keys import SHARDS, run_id
+from gnomon.core.launching import first_tasks
 from gnomon.core.model import Schedule, ScheduleUid, Verdict
-from gnomon.core.plan import first_tasks, run, tick
+from gnomon.core.plan import run, tick
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
 
@@ -101,8 +104,10 @@ def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, ter
     by_uid = [first[uid] for uid in sorted(first)]
     moved = bulk.move_schedules(conn, [_moved(verdict) for verdict in by_uid])
     carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
-    runs.supersede(conn, [verdict.schedule.uid for verdict in carried if verdict.replaces], now)
     _write_down(conn, carried, now, terms)
+    # The newest is the one that replaces; those it replaces may make room for it at once.
+    replacing = {v.schedule.uid: run_id(v.schedule.uid, v.decisions[-1].planned_at) for v in carried if v.replaces}
+    supersede(conn, replacing, now)
     return frozenset(verdict.schedule.uid for verdict in carried)
 
 
@@ -132,7 +137,7 @@ def _write_down(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, term
             if decision.starts_a_run:
                 new = run(schedule, decision, now=now)
                 made.append(run_row(new))
-                tasks += [task_row(task) for task in first_tasks(schedule, new, now=now)]
+                tasks += [task_row(task) for task in first_tasks(new, schedule.spec.first_steps, now=now)]
     bulk.insert(conn, tables.tick, ticks)
     bulk.insert(conn, tables.run, made)
     bulk.insert(conn, tables.task, tasks)

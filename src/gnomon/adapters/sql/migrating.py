@@ -12,13 +12,16 @@ from gnomon.adapters.sql.tables import gnomon_meta
 from gnomon.errors import UsageError
 
 #: The number of the schema that this program was written for.
-SCHEMA = 1
+SCHEMA = 2
 #: Any constant will do, as long as nobody else uses it.
 _LOCK = 7_163_071_906
 
 
-def upgrade(conn: sa.Connection) -> str:
-    """The schema is the newest; its revision comes back. Inside the caller's transaction: all of it, or nothing."""
+def upgrade(conn: sa.Connection, to: str = "head") -> str:
+    """The schema is the newest, or that of a revision; which one comes back.
+
+    Inside the caller's transaction: all of it, or nothing.
+    """
     from alembic import command
     from alembic.config import Config
     from alembic.runtime.migration import MigrationContext
@@ -29,7 +32,7 @@ def upgrade(conn: sa.Connection) -> str:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
     config.attributes["connection"] = conn
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
     reached = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE}).get_current_revision()
     return str(reached)
 

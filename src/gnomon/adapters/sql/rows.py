@@ -1,4 +1,4 @@
-"""Rows to values and back. A row is a tuple in the order of its table's columns."""
+"""Schedules and ticks: rows to values and back."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,17 +15,15 @@ from gnomon.core.model import (
     Decision,
     Overlap,
     Reason,
-    Run,
     RunId,
     Schedule,
     ScheduleUid,
     Spec,
-    Task,
     Tick,
     TickKind,
     TickStatus,
 )
-from gnomon.core.triggers import At, Every
+from gnomon.core.triggers import At, Every, OnDemand
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
 
@@ -33,11 +31,14 @@ from gnomon.ports.schedules import Pause, Revision
 Row = Sequence[Any]
 
 _NAMES = [column.name for column in tables.schedule.columns]
-_SPEC_STARTS, _SPEC_ENDS = _NAMES.index("trigger_kind"), _NAMES.index("revision")
+_SPEC_STARTS, _STATE_STARTS, _STATE_ENDS = map(_NAMES.index, ("trigger_kind", "revision", "deleted_at"))
 _TRIGGER_ENDS = _NAMES.index("workflow_id") - _SPEC_STARTS
-_SPEC = _NAMES[_SPEC_STARTS:_SPEC_ENDS]
+#: What a Spec is made of. Columns that came later stand at the end of their table.
+_SPEC = [*_NAMES[_SPEC_STARTS:_STATE_STARTS], *_NAMES[_STATE_ENDS + 1 :]]
+_SPEC_ENDS = _SPEC_STARTS + len(_SPEC)
+_ORDER = (*_NAMES[:_SPEC_STARTS], *_SPEC, *_NAMES[_STATE_STARTS:_STATE_ENDS])
 #: What a Schedule is made of: all but the mark of those that were deleted.
-SCHEDULE = tuple(tables.schedule.columns)[:-1]
+SCHEDULE = tuple(tables.schedule.c[name] for name in _ORDER)
 
 #: What reading raises for a zone or a value that is unknown here, or for columns that do not fit each other.
 _UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError)
@@ -51,7 +52,7 @@ _STEPS = msgspec.json.Decoder(tuple[str, ...])
 
 
 def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
-    """The schedule as a row of its table, without `deleted_at`."""
+    """The schedule as a row of SCHEDULE."""
     return (
         schedule.uid,
         schedule.tenant,
@@ -118,10 +119,11 @@ def _spec_row(spec: Spec) -> tuple[Any, ...]:
         spec.catchup_cap,
         spec.queue_limit,
         spec.lookahead_ms,
+        spec.delete_after_run,
     )
 
 
-def _trigger_row(trigger: Cron | Every | At) -> tuple[Any, ...]:
+def _trigger_row(trigger: Cron | Every | At | OnDemand) -> tuple[Any, ...]:
     match trigger:
         case Cron(expression=expression, timezone=timezone, dialect=dialect, dst=dst):
             return ("cron", expression, timezone, dialect, dst.gap, dst.fold, None, None, None)
@@ -129,6 +131,8 @@ def _trigger_row(trigger: Cron | Every | At) -> tuple[Any, ...]:
             return ("every", None, None, None, None, None, period // _MS, ms_of(anchor), None)
         case At(instant=instant):
             return ("at", None, None, None, None, None, None, None, ms_of(instant))
+        case OnDemand():
+            return ("on_demand", *[None] * 8)
         case _:
             assert_never(trigger)
 
@@ -149,6 +153,7 @@ def _spec_of(row: Row) -> Spec:
         cap,
         queue,
         ahead,
+        once,
     ) = row[_TRIGGER_ENDS:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS]),
@@ -166,11 +171,13 @@ def _spec_of(row: Row) -> Spec:
         catchup_cap=cap,
         queue_limit=queue,
         lookahead_ms=ahead,
+        # Revisions from before there was such a thing do not say.
+        delete_after_run=bool(once),
     )
 
 
 @lru_cache(maxsize=8192)  # many schedules share few triggers, and a cron expression is costly to read
-def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At:  # noqa: ANN401 - as the columns are
+def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At | OnDemand:  # noqa: ANN401 - as the columns are
     expression, timezone, dialect, gap, fold, period_ms, anchor_at, at_at = columns
     match kind:
         case "cron":
@@ -179,6 +186,8 @@ def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At:  # noqa: ANN401 
             return Every(period_ms * _MS, instant_of(anchor_at))
         case "at":
             return At(instant_of(at_at))
+        case "on_demand":
+            return OnDemand()
         case _:
             raise ValueError(f"a trigger of the unknown kind {kind!r}")
 
@@ -286,52 +295,3 @@ def tick_of(row: Row) -> Tick:
         term=term,
         revision=revision,
     )
-
-
-def run_row(run: Run) -> tuple[Any, ...]:
-    """The run as a row."""
-    return (
-        run.run_id,
-        run.tenant,
-        run.schedule_uid,
-        run.schedule_id,
-        run.workflow_id,
-        run.workflow_version,
-        run.user_id,
-        run.source.value,
-        run.status.value,
-        run.queued,
-        run.planned_at,
-        run.fire_at,
-        run.created_at,
-        run.completed_at,
-        run.cancel_requested_at,
-    )
-
-
-def run_of(row: Row) -> Run:
-    """The run that stands in a row."""
-    return msgspec.convert(dict(zip(Run.__struct_fields__, row, strict=True)), Run)
-
-
-#: What a Task is made of. Its attempts are not its own business.
-TASK = tuple(tables.task.columns)[:8]
-
-
-def task_row(task: Task) -> tuple[Any, ...]:
-    """The task as a row, before its first attempt."""
-    return (
-        task.task_id,
-        task.tenant,
-        task.run_id,
-        task.step,
-        task.state.value,
-        task.wait_reason.value,
-        task.available_at,
-        task.created_at,
-    )
-
-
-def task_of(row: Row) -> Task:
-    """The task that stands in a row."""
-    return msgspec.convert(dict(zip(Task.__struct_fields__, row, strict=True)), Task)

@@ -8,7 +8,9 @@ import asyncio
 import fcntl
 import os
 import queue
+import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +36,8 @@ PRAGMAS = {
     "journal_size_limit": str(64 * 2**20),
     "cache_size": "-16384",
 }
+#: How soon to ask again for a journal that others are changing.
+_JOURNAL_SECONDS = 0.01
 _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
 
 
@@ -51,13 +55,27 @@ def engine_for(path: str, *, begin: str, connections: int) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
         for name, value in PRAGMAS.items():
-            connection.execute(f"PRAGMA {name} = {value}")
+            _tell(connection, f"PRAGMA {name} = {value}")
 
     @sa.event.listens_for(engine, "begin")
     def start(conn: sa.Connection) -> None:
         conn.exec_driver_sql(begin)
 
     return engine
+
+
+def _tell(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own
+    """The connection is told, also while others change the journal of a new file, for which SQLite does not wait."""
+    give_up_at = time.monotonic() + int(PRAGMAS["busy_timeout"]) / 1000
+    while True:
+        try:
+            connection.execute(pragma)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_JOURNAL_SECONDS)
+        else:
+            return
 
 
 class _Asked(NamedTuple):

@@ -1,15 +1,36 @@
-"""The store on SQL: every port of the ledger, on SQLite and on PostgreSQL with the same statements."""
+"""The store on SQL: every port, on SQLite and on PostgreSQL with the same statements."""
 
 from collections.abc import Collection, Sequence
 
-from gnomon.adapters.sql import book, history, leases, ledger
-from gnomon.adapters.sql.runs import finish
+from gnomon.adapters.sql import book, dead_letters, executions, history, jobs, leases, ledger, work, workers
+from gnomon.adapters.sql.halting import cancel
+from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.model import Run, RunId, RunStatus, Schedule, ScheduleUid, Task, Tick, Verdict
+from gnomon.core.attempts import Ending
+from gnomon.core.gating import Admission, Waiting
+from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.model import (
+    Attempt,
+    DeadLetter,
+    LogLine,
+    Run,
+    RunId,
+    Schedule,
+    ScheduleUid,
+    Task,
+    TaskId,
+    Tick,
+    Verdict,
+)
+from gnomon.core.workflow import Workflow
+from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
+from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.shards import Attendance
+from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.workers import WorkerCard
 
 
 class SqlStore:
@@ -37,11 +58,133 @@ class SqlStore:
         """See Ledger.decide."""
         return await self.transactions.write(lambda conn: ledger.decide(conn, verdicts, now, terms))
 
+    # ---- work --------------------------------------------------------------------------------
+
+    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+        """See Work.waiting."""
+        return await self.transactions.read(lambda conn: work.waiting(conn, now, limit))
+
+    async def next_available_at(self) -> int | None:
+        """See Work.next_available_at."""
+        return await self.transactions.read(work.next_available_at)
+
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+        """See Work.admit."""
+        return await self.transactions.write(lambda conn: work.admit(conn, admissions, now))
+
+    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+        """See Work.take."""
+        engine = self.transactions
+        return await engine.write(
+            lambda conn: work.take(conn, worker, limit, engine.now(conn) + lease_ms, now, begin=begin)
+        )
+
+    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+        """See Work.begin."""
+        return await self.transactions.write(lambda conn: work.begin(conn, held, now))
+
+    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+        """See Work.renew."""
+        del worker
+        engine = self.transactions
+        return await engine.write(lambda conn: work.renew(conn, held, engine.now(conn) + lease_ms))
+
+    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+        """See Work.asked_to_stop."""
+        return await self.transactions.read(lambda conn: work.asked_to_stop(conn, worker))
+
+    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+        """See Work.report."""
+        return await self.transactions.write(lambda conn: work.report(conn, endings))
+
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+        """See Work.open_attempts."""
+        engine = self.transactions
+        return await engine.read(lambda conn: work.open_attempts(conn, after, limit, engine.now(conn)))
+
+    # ---- workers -----------------------------------------------------------------------------
+
+    async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
+        """See Workers.enlist."""
+        engine = self.transactions
+        await engine.write(lambda conn: workers.enlist(conn, card, ttl_ms, engine.now(conn)))
+
+    async def workers(self) -> Sequence[WorkerCard]:
+        """See Workers.workers."""
+        engine = self.transactions
+        return await engine.read(lambda conn: workers.workers(conn, engine.now(conn)))
+
+    async def dismiss(self, worker: str) -> None:
+        """See Workers.dismiss."""
+        await self.transactions.write(lambda conn: workers.dismiss(conn, worker))
+
     # ---- runs --------------------------------------------------------------------------------
 
-    async def finish(self, run_id: RunId, status: RunStatus, *, now: int) -> bool:
-        """See Runs.finish."""
-        return await self.transactions.write(lambda conn: finish(conn, run_id, status, now))
+    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+        """See Runs.launch."""
+        return await self.transactions.write(lambda conn: launch(conn, launches, now))
+
+    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+        """See Runs.cancel."""
+        return await self.transactions.write(lambda conn: cancel(conn, run_id, reason, now))
+
+    # ---- executions --------------------------------------------------------------------------
+
+    async def find_run(self, run_id: RunId) -> Run | None:
+        """See Executions.find_run."""
+        return await self.transactions.read(lambda conn: executions.find_run(conn, run_id))
+
+    async def list_runs(self, query: RunQuery) -> Sequence[Run]:
+        """See Executions.list_runs."""
+        return await self.transactions.read(lambda conn: executions.list_runs(conn, query))
+
+    async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
+        """See Executions.attempts."""
+        return await self.transactions.read(lambda conn: dead_letters.attempts(conn, tasks))
+
+    async def payload(self, owner_id: str, kind: str) -> bytes | None:
+        """See Executions.payload."""
+        return await self.transactions.read(lambda conn: executions.payload(conn, owner_id, kind))
+
+    async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
+        """See Executions.log_lines."""
+        return await self.transactions.read(lambda conn: executions.log_lines(conn, task_id, after, limit))
+
+    # ---- dead letters ------------------------------------------------------------------------
+
+    async def find_dead_letter(self, tenant: str, dead_letter_id: str) -> DeadLetter | None:
+        """See DeadLetters.find_dead_letter."""
+        return await self.transactions.read(lambda conn: dead_letters.find(conn, tenant, dead_letter_id))
+
+    async def list_dead_letters(
+        self, tenant: str, *, job: str | None = None, unresolved: bool = False, after: str = "", limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        """See DeadLetters.list_dead_letters."""
+        return await self.transactions.read(
+            lambda conn: dead_letters.listed(conn, tenant, job, after, limit, unresolved=unresolved)
+        )
+
+    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
+        """See DeadLetters.resolve."""
+        return await self.transactions.write(lambda conn: dead_letters.resolve(conn, tenant, dead_letter_ids, by, now))
+
+    # ---- jobs --------------------------------------------------------------------------------
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        """See Jobs.workflow."""
+        return await self.transactions.read(lambda conn: jobs.workflow(conn, tenant, workflow_id, version))
+
+    async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+        """See Jobs.newest_workflows."""
+        return await self.transactions.read(lambda conn: jobs.newest_workflows(conn, tenant, workflow_ids))
+
+    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Jobs.apply."""
+        try:
+            await self.transactions.write(lambda conn: jobs.apply(conn, wish, now, actor, tzdata))
+        except jobs.Void:
+            return False
+        return True
 
     # ---- schedules ---------------------------------------------------------------------------
 

@@ -10,8 +10,12 @@ Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Instant = sa.BigInteger
 
 #: As literals, because a partial index is only used where its condition stands in the query word for word.
-NOT_OVER = "status IN ('pending', 'running')"
+# Not by its status, because an index whose condition names a column is written whenever that column changes.
+NOT_OVER = "completed_at IS NULL"
+TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
+SCHEDULED = "state = 'SCHEDULED'"
+OPEN = "ended_at IS NULL"
 
 metadata = sa.MetaData()
 
@@ -62,6 +66,7 @@ schedule = sa.Table(
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("deleted_at", Instant),
+    sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
     _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
@@ -134,8 +139,17 @@ run = sa.Table(
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("completed_at", Instant),
     sa.Column("cancel_requested_at", Instant),
-    sa.Index("run_of_schedule", "schedule_uid", "planned_at"),
+    sa.Column("started_at", Instant),
+    sa.Column("error", sa.Text),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("replay_of", Name),
+    sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     _partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
+    _partial("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
+    _partial("run_to_stop", "run_id", where=TO_STOP),
+    # In the order in which runs are listed, of a tenant and of one of its jobs.
+    sa.Index("run_listed", "tenant", "created_at", "run_id"),
+    sa.Index("run_of_job", "tenant", "schedule_id", "created_at", "run_id"),
 )
 
 task = sa.Table(
@@ -151,23 +165,77 @@ task = sa.Table(
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("losses", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("routings", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("note", sa.Text),
     sa.Index("task_of_run", "run_id", "step"),
-    _partial("task_waiting", "available_at", where=WAITS),
+    # In the order in which tasks are let through and taken, so that a page of them is read off the index
+    # even while a hundred thousand wait since one instant.
+    _partial("task_waiting", "available_at", "task_id", where=WAITS),
+    _partial("task_scheduled", "available_at", "task_id", where=SCHEDULED),
 )
 
 attempt = sa.Table(
     "attempt",
     metadata,
     sa.Column("task_id", Name, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("number", sa.BigInteger, primary_key=True),
     sa.Column("worker", Name, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("lease_until", Instant),
+    sa.Column("lease_until", Instant, nullable=False),
+    sa.Column("dispatched_at", Instant, nullable=False),
     sa.Column("started_at", Instant),
     sa.Column("ended_at", Instant),
+    sa.Column("result", sa.Text),
     sa.Column("error", sa.Text),
-    _partial("attempt_lease", "lease_until", where="ended_at IS NULL"),
+    _partial("attempt_open", "task_id", where=OPEN),
+    sqlite_with_rowid=False,
+)
+
+task_log = sa.Table(
+    "task_log",
+    metadata,
+    sa.Column("task_id", Name, primary_key=True),
+    # Counts from 1, over all attempts.
+    sa.Column("seq", sa.BigInteger, primary_key=True),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("level", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+dead_letter = sa.Table(
+    "dead_letter",
+    metadata,
+    sa.Column("dead_letter_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("job", Name, nullable=False),
+    sa.Column("run_id", Name, nullable=False),
+    sa.Column("task_id", Name, nullable=False),
+    sa.Column("step", Name, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("last_error", sa.Text),
+    sa.Column("input", sa.LargeBinary),
+    sa.Column("first_attempt_at", Instant, nullable=False),
+    sa.Column("last_attempt_at", Instant, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("resolved_at", Instant),
+    sa.Column("resolved_by", sa.Text),
+    sa.Column("replayed_by", Name),
+    sa.Index("dead_letter_listed", "tenant", "dead_letter_id"),
+    sa.Index("dead_letter_of_job", "tenant", "job", "dead_letter_id"),
+    _partial("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
+)
+
+worker = sa.Table(
+    "worker",
+    metadata,
+    sa.Column("worker", Name, primary_key=True),
+    sa.Column("pool", Name, nullable=False),
+    sa.Column("functions", sa.Text, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("started_at", Instant, nullable=False),
+    sa.Column("seen_until", Instant, nullable=False),
 )
 
 payload = sa.Table(

@@ -1,0 +1,76 @@
+"""A node of ours for measuring: real store, real clock, functions that only note when they began."""
+
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import time
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.app import Node
+from gnomon.runners.registry import Functions
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.settings import load
+from support.servers import postgres
+
+FUNCTIONS = Functions()
+#: When each body began, in seconds since 1970, and what it was planned for.
+BEGUN: list[float] = []
+PLANNED: list[float] = []
+
+
+class NoEvents:
+    """Nobody listens."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+
+
+@FUNCTIONS.function("note")
+async def note() -> None:
+    """The smallest body: it only says that it began."""
+    BEGUN.append(time())
+
+
+@asynccontextmanager
+async def node_on(kind: str, **flags: object) -> AsyncIterator[Node]:
+    """A node on a fresh SQLite file or PostgreSQL database."""
+    BEGUN.clear()
+    if kind == "SQLite":
+        with tempfile.TemporaryDirectory() as folder:
+            async with _opened(f"sqlite:///{folder}/gnomon.db", flags) as node:
+                yield node
+    else:
+        async with postgres(18).database() as url, _opened(url, flags) as node:
+            yield node
+
+
+@asynccontextmanager
+async def _opened(url: str, flags: dict[str, object]) -> AsyncIterator[Node]:
+    settings = load(flags={"database.url": url, **{name.replace("__", "."): value for name, value in flags.items()}})
+    node = await Node.open(settings, events=NoEvents(), functions=FUNCTIONS)
+    try:
+        yield node
+    finally:
+        await node.close()
+
+
+def book_of(node: Node) -> JobBook:
+    """The book of the node's jobs."""
+    return JobBook(node.store, node.store, node.store, SystemClock(), RandomIds())
+
+
+def launcher_of(node: Node) -> Launcher:
+    """The launcher on the node's store."""
+    return Launcher(node.store, node.store, node.store, node.store, SystemClock(), RandomIds())
+
+
+def quantiles(values: list[float], unit: str = "ms") -> str:
+    """Median, 99th percentile and the worst."""
+    ordered = sorted(values)
+    middle, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"p50 {middle:.1f} {unit}, p99 {p99:.1f} {unit}, worst {ordered[-1]:.1f} {unit}"

@@ -1,0 +1,105 @@
+"""What has failed for good."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.run_rows import (
+    ATTEMPT,
+    DEAD_LETTER,
+    RUN,
+    TASK,
+    attempt_of,
+    dead_letter_of,
+    dead_letter_row,
+    named,
+    waiting_of,
+)
+from gnomon.core.dead_letters import dead_letter
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Attempt, DeadLetter, TaskId
+
+_letter = tables.dead_letter.c
+_TASKS = bulk.statement(
+    f"SELECT {named(TASK)}, {named(RUN)}, payload.body FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
+    " LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input' WHERE task.task_id IN KEYS"
+)
+_ATTEMPTS = bulk.statement(f"SELECT {named(ATTEMPT)} FROM attempt WHERE task_id IN KEYS ORDER BY task_id, number")  # noqa: S608 - our own names
+_ADD = bulk.inserting(
+    tables.dead_letter,
+    tuple(column.name for column in DEAD_LETTER),
+    "ON CONFLICT (dead_letter_id) DO NOTHING",
+)
+_RESOLVE = (
+    sa.update(tables.dead_letter)
+    .where(
+        _letter.dead_letter_id.in_(sa.bindparam("names", expanding=True)),
+        _letter.tenant == sa.bindparam("owner"),
+        _letter.resolved_at.is_(None),
+    )
+    .values(resolved_at=sa.bindparam("at"), resolved_by=sa.bindparam("by"))
+)
+_OF_TENANT = sa.select(*DEAD_LETTER).where(_letter.tenant == sa.bindparam("owner"))
+_FIND = _OF_TENANT.where(_letter.dead_letter_id == sa.bindparam("name"))
+_LIST = (
+    _OF_TENANT.where(_letter.dead_letter_id > sa.bindparam("after"))
+    .order_by(_letter.dead_letter_id)
+    .limit(sa.bindparam("limit"))
+)
+
+
+class Dead(NamedTuple):
+    """A task that has failed for good: why there will be no more attempts, and how and when the last one ended."""
+
+    task_id: TaskId
+    reason: str
+    error: str | None
+    at: int
+
+
+def write(conn: sa.Connection, dead: Sequence[Dead]) -> None:
+    """Each of these tasks, whose end stands in the database already, has left its dead letter."""
+    if not dead:
+        return
+    names: list[str] = sorted({one.task_id for one in dead})
+    found = {waiting.task.task_id: waiting for waiting in map(waiting_of, bulk.rows(conn, _TASKS, names))}
+    tried: dict[str, list[Attempt]] = {name: [] for name in names}
+    for attempt in attempts(conn, names):
+        tried[attempt.task_id].append(attempt)
+    letters = [_letter_of(one, found[one.task_id], tried[one.task_id]) for one in dead]
+    bulk.many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
+
+
+def _letter_of(one: Dead, of: Waiting, tried: Sequence[Attempt]) -> DeadLetter:
+    return dead_letter(of.task, of.run, tried, one.reason, one.error, of.input, now=one.at)
+
+
+def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
+    """See Executions.attempts."""
+    return [attempt_of(row) for row in bulk.rows(conn, _ATTEMPTS, list(tasks))]
+
+
+def find(conn: sa.Connection, tenant: str, dead_letter_id: str) -> DeadLetter | None:
+    """See DeadLetters.find_dead_letter."""
+    row = conn.execute(_FIND, {"owner": tenant, "name": dead_letter_id}).one_or_none()
+    return None if row is None else dead_letter_of(row)
+
+
+def listed(
+    conn: sa.Connection, tenant: str, job: str | None, after: str, limit: int, *, unresolved: bool
+) -> Sequence[DeadLetter]:
+    """See DeadLetters.list_dead_letters."""
+    query = _LIST
+    if job is not None:
+        query = query.where(_letter.job == job)
+    if unresolved:
+        query = query.where(_letter.resolved_at.is_(None))
+    return [dead_letter_of(row) for row in conn.execute(query, {"owner": tenant, "after": after, "limit": limit})]
+
+
+def resolve(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str], by: str, now: int) -> int:
+    """See DeadLetters.resolve."""
+    wanted = {"names": sorted(set(dead_letter_ids)), "owner": tenant, "at": now, "by": by}
+    return conn.execute(_RESOLVE, wanted).rowcount

@@ -1,0 +1,79 @@
+"""The end of runs, and everything that follows from it in the same transaction."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import bulk, dead_letters, tables
+from gnomon.adapters.sql.rooms import Ended, Rooms
+from gnomon.core.attempts import Ending, run_status, tick_status
+from gnomon.core.gating import Admission
+from gnomon.core.model import Run, RunStatus, Source, TickStatus
+
+_END = bulk.changing(tables.run, ("status", "queued", "completed_at", "error"), by=("run_id",))
+_SHOW = bulk.changing(tables.tick, ("status",), by=("uid", "planned_at", "run_id"))
+
+
+class Over(NamedTuple):
+    """A task that is over, with its run as it was until then."""
+
+    task: Ending | Admission
+    run: Run
+    error: str | None
+    at: int
+
+
+def end_tasks(conn: sa.Connection, over: Sequence[Over], rooms: Rooms) -> None:
+    """What has failed for good has left a dead letter, and runs that have no other task are over."""
+    letters = [dead_letters.Dead(o.task.task_id, o.task.dead_letter, o.error, o.at) for o in over if o.task.dead_letter]
+    dead_letters.write(conn, letters)
+    end_runs(conn, [Ended(o.run, run_status(o.task.state), o.error, o.at) for o in over if o.task.alone], rooms)
+
+
+def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
+    """The runs are over, and whoever waited for that goes on."""
+    if not ended:
+        return
+    bulk.many(
+        conn,
+        _END,
+        [(status.value, False, at, _why(run, status, error), run.run_id) for run, status, error, at in ended],
+    )
+    show_ticks(conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, _, _ in ended))
+    for run, status, _, at in ended:
+        if run.replay_of is not None and status is RunStatus.COMPLETED:
+            dead_letters.resolve(conn, run.tenant, [run.replay_of], f"replay {run.run_id}", at)
+    _make_room(conn, ended, rooms)
+
+
+def _why(run: Run, status: RunStatus, error: str | None) -> str | None:
+    return None if status is RunStatus.COMPLETED else run.error or error
+
+
+def _make_room(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
+    """Those who waited go on. A one-shot whose run is over is gone if that went well, and paused if not."""
+    rooms.hold(one.run.schedule_uid for one in ended)
+    done = 0
+    for number, (run, status, _, at) in enumerate(ended, 1):
+        counts = rooms.counts(run.schedule_uid)
+        if counts is None or not counts.delete_after_run or run.source is not Source.CRON or run.schedule_uid is None:
+            continue
+        rooms.make(ended[done:number])
+        done = number
+        # Where schedules are changed runs are superseded, and so may end.
+        from gnomon.adapters.sql import book
+
+        book.retire(conn, run.schedule_uid, status, at)
+        rooms.read_again(run.schedule_uid)
+    rooms.make(ended[done:])
+
+
+def show_ticks(conn: sa.Connection, shown: Iterable[tuple[Run, TickStatus]]) -> None:
+    """The ticks that made these runs show it."""
+    rows = [
+        (status.value, run.schedule_uid, run.planned_at, run.run_id)
+        for run, status in shown
+        if run.source is Source.CRON
+    ]
+    bulk.many(conn, _SHOW, rows)

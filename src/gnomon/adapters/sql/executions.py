@@ -1,0 +1,57 @@
+"""Looking at runs and what they are made of. Every query reads off an index as much as it gives back."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import tables
+from gnomon.adapters.sql.run_rows import RUN, run_of
+from gnomon.core.model import LogLine, Run, RunId, TaskId
+from gnomon.ports.runs import RunQuery
+
+_run, _payload, _log = tables.run.c, tables.payload.c, tables.task_log.c
+_FIND = sa.select(*RUN).where(_run.run_id == sa.bindparam("name"))
+_LIST = (
+    sa.select(*RUN)
+    .where(_run.tenant == sa.bindparam("owner"))
+    .order_by(_run.created_at.desc(), _run.run_id.desc())
+    .limit(sa.bindparam("limit"))
+)
+_PAYLOAD = sa.select(_payload.body).where(
+    _payload.owner_id == sa.bindparam("owner"), _payload.kind == sa.bindparam("of")
+)
+_LOG = (
+    sa.select(_log.at, _log.level, _log.text)
+    .where(_log.task_id == sa.bindparam("task"), _log.seq > sa.bindparam("after"))
+    .order_by(_log.seq)
+    .limit(sa.bindparam("limit"))
+)
+
+
+def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
+    """See Executions.find_run."""
+    row = conn.execute(_FIND, {"name": run_id}).one_or_none()
+    return None if row is None else run_of(row)
+
+
+def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
+    """See Executions.list_runs."""
+    asked = _LIST
+    if query.schedule_id is not None:
+        asked = asked.where(_run.schedule_id == query.schedule_id)
+    if query.status is not None:
+        asked = asked.where(_run.status == query.status.value)
+    if query.after is not None:
+        asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) < sa.tuple_(*query.after))
+    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit})]
+
+
+def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
+    """See Executions.payload."""
+    found: bytes | None = conn.scalar(_PAYLOAD, {"owner": owner_id, "of": kind})
+    return found
+
+
+def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:
+    """See Executions.log_lines."""
+    return [LogLine(*row) for row in conn.execute(_LOG, {"task": task_id, "after": after, "limit": limit})]

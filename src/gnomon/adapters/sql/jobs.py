@@ -1,0 +1,64 @@
+"""Workflows and their schedules, registered together."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import book, bulk, tables
+from gnomon.core.workflow import Workflow
+from gnomon.ports.jobs import Application
+
+_workflow = tables.workflow.c
+_VERSIONS = sa.select(_workflow.definition).where(
+    _workflow.tenant == sa.bindparam("owner"), _workflow.workflow_id == sa.bindparam("name")
+)
+_VERSION = _VERSIONS.where(_workflow.version == sa.bindparam("wanted"))
+_NEWEST = _VERSIONS.order_by(_workflow.version.desc()).limit(1)
+_ADD = bulk.inserting(
+    tables.workflow,
+    tuple(column.name for column in tables.workflow.columns),
+    "ON CONFLICT (tenant, workflow_id, version) DO NOTHING",
+)
+_NEWEST_OF_EACH = bulk.statement(
+    "SELECT definition FROM workflow AS w WHERE tenant = ? AND workflow_id IN KEYS AND version ="
+    " (SELECT max(version) FROM workflow AS v WHERE v.tenant = w.tenant AND v.workflow_id = w.workflow_id)"
+    " ORDER BY workflow_id"
+)
+_DEFINITION = msgspec.json.Decoder(Workflow)
+
+
+class Void(Exception):
+    """A wish could not be carried out whole."""
+
+
+def workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int | None) -> Workflow | None:
+    """See Jobs.workflow."""
+    named = {"owner": tenant, "name": workflow_id}
+    query, asked = (_NEWEST, named) if version is None else (_VERSION, named | {"wanted": version})
+    found: str | None = conn.scalar(query, asked)
+    return None if found is None else _DEFINITION.decode(found)
+
+
+def newest_workflows(conn: sa.Connection, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+    """See Jobs.newest_workflows."""
+    found = bulk.rows(conn, _NEWEST_OF_EACH, tenant, sorted(set(workflow_ids)))
+    return [_DEFINITION.decode(definition) for (definition,) in found]
+
+
+def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: str) -> None:
+    """See Jobs.apply. Void if it cannot be carried out whole: what was done of it is to be taken back."""
+    rows = [_row(one, now, actor) for one in wish.workflows]
+    if len(bulk.those(conn, _ADD, rows, "digest", at=4)) < len(rows):
+        raise Void
+    if book.add(conn, wish.added, actor, tzdata):
+        raise Void
+    if not book.change_all(conn, wish.edits, now, actor, tzdata):
+        raise Void
+
+
+def _row(one: Workflow, now: int, actor: str) -> tuple[object, ...]:
+    definition = msgspec.json.encode(one)
+    digest = sha256(definition).hexdigest()
+    return one.tenant, one.workflow_id, one.version, definition.decode(), digest, now, actor

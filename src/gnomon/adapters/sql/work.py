@@ -1,0 +1,254 @@
+"""The way of a task. Every run comes through here several times, so all of it is in bulk."""
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.endings import Over, end_tasks, show_ticks
+from gnomon.adapters.sql.halting import IN_HAND
+from gnomon.adapters.sql.rooms import Rooms
+from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, attempt_of, named, run_of, task_and_run_of, waiting_of
+from gnomon.core.attempts import Ending, stopped_instead
+from gnomon.core.gating import Admission, Waiting
+from gnomon.core.model import Run, RunStatus, TaskId, TickStatus
+from gnomon.core.reconciling import OpenAttempt
+from gnomon.core.states import TaskState
+from gnomon.ports.work import Held, OpenPage, Renewal
+
+_PENDING = TaskState.PENDING.value
+_WITH_RUN = f"""
+SELECT {named(TASK)}, {named(RUN)}, payload.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
+LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input'
+"""  # noqa: S608 - our own names, here and below
+
+
+def _page(those: str, *, lock: str = "") -> bulk.Statement:
+    """The first of those tasks, with their runs and inputs.
+
+    On PostgreSQL they are chosen before anything is joined to them, so that no others are locked or looked for.
+    """
+    first = f"WHERE {those} ORDER BY task.available_at, task.task_id LIMIT ?"
+    chosen = f"(SELECT * FROM task {first}{lock}) AS task"  # noqa: S608
+    return bulk.Statement(
+        bulk.statement(_WITH_RUN.format(tasks="task") + first).sqlite,
+        bulk.statement(_WITH_RUN.format(tasks=chosen)).postgresql,
+    )
+
+
+_WAITING = _page(f"{tables.WAITS} AND task.available_at <= ?")
+_READY = _page(tables.SCHEDULED, lock=" FOR UPDATE SKIP LOCKED")
+_NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {tables.WAITS} ORDER BY available_at, task_id LIMIT 1")  # noqa: S608
+_STATES = bulk.statement("SELECT task_id, state, fence FROM task WHERE task_id IN KEYS ORDER BY task_id FOR UPDATE")
+_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
+_HANDS = f"""
+SELECT task.task_id, task.fence, task.state, {named(RUN)} FROM task JOIN run ON run.run_id = task.run_id
+WHERE task.task_id IN KEYS
+"""  # noqa: S608
+_IN_HAND = bulk.statement(_HANDS)
+_HELD = bulk.statement(f"{_HANDS} ORDER BY task.task_id FOR UPDATE")
+_OPEN = bulk.statement(
+    f"SELECT {named(TASK)}, {named(RUN)}, {named(ATTEMPT)}"  # noqa: S608
+    " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
+    f" WHERE {tables.OPEN} AND attempt.task_id > ? ORDER BY attempt.task_id LIMIT ?"
+)
+# Few runs are ever asked to stop, so that is where to begin: SQLite keeps to the order of a CROSS JOIN.
+_TO_STOP = bulk.statement(
+    "SELECT attempt.task_id, attempt.number FROM run CROSS JOIN task CROSS JOIN attempt"  # noqa: S608
+    f" WHERE {tables.TO_STOP} AND task.run_id = run.run_id AND attempt.task_id = task.task_id AND {tables.OPEN}"
+    " AND attempt.worker = ?"
+)
+_DISPATCH = bulk.statement(
+    "UPDATE task SET state = ?, fence = fence + 1, note = NULL WHERE task_id IN KEYS",
+)
+_START = bulk.statement("UPDATE task SET state = 'RUNNING' WHERE task_id IN KEYS")
+_START_RUNS = bulk.statement(
+    "UPDATE run SET status = 'running', started_at = ? WHERE run_id IN KEYS AND started_at IS NULL"
+)
+_ADMIT = bulk.changing(tables.task, ("state", "wait_reason", "available_at", "routings", "note"), by=("task_id",))
+_ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
+_END_TASK = bulk.changing(tables.task, _ATTEMPTED, by=("task_id",))
+_BEGIN = bulk.changing(tables.attempt, ("started_at",), by=("task_id", "number"))
+_RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
+_END = bulk.changing(tables.attempt, ("ended_at", "result", "error"), by=("task_id", "number"))
+_OUTPUT = bulk.inserting(
+    tables.payload, ("owner_id", "kind", "body"), "ON CONFLICT (owner_id, kind) DO UPDATE SET body = excluded.body"
+)
+_SAID = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
+
+
+# ---- the gate ------------------------------------------------------------------------------------
+
+
+def waiting(conn: sa.Connection, now: int, limit: int) -> Sequence[Waiting]:
+    """See Work.waiting."""
+    return sorted(map(waiting_of, bulk.rows(conn, _WAITING, now, limit)), key=_earliest)
+
+
+def next_available_at(conn: sa.Connection) -> int | None:
+    """See Work.next_available_at."""
+    found = bulk.rows(conn, _NEXT)
+    return found[0][0] if found else None
+
+
+def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
+    """See Work.admit."""
+    over = [one for one in admissions if one.over]
+    rooms = Rooms(conn, (one.schedule_uid for one in over))
+    names: list[str] = [one.task_id for one in admissions]
+    pending = {task_id: fence for task_id, state, fence in bulk.rows(conn, _STATES, names) if state == _PENDING}
+    admitted: dict[TaskId, Admission] = {}
+    for one in admissions:
+        # The first one counts, unless there was another attempt since it was read.
+        if one.task_id in pending and one.fence in (None, pending[one.task_id]):
+            admitted.setdefault(one.task_id, one)
+    bulk.many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
+    if over:
+        _turn_away(conn, [one for one in admitted.values() if one.over], rooms, now)
+    return frozenset(admitted)
+
+
+def _admitted_row(one: Admission) -> tuple[object, ...]:
+    return one.state.value, one.wait_reason.value, one.available_at, one.routings, one.note, one.task_id
+
+
+def _turn_away(conn: sa.Connection, over: Sequence[Admission], rooms: Rooms, now: int) -> None:
+    names: list[str] = sorted({one.run_id for one in over})
+    runs = {run.run_id: run for run in map(run_of, bulk.rows(conn, _RUNS, names))}
+    end_tasks(conn, [Over(one, runs[one.run_id], one.note, now) for one in over], rooms)
+
+
+# ---- attempts ------------------------------------------------------------------------------------
+
+
+def take(conn: sa.Connection, worker: str, limit: int, lease_until: int, now: int, *, begin: bool) -> Sequence[Waiting]:
+    """See Work.take."""
+    ready = sorted(map(waiting_of, bulk.rows(conn, _READY, limit)), key=_earliest)
+    if not ready:
+        return ready
+    state = TaskState.RUNNING if begin else TaskState.DISPATCHED
+    names: list[str] = [one.task.task_id for one in ready]
+    bulk.run(conn, _DISPATCH, state.value, names)
+    started_at = now if begin else None
+    made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
+    bulk.insert(conn, tables.attempt, made)
+    if begin:
+        _start_runs(conn, [one.run for one in ready], now)
+    return [_taken(one, state, started_at) for one in ready]
+
+
+def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
+    task, run = one.task, one.run
+    if started_at is not None and run.started_at is None:
+        run = replace(run, status=RunStatus.RUNNING, started_at=started_at)
+    return Waiting(task=replace(task, state=state, fence=task.fence + 1, note=None), run=run, input=one.input)
+
+
+def begin(conn: sa.Connection, held: Collection[Held], now: int) -> frozenset[Held]:
+    """See Work.begin."""
+    found = _found(conn, held, _HELD)
+    granted = {one for one in held if one in found and found[one][0] == TaskState.DISPATCHED}
+    if granted:
+        names: list[str] = [task_id for task_id, _ in granted]
+        bulk.run(conn, _START, names)
+        bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
+        _start_runs(conn, [found[one][1] for one in granted], now)
+    return frozenset(granted)
+
+
+def _start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
+    fresh = {run.run_id: run for run in runs if run.started_at is None}
+    if fresh:
+        names: list[str] = sorted(fresh)
+        bulk.run(conn, _START_RUNS, now, names)
+        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh.values()))
+
+
+def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Renewal:
+    """See Work.renew."""
+    found = _found(conn, held, _IN_HAND)
+    ours = [one for one in held if one in found and found[one][0] in IN_HAND]
+    bulk.many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
+    to_cancel = frozenset(one for one in ours if found[one][1].cancel_requested_at is not None)
+    return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
+
+
+def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, tuple[str, Run]]:
+    """The state and the run of every task under its current attempt."""
+    names: list[str] = [task_id for task_id, _ in held]
+    return {(row[0], row[1]): (row[2], run_of(row[3:])) for row in bulk.rows(conn, asked, names)}
+
+
+def asked_to_stop(conn: sa.Connection, worker: str) -> frozenset[Held]:
+    """See Work.asked_to_stop."""
+    return frozenset((task_id, number) for task_id, number in bulk.rows(conn, _TO_STOP, worker))
+
+
+def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> OpenPage:
+    """See Work.open_attempts."""
+    page = []
+    for row in bulk.rows(conn, _OPEN, after, limit):
+        task, run = task_and_run_of(row)
+        page.append(OpenAttempt(task=task, run=run, attempt=attempt_of(row[-len(ATTEMPT) :])))
+    return OpenPage(page, now)
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+    """See Work.report."""
+    rooms = Rooms(conn, (one.schedule_uid for one in endings))
+    found = _found(conn, [(one.task_id, one.fence) for one in endings], _HELD)
+    counted: dict[Held, Ending] = {}
+    over = []
+    for one in endings:
+        held = one.task_id, one.fence
+        state, run = found.get(held, ("", None))
+        if run is None or state not in IN_HAND or held in counted:
+            continue
+        ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
+        if ending.over:
+            over.append(Over(ending, run, ending.error, ending.ended_at))
+    _write_down(conn, list(counted.values()))
+    end_tasks(conn, over, rooms)
+    return frozenset(counted)
+
+
+def _write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
+    bulk.many(conn, _END_TASK, [_ended_row(one) for one in endings])
+    ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
+    bulk.many(conn, _END, ended)
+    bulk.many(conn, _OUTPUT, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
+    _keep_logs(conn, [one for one in endings if one.logs])
+
+
+def _ended_row(one: Ending) -> tuple[object, ...]:
+    return (
+        one.state.value,
+        one.wait_reason.value,
+        one.available_at,
+        one.attempts,
+        one.losses,
+        one.routings,
+        one.error,
+        one.task_id,
+    )
+
+
+def _keep_logs(conn: sa.Connection, endings: Sequence[Ending]) -> None:
+    if not endings:
+        return
+    names: list[str] = [one.task_id for one in endings]
+    said = {task_id: last for task_id, last in bulk.rows(conn, _SAID, names)}  # noqa: C416
+    lines = [
+        (one.task_id, number, line.at, line.level, line.text)
+        for one in endings
+        for number, line in enumerate(one.logs, said.get(one.task_id, 0) + 1)
+    ]
+    bulk.insert(conn, tables.task_log, lines)
+
+
+def _earliest(waiting: Waiting) -> tuple[int, str]:
+    return waiting.task.available_at, waiting.task.task_id

@@ -1,0 +1,142 @@
+"""Files that people write: configuration and jobs. Read whole or refused, with the line that is wrong."""
+
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gnomon.adapters.yaml_nodes import Node, Refusal, compose
+from gnomon.core.jobs import JOB_FIELDS, Job, read_job, read_when
+from gnomon.core.requests import Defaults
+from gnomon.core.said import key_text
+from gnomon.errors import CronError, FieldError, FileError, JobsFileError
+
+_LARGEST_FILE = 4 * 2**20
+#: Where a date need not be quoted.
+_INSTANTS = ("at", "start_at", "end_at")
+
+
+class JobsFile:
+    """The jobs of a file as they were written, and where each word of them stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._root = _composed(path, JobsFileError, instants=_INSTANTS, showing=True)
+        self._check_top()
+        #: Each job as plain data.
+        self.mappings: list[dict[str, Any]] = [job.plain() for job in self._entries()]
+
+    def jobs(self, read: Callable[[Mapping[str, Any]], Job]) -> list[Job]:
+        """All of them, each as `read` reads it; JobsFileError for the first that is wrong."""
+        found: dict[str, Job] = {}
+        for index, said in enumerate(self.mappings):
+            self._check_keys(index, said)
+            job = self._read(index, said, read)
+            if job.name in found:
+                first = self._root.place_of(f"jobs[{list(found).index(job.name)}].name").line
+                reason = f'"{job.name}" is already the name of another job, in line {first}'
+                self._refuse(reason, f"jobs[{index}].name")
+            found[job.name] = job
+        return list(found.values())
+
+    def _read(self, index: int, said: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Job]) -> Job:
+        try:
+            return read(said)
+        except FieldError as error:
+            self._refuse(_sentence(error), f"jobs[{index}].{error.field}")
+        except CronError as error:
+            line, column = self._root.place_of(f"jobs[{index}].schedule")
+            job = f"jobs[{index}] ({said['name']})"
+            raise JobsFileError(self.path, str(error), line=line, column=column, field=job) from None
+
+    def _check_keys(self, index: int, said: Mapping[str, Any]) -> None:
+        for key in said:
+            if key not in JOB_FIELDS:
+                near = get_close_matches(str(key), JOB_FIELDS, n=1)
+                hint = f", did you mean {near[0]}?" if near else f"; known are {', '.join(JOB_FIELDS)}"
+                self._refuse(f"is not known{hint}", f"jobs[{index}].{key_text(key)}")
+
+    def _check_top(self) -> None:
+        top = self._root.value
+        for key in top if isinstance(top, dict) else ():
+            if key != "jobs":
+                near = get_close_matches(str(key), ["jobs"])
+                self._refuse("is not known" + (", did you mean jobs?" if near else ""), key_text(key))
+        if not isinstance(top, dict) or "jobs" not in top or not isinstance(top["jobs"][1].value, list):
+            self._refuse('must be a mapping with a list under "jobs"', "")
+        for index, job in enumerate(self._entries()):
+            if not isinstance(job.value, dict):
+                self._refuse("must be a mapping", f"jobs[{index}]")
+
+    def _entries(self) -> list[Node]:
+        entries: list[Node] = self._root.value["jobs"][1].value
+        return entries
+
+    def _refuse(self, reason: str, field: str) -> NoReturn:
+        line, column = self._root.place_of(field)
+        raise JobsFileError(self.path, reason, line=line, column=column, field=field)
+
+
+def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
+    """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
+    return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
+
+
+def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
+    """The same, but of a job that is not complete only its name and when it fires."""
+    return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
+
+
+def read_mapping(path: Path) -> Mapping[str, Any]:
+    """What a configuration file holds; FileError if that is no mapping."""
+    root = _composed(path, FileError)
+    if root.value is None:
+        return {}
+    if not isinstance(root.value, dict):
+        raise FileError(path, "must be a mapping of sections", line=root.place.line, column=root.place.column)
+    data: Mapping[str, Any] = root.plain()
+    return data
+
+
+def _sentence(error: FieldError) -> str:
+    """What is wrong, to stand after the name of the field."""
+    value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")
+    if error.reason == "is missing":
+        return error.reason
+    return f"{error.reason}, not {value}" if error.reason.startswith("must be") else f"{value} {error.reason}"
+
+
+def _composed(
+    path: Path, error: Callable[..., FileError], *, instants: Collection[str] = (), showing: bool = False
+) -> Node:
+    try:
+        return compose(_text(path), instants=instants, showing=showing)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(path, f"cannot be read: {_why(problem)}") from None
+    except Refusal as refusal:
+        line, column = refusal.place or (None, None)
+        raise error(path, refusal.reason, line=line, column=column, field=refusal.path) from None
+
+
+def _text(path: Path) -> str:
+    """What the file holds. It is looked at through one handle, so that nobody can put another in its place."""
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is no regular file")
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise OSError(f"it has more than {_LARGEST_FILE // 2**20} MiB")
+    return content.decode()
+
+
+def _opened(path: str, flags: int) -> int:
+    # A pipe that nobody writes to must not keep us waiting.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _why(problem: OSError | UnicodeDecodeError) -> str:
+    if isinstance(problem, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {problem.start}"
+    return problem.strerror or str(problem)

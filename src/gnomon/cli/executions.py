@@ -1,0 +1,255 @@
+"""`gnomon executions`: what ran, how it went, and ending it."""
+
+import sys
+from typing import Any
+
+import msgspec
+
+from gnomon.app import Office
+from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.readable import facts, first_line, iso, moment, span
+from gnomon.core.instants import instant_of
+from gnomon.core.launching import Cancelling
+from gnomon.core.model import Attempt, LogLine, Run, RunStatus, TaskId, Tick
+from gnomon.errors import UsageError
+from gnomon.services.executions import ExecutionView, Said, StepView
+
+_SKIPPED = "skipped"
+
+
+def list_executions(job: str | None, status: str | None, limit: int, where: Where, form: Format) -> None:
+    """List runs, the newest first; or the ticks of a job that had none."""
+    if status == _SKIPPED:
+        _list_skipped(job, limit, where, form)
+        return
+    wanted = None if status is None else RunStatus(status)
+    runs = in_office(where, lambda office: office.executions.page(job=job, status=wanted, limit=limit))
+    if form is not Format.TABLE:
+        print_data([run_data(run) for run in runs], form)
+        return
+    if not runs:
+        say("no executions")
+        return
+    rows = [
+        [
+            run.run_id,
+            run.schedule_id or run.workflow_id,
+            run.source,
+            run.status,
+            moment(run.planned_at),
+            span(took(run)),
+            first_line(run.error),
+        ]
+        for run in runs
+    ]
+    print_table(["execution", "job", "trigger", "status", "planned", "took", "error"], rows)
+
+
+def _list_skipped(job: str | None, limit: int, where: Where, form: Format) -> None:
+    if job is None:
+        raise UsageError("--status skipped lists the ticks of one job that had no execution: name it with --job")
+    ticks = in_office(where, lambda office: office.jobs.skipped(job, limit=limit))
+    if form is not Format.TABLE:
+        print_data([_skipped_data(tick) for tick in ticks], form)
+        return
+    if not ticks:
+        say("no ticks without an execution")
+        return
+    rows = [
+        [moment(t.decision.planned_at), str(t.decision.count), t.decision.kind, t.decision.reason.replace("_", " ")]
+        for t in ticks
+    ]
+    print_table(["planned", "count", "became", "why"], rows)
+
+
+def show(execution_id: str, where: Where, form: Format) -> None:
+    """Show a run with its steps and attempts."""
+    view = in_office(where, lambda office: office.executions.get(execution_id))
+    if form is not Format.TABLE:
+        print_data(_shown(view), form)
+        return
+    say("\n".join(facts(_told(view))))
+    say("")
+    rows = [row for step in view.steps for row in _step_rows(step)]
+    print_table(["step", "state", "attempt", "worker", "started", "took", "ended", "error"], rows)
+
+
+def cancel(execution_id: str, where: Where, form: Format) -> None:
+    """End a run."""
+    became = in_office(where, lambda office: office.executions.cancel(execution_id, actor=actor()))
+    if form is not Format.TABLE:
+        print_data({"execution_id": execution_id, "became": became.value}, form)
+    elif became is Cancelling.CANCELLED:
+        say(f"{execution_id} is cancelled")
+    else:
+        say(f"{execution_id} has been asked to stop")
+
+
+def logs(execution_id: str, where: Where, form: Format, *, follow: bool) -> None:
+    """Print what a run has said; with `follow`, go on until it is over."""
+    if form is Format.TABLE:
+        in_office(where, lambda office: _follow(office, execution_id) if follow else _print_new(office, execution_id))
+        return
+    if follow:
+        raise UsageError("--follow prints lines: leave -o away")
+    said, _ = in_office(where, lambda office: office.executions.logs(execution_id))
+    print_data([_said_data(one) for one in said], form)
+
+
+async def _follow(office: Office, execution_id: str) -> None:
+    seen: dict[TaskId, int] = {}
+    async for _ in office.executions.looks(execution_id):
+        seen = await _print_new(office, execution_id, seen)
+
+
+async def _print_new(office: Office, execution_id: str, seen: dict[TaskId, int] | None = None) -> dict[TaskId, int]:
+    said, now_seen = await office.executions.logs(execution_id, seen=seen)
+    for one in said:
+        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {one.step}  {one.line.text}"))
+    sys.stdout.flush()
+    return now_seen
+
+
+def _clock(line: LogLine) -> str:
+    return instant_of(line.at).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _said_data(one: Said) -> dict[str, Any]:
+    return {"at": iso(one.line.at), "level": one.line.level, "step": one.step, "text": one.line.text}
+
+
+def sentence(run: Run) -> str:
+    """How a run went, in one line."""
+    how = f"{run.run_id} {run.status}"
+    lasted = took(run)
+    how += f" in {span(lasted)}" if lasted is not None else ""
+    return visible(f"{how}: {first_line(run.error, 200)}" if run.error else how)
+
+
+def took(run: Run) -> int | None:
+    """How long a run that is over went on."""
+    if run.started_at is None or run.completed_at is None:
+        return None
+    return max(0, run.completed_at - run.started_at)
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """A run for machines."""
+    return {
+        "execution_id": run.run_id,
+        "job": run.schedule_id or run.workflow_id,
+        "version": run.workflow_version,
+        "trigger": run.source.value,
+        "status": run.status.value,
+        "queued": run.queued,
+        "planned_at": iso(run.planned_at),
+        "started_at": iso(run.started_at),
+        "completed_at": iso(run.completed_at),
+        "duration_ms": took(run),
+        "user_id": run.user_id,
+        "error": run.error,
+        "key": run.idempotency_key,
+        "replay_of": run.replay_of,
+    }
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    """An attempt for machines."""
+    return {
+        "attempt": attempt.number,
+        "worker": attempt.worker,
+        "dispatched_at": iso(attempt.dispatched_at),
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
+        "result": None if attempt.result is None else attempt.result.value,
+        "error": attempt.error,
+    }
+
+
+def attempt_took(attempt: Attempt) -> str:
+    """How long an attempt that has ended went on."""
+    if attempt.started_at is None or attempt.ended_at is None:
+        return ""
+    return span(max(0, attempt.ended_at - attempt.started_at))
+
+
+def decoded(payload: bytes | None) -> object:
+    """What was given or returned, as data."""
+    return None if payload is None else msgspec.json.decode(payload)
+
+
+def _shown(view: ExecutionView) -> dict[str, Any]:
+    own = view.workflow.input if view.workflow else None
+    return run_data(view.run) | {
+        "input": own if view.input is None else decoded(view.input),
+        "steps": [
+            {
+                "step": step.task.step,
+                "state": step.task.state.value,
+                "waits_for": step.task.wait_reason.value if step.task.state == "PENDING" else None,
+                "note": step.task.note,
+                "started_at": iso(step.started_at),
+                "ended_at": iso(step.ended_at),
+                "output": decoded(step.output),
+                "attempts": [attempt_data(attempt) for attempt in step.attempts],
+            }
+            for step in view.steps
+        ],
+    }
+
+
+def _told(view: ExecutionView) -> list[tuple[str, str]]:
+    run = view.run
+    given = (msgspec.json.encode(view.workflow.input) if view.workflow else None) if view.input is None else view.input
+    asked = f", asked to stop {moment(run.cancel_requested_at)}" if run.cancel_requested_at and not run.over else ""
+    told = [
+        ("execution", run.run_id),
+        ("job", f"{run.schedule_id or run.workflow_id} (version {run.workflow_version})"),
+        ("status", ("waiting in the queue" if run.queued else run.status.value) + asked),
+        ("trigger", f"{run.source} for {run.user_id}" if run.user_id else run.source.value),
+        ("planned", moment(run.planned_at)),
+        ("started", moment(run.started_at)),
+        ("completed", moment(run.completed_at)),
+        ("took", span(took(run))),
+        ("error", run.error or ""),
+        ("key", run.idempotency_key or ""),
+        ("replay of", run.replay_of or ""),
+        ("input", first_line((given or b"").decode(), 200)),
+    ]
+    return told + [
+        (f"output {one.task.step}", first_line(one.output.decode(), 200)) for one in view.steps if one.output
+    ]
+
+
+def _step_rows(step: StepView) -> list[list[str]]:
+    task = step.task
+    state = f"{task.state} ({task.wait_reason})" if task.state == "PENDING" else task.state.value
+    if not step.attempts:
+        return [[task.step, state, "", "", "", "", "", first_line(task.note)]]
+    return [
+        [
+            task.step if index == 0 else "",
+            state if index == 0 else "",
+            str(attempt.number),
+            attempt.worker,
+            moment(attempt.started_at),
+            attempt_took(attempt),
+            "" if attempt.result is None else attempt.result.value,
+            first_line(attempt.error),
+        ]
+        for index, attempt in enumerate(step.attempts)
+    ]
+
+
+def _skipped_data(tick: Tick) -> dict[str, Any]:
+    return {
+        "job": tick.schedule_id,
+        "trigger": "cron",
+        "status": _SKIPPED,
+        "planned_at": iso(tick.decision.planned_at),
+        "last_at": iso(tick.decision.last_at),
+        "count": tick.decision.count,
+        "kind": tick.decision.kind.value,
+        "reason": tick.decision.reason.value,
+    }

@@ -1,0 +1,304 @@
+"""`gnomon jobs`: what runs and when."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gnomon.app import Office, read_jobs_file
+from gnomon.cli.executions import run_data, sentence
+from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.readable import facts, iso, moment, span, state_of, zone_of
+from gnomon.cli.starts import start_of
+from gnomon.core.instants import ms_of
+from gnomon.core.job_data import job_as_data
+from gnomon.core.job_schema import job_file_schema
+from gnomon.core.jobs import Job, warnings
+from gnomon.core.model import Run, RunStatus, Tick
+from gnomon.errors import FieldError
+from gnomon.services.applying import Change
+from gnomon.services.jobs import Applied, JobView
+
+_PAGE = 1000
+
+
+def validate(file: Path, where: Where, form: Format) -> None:
+    """Say whether a file could be applied, and what in it may not do what was meant."""
+    jobs = _read(file, where)
+    if form is not Format.TABLE:
+        print_data({"file": str(file), "jobs": [job.name for job in jobs], "warnings": dict(_warned(jobs))}, form)
+        return
+    _warn(jobs)
+    say(f"{file}: {_counted(len(jobs))}, nothing wrong")
+
+
+def apply(file: Path, where: Where, form: Format) -> None:
+    """Make the jobs of a file stand as they are written."""
+    jobs = _read(file, where)
+
+    async def work(office: Office) -> list[Applied]:
+        return await office.jobs.apply(jobs, actor=actor())
+
+    done = in_office(where, work, make=True)
+    _warn(jobs)
+    if form is not Format.TABLE:
+        print_data([_applied_data(one) for one in done], form)
+        return
+    zones = {job.name: zone_of(job.spec) for job in jobs}
+    rows = [
+        [one.name, one.change, str(one.version), moment(one.next_run_at, zones[one.name])]
+        for one in done
+        if one.change is not Change.UNCHANGED
+    ]
+    if rows:
+        print_table(["job", "change", "version", "next run"], rows)
+    counts = Counter(one.change for one in done)
+    say(", ".join(f"{counts[change]} {change}" for change in Change if counts[change]) or "no jobs")
+
+
+def list_jobs(where: Where, form: Format) -> None:
+    """List every job with when it runs next."""
+
+    async def work(office: Office) -> list[JobView]:
+        found: list[JobView] = []
+        while page := await office.jobs.page(after=found[-1].schedule.schedule_id if found else "", limit=_PAGE):
+            found += page
+        return found
+
+    found = in_office(where, work)
+    if form is not Format.TABLE:
+        print_data([_listed(view) for view in found], form)
+        return
+    if not found:
+        say("no jobs: gnomon jobs apply -f FILE registers them")
+        return
+    rows = [
+        [
+            view.schedule.schedule_id,
+            state_of(view.schedule),
+            view.schedule.spec.trigger.describe(),
+            moment(_next_run_at(view), zone_of(view.schedule.spec)),
+        ]
+        for view in found
+    ]
+    print_table(["job", "state", "schedule", "next run"], rows)
+
+
+def show(name: str, where: Where, form: Format) -> None:
+    """Show all there is to know about a job."""
+    view = in_office(where, lambda office: office.jobs.get(name))
+    if form is Format.TABLE:
+        _show_text(view)
+    else:
+        print_data(_shown(view), form)
+
+
+def trigger(
+    name: str, given: str | None, where: Where, form: Format, *, key: str | None, force: bool, wait: bool
+) -> bool:
+    """Start a run of a job, and wait for its end if asked to; False if that was not well."""
+    wanted = _input(given)
+
+    async def work(office: Office) -> Run | None:
+        done = await office.launcher.trigger(name, actor=actor(), input=wanted, key=key, force=force)
+        if form is Format.TABLE:
+            say(f"{done.run_id} {done.became}")
+            sys.stdout.flush()
+        elif not wait:
+            print_data({"execution_id": done.run_id, "became": done.became.value}, form)
+        return await office.executions.finished(done.run_id) if wait else None
+
+    run = in_office(where, work)
+    if run is None:
+        return True
+    if form is Format.TABLE:
+        say(sentence(run))
+    else:
+        print_data(run_data(run), form)
+    return run.status is RunStatus.COMPLETED
+
+
+def pause(name: str, where: Where) -> None:
+    """Let a job rest."""
+    in_office(where, lambda office: office.jobs.pause(name, actor=actor()))
+    say(f"{name} is paused")
+
+
+def resume(name: str, where: Where) -> None:
+    """Let a job go on."""
+
+    async def work(office: Office) -> JobView:
+        await office.jobs.resume(name, actor=actor())
+        return await office.jobs.get(name, coming=1, last=0)
+
+    view = in_office(where, work)
+    coming = moment(_next_run_at(view), zone_of(view.schedule.spec))
+    say(f"{name} goes on; its next run is at {coming}" if coming else f"{name} goes on; nothing is planned")
+
+
+def delete(name: str, where: Where) -> None:
+    """End a job."""
+    in_office(where, lambda office: office.jobs.delete(name, actor=actor()))
+    say(f"{name} is deleted; its history stays")
+
+
+def coming(name: str, count: int, where: Where, form: Format) -> None:
+    """List the next planned times of a job."""
+    view = in_office(where, lambda office: office.jobs.get(name, coming=count, last=0))
+    zone = zone_of(view.schedule.spec)
+    if form is not Format.TABLE:
+        data = {"job": name, "timezone": zone, "paused": view.schedule.paused_at is not None}
+        print_data(data | {"next_runs": [iso(at) for at in view.next_runs]}, form)
+        return
+    if view.schedule.paused_at is not None:
+        say(f"{name} is paused; if it were not:")
+    if not view.next_runs:
+        say("nothing is planned")
+        return
+    _print_times("next runs", view)
+
+
+def schema(form: Format) -> None:
+    """Print the JSON Schema of a file of jobs, for editors."""
+    print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
+
+
+def _read(file: Path, where: Where) -> list[Job]:
+    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)))
+
+
+def _warned(jobs: list[Job]) -> list[tuple[str, list[str]]]:
+    return [(job.name, found) for job in jobs if (found := warnings(job))]
+
+
+def _warn(jobs: list[Job]) -> None:
+    for name, found in _warned(jobs):
+        for warning in found:
+            sys.stderr.write(visible(f"warning: {name}: {warning}") + "\n")
+
+
+def _counted(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
+def _input(given: str | None) -> Any:  # noqa: ANN401 - whether it is a mapping is for the launcher to say
+    """What `--input` says: JSON, or the JSON in the file after an @."""
+    if given is None:
+        return None
+    try:
+        text = Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
+        return json.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FieldError("--input", given, f"cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise FieldError("--input", given, f"is no JSON: {error}") from None
+
+
+def _next_run_at(view: JobView) -> int | None:
+    return None if view.schedule.paused_at is not None else next(iter(view.next_runs), None)
+
+
+def _applied_data(one: Applied) -> dict[str, Any]:
+    return {
+        "job": one.name,
+        "change": one.change.value,
+        "revision": one.revision,
+        "version": one.version,
+        "next_run_at": iso(one.next_run_at),
+    }
+
+
+def _listed(view: JobView) -> dict[str, Any]:
+    schedule, workflow = view.schedule, view.workflow
+    return {
+        "job": schedule.schedule_id,
+        "state": state_of(schedule),
+        "schedule": schedule.spec.trigger.describe(),
+        "timezone": zone_of(schedule.spec),
+        "next_run_at": iso(_next_run_at(view)),
+        "paused": schedule.paused_at is not None,
+        "under_way": schedule.active_runs,
+        "queued": schedule.queued_runs,
+        "version": schedule.spec.workflow_version,
+        "functions": [] if workflow is None else [step.function for step in workflow.steps],
+        "tags": [] if workflow is None else list(workflow.tags),
+    }
+
+
+def _shown(view: JobView) -> dict[str, Any]:
+    schedule, workflow = view.schedule, view.workflow
+    data = _listed(view) | {"revision": schedule.revision, "next_runs": [iso(at) for at in view.next_runs]}
+    if workflow is not None:
+        job = Job(name=schedule.schedule_id, spec=schedule.spec, workflow=workflow, enabled=schedule.paused_at is None)
+        data["definition"] = job_as_data(job)
+    data["last_ticks"] = [_tick_data(tick) for tick in view.last_ticks]
+    data["executions"] = [run.run_id for run in view.under_way]
+    if view.lock is not None:
+        data["lock"] = {
+            "key": view.lock.key,
+            "execution_id": view.lock.execution_id,
+            "acquired_at": iso(view.lock.acquired_at),
+            "ttl_ms": view.lock.ttl_ms,
+        }
+    return data
+
+
+def _tick_data(tick: Tick) -> dict[str, Any]:
+    decision = tick.decision
+    return {
+        "planned_at": iso(decision.planned_at),
+        "last_at": iso(decision.last_at),
+        "count": decision.count,
+        "kind": decision.kind.value,
+        "reason": decision.reason.value,
+        "status": tick.status.value,
+        "execution_id": tick.run_id,
+    }
+
+
+def _show_text(view: JobView) -> None:
+    schedule, workflow, zone = view.schedule, view.workflow, zone_of(view.schedule.spec)
+    told = [
+        ("job", schedule.schedule_id),
+        ("about", workflow.description if workflow else ""),
+        ("state", state_of(schedule)),
+        ("schedule", schedule.spec.trigger.describe()),
+        ("zone", zone),
+        ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
+        ("functions", ", ".join(step.function for step in workflow.steps) if workflow else "not registered"),
+        ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
+        ("tags", ", ".join(workflow.tags) if workflow else ""),
+        ("under way", ", ".join(run.run_id for run in view.under_way)),
+    ]
+    if view.lock is not None:
+        since = moment(view.lock.acquired_at, zone)
+        told.append(("lock", f"{view.lock.key} since {since}, for {span(view.lock.ttl_ms)}"))
+    say("\n".join(facts(told)))
+    if view.next_runs:
+        say("")
+        _print_times("next runs" if schedule.paused_at is None else "next runs, if it were not paused", view)
+    if view.last_ticks:
+        say("")
+        print_table(
+            ["last ticks", "became", "why", "count", "execution"], [_tick_row(t, zone) for t in view.last_ticks]
+        )
+
+
+def _print_times(title: str, view: JobView) -> None:
+    zone = zone_of(view.schedule.spec)
+    rows = [[moment(at, zone), moment(at)] for at in view.next_runs]
+    # Where local time is UTC, once is enough.
+    print_table([title], [row[:1] for row in rows]) if zone == "UTC" else print_table([title, "utc"], rows)
+
+
+def _tick_row(tick: Tick, zone: str) -> list[str]:
+    decision = tick.decision
+    return [
+        moment(decision.planned_at, zone),
+        decision.kind.value,
+        decision.reason.value.replace("_", " "),
+        str(decision.count),
+        tick.run_id or "",
+    ]

@@ -1,0 +1,262 @@
+"""What operators type about jobs, executions, dead letters and workers. The work is in modules of their own."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from gnomon.cli.options import Config, Database, JobsFile, Key, OfJob, Output
+from gnomon.cli.output import Format
+
+jobs = typer.Typer(name="jobs", help="What runs and when.", no_args_is_help=True)
+executions = typer.Typer(name="executions", help="What ran, and how it went.", no_args_is_help=True)
+dead_letters = typer.Typer(name="dead-letters", help="What has failed for good.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.")]
+ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="An execution.")]
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="A dead letter.")]
+Most = Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")]
+Status = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
+
+
+@jobs.command("validate")
+def validate_jobs(
+    file: JobsFile, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Check a jobs file without applying it."""
+    from gnomon.cli.jobs import validate
+    from gnomon.cli.offices import Where
+
+    validate(file, Where(database, config), output)
+
+
+@jobs.command("apply")
+def apply_jobs(
+    file: JobsFile, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Make the jobs stand as a file says, all of them or none. Doing it again changes nothing."""
+    from gnomon.cli.jobs import apply
+    from gnomon.cli.offices import Where
+
+    apply(file, Where(database, config), output)
+
+
+@jobs.command("list")
+def list_jobs(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """List all jobs and when they run next."""
+    from gnomon.cli.jobs import list_jobs as run
+    from gnomon.cli.offices import Where
+
+    run(Where(database, config), output)
+
+
+@jobs.command("show")
+def show_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """Show a job: its policies, its next runs, its last ticks, what is under way."""
+    from gnomon.cli.jobs import show
+    from gnomon.cli.offices import Where
+
+    show(name, Where(database, config), output)
+
+
+@jobs.command("trigger")
+def trigger_job(  # noqa: PLR0913 - as many parameters as the command has options
+    name: Name,
+    *,
+    given: Annotated[
+        str | None,
+        typer.Option("--input", metavar="JSON|@FILE", help="What the run is given instead of the job's own."),
+    ] = None,
+    key: Key = None,
+    force: Annotated[bool, typer.Option("--force", help="Start it beside a run that is under way.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; fail if it fails.")] = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a job now, paused or not."""
+    from gnomon.cli.jobs import trigger
+    from gnomon.cli.offices import Where
+
+    if not trigger(name, given, Where(database, config), output, key=key, force=force, wait=wait):
+        raise typer.Exit(1)
+
+
+@jobs.command("pause")
+def pause_job(name: Name, *, database: Database = None, config: Config = None) -> None:
+    """Let no tick of a job fire until it is resumed."""
+    from gnomon.cli.jobs import pause
+    from gnomon.cli.offices import Where
+
+    pause(name, Where(database, config))
+
+
+@jobs.command("resume")
+def resume_job(name: Name, *, database: Database = None, config: Config = None) -> None:
+    """Let a paused job go on from now."""
+    from gnomon.cli.jobs import resume
+    from gnomon.cli.offices import Where
+
+    resume(name, Where(database, config))
+
+
+@jobs.command("delete")
+def delete_job(
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """End a job and free its name. Its history stays."""
+    from gnomon.cli.jobs import delete
+    from gnomon.cli.offices import Where
+
+    if not yes:
+        typer.confirm(f"Delete {name}?", abort=True)
+    delete(name, Where(database, config))
+
+
+@jobs.command("next")
+def next_runs(
+    name: Name,
+    *,
+    count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many to show.")] = 5,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the next planned times of a job."""
+    from gnomon.cli.jobs import coming
+    from gnomon.cli.offices import Where
+
+    coming(name, count, Where(database, config), output)
+
+
+@jobs.command("schema")
+def jobs_schema(*, output: Output = Format.TABLE) -> None:
+    """Print the JSON Schema of a jobs file, for editors."""
+    from gnomon.cli.jobs import schema
+
+    schema(output)
+
+
+@executions.command("list")
+def list_executions(
+    *,
+    job: OfJob = None,
+    status: Annotated[Status | None, typer.Option(help="Only those.")] = None,
+    limit: Most = 20,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List executions, the newest first; with --status skipped, the ticks of a job that had none."""
+    from gnomon.cli.executions import list_executions as run
+    from gnomon.cli.offices import Where
+
+    run(job, status, limit, Where(database, config), output)
+
+
+@executions.command("show")
+def show_execution(
+    execution: ExecutionId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Show an execution: its input, its steps, every attempt and its outcome."""
+    from gnomon.cli.executions import show
+    from gnomon.cli.offices import Where
+
+    show(execution, Where(database, config), output)
+
+
+@executions.command("cancel")
+def cancel_execution(
+    execution: ExecutionId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """End an execution: what waits at once, what runs as soon as it stops."""
+    from gnomon.cli.executions import cancel
+    from gnomon.cli.offices import Where
+
+    cancel(execution, Where(database, config), output)
+
+
+@executions.command("logs")
+def execution_logs(
+    execution: ExecutionId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until it is over.")] = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print what an execution has said."""
+    from gnomon.cli.executions import logs
+    from gnomon.cli.offices import Where
+
+    logs(execution, Where(database, config), output, follow=follow)
+
+
+@dead_letters.command("list")
+def list_dead_letters(
+    *,
+    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those nobody has dealt with.")] = False,
+    job: OfJob = None,
+    limit: Most = 100,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List dead letters."""
+    from gnomon.cli.dead_letters import list_letters
+    from gnomon.cli.offices import Where
+
+    list_letters(job, limit, Where(database, config), output, unresolved=unresolved)
+
+
+@dead_letters.command("show")
+def show_dead_letter(
+    letter: LetterId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Show a dead letter with every attempt."""
+    from gnomon.cli.dead_letters import show
+    from gnomon.cli.offices import Where
+
+    show(letter, Where(database, config), output)
+
+
+@dead_letters.command("replay")
+def replay_dead_letters(
+    letter: Annotated[str | None, typer.Argument(metavar="ID", help="A dead letter.")] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All that nobody has dealt with.")] = False,
+    job: OfJob = None,
+    key: Key = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run again what has failed, as a new execution."""
+    from gnomon.cli.dead_letters import chosen, replay, replay_all
+    from gnomon.cli.offices import Where
+
+    one = chosen(letter, job, key, everything=everything)
+    if one is not None:
+        replay(one, key, Where(database, config), output)
+    elif not replay_all(job, Where(database, config), output):
+        raise typer.Exit(1)
+
+
+@dead_letters.command("resolve")
+def resolve_dead_letter(letter: LetterId, *, database: Database = None, config: Config = None) -> None:
+    """Mark a dead letter as dealt with."""
+    from gnomon.cli.dead_letters import resolve
+    from gnomon.cli.offices import Where
+
+    resolve(letter, Where(database, config))
+
+
+def list_workers(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """List the workers that are alive, and the functions they know."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.workers import list_workers as run
+
+    run(Where(database, config), output)

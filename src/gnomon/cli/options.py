@@ -1,0 +1,22 @@
+"""Options that many commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnomon.cli.output import Format
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="INSTANT", help="Look from this ISO instant instead of now.")
+]
+Database = Annotated[
+    str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
+]
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")]
+JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
+OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")
+]

@@ -1,0 +1,67 @@
+"""Times and spans as a person reads them, and as a machine does."""
+
+from gnomon.cli.output import in_zone, visible
+from gnomon.core.cron import Cron
+from gnomon.core.instants import instant_of
+from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Schedule, Spec
+
+_HOUR_MS = 60 * MINUTE_MS
+_UNITS = (("d", DAY_MS), ("h", _HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
+
+
+def zone_of(spec: Spec) -> str:
+    """The zone whose clocks a schedule goes by."""
+    return spec.trigger.timezone if isinstance(spec.trigger, Cron) else "UTC"
+
+
+def moment(at: int | None, zone: str = "UTC") -> str:
+    """An instant on the clocks of a zone, which is named; nothing for none."""
+    if at is None:
+        return ""
+    local = in_zone(instant_of(at), zone)
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def iso(at: int | None) -> str | None:
+    """An instant for machines."""
+    return None if at is None else instant_of(at).isoformat()
+
+
+def span(ms: int | None) -> str:
+    """A stretch of time in its two largest units; nothing for none."""
+    if ms is None:
+        return ""
+    if ms < SECOND_MS:
+        return f"{ms} ms"
+    if ms < MINUTE_MS:
+        return f"{ms / SECOND_MS:.1f} s"
+    words: list[str] = []
+    for unit, length in _UNITS:
+        count, ms = divmod(ms, length)
+        if count and len(words) < 2:
+            words.append(f"{count} {unit}")
+    return " ".join(words)
+
+
+def state_of(schedule: Schedule) -> str:
+    """What goes on with a job, in one word."""
+    if schedule.active_runs + schedule.queued_runs:
+        return "running" if schedule.paused_at is None else "running, paused"
+    return "active" if schedule.paused_at is None else "paused"
+
+
+def first_line(text: str | None, width: int = 60) -> str:
+    """As much of a text as a table has room for."""
+    line = (text or "").partition("\n")[0]
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def facts(pairs: list[tuple[str, str]]) -> list[str]:
+    """Lines of names and what there is to say about them; further lines of a text stand under its first."""
+    told = [(name, text) for name, text in pairs if text]
+    width = max(len(name) for name, _ in told) + 2
+    return [
+        visible(f"{'' if place else name:<{width}}{line}")
+        for name, text in told
+        for place, line in enumerate(text.split("\n"))
+    ]

@@ -1,0 +1,49 @@
+"""Attempts that should have ended: which of them have, though nobody said so."""
+
+from msgspec import Struct
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.model import Attempt, Result, Run, Task
+from gnomon.core.workflow import Workflow
+
+
+class OpenAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt that has not ended, with what it is an attempt of."""
+
+    task: Task
+    run: Run
+    attempt: Attempt
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long to wait for those who should speak."""
+
+    #: From being handed out to the start.
+    dispatch_ms: int = 60_000
+    #: From the start to the end, whatever the task's own timeout says.
+    running_ms: int = 24 * 60 * 60_000
+    #: A worker ends by itself what exceeds a timeout; after so much more, someone else does.
+    grace_ms: int = 30_000
+    #: For a step that has no timeout of its own.
+    default_timeout_ms: int = 300_000
+
+
+def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience: Patience) -> Outcome | None:
+    """How the attempt is to be taken to have ended; None while it may go on. `now` is the store's clock."""
+    attempt = found.attempt
+    if attempt.lease_until <= now:
+        if attempt.started_at is None:
+            return Outcome(result=Result.NEVER_STARTED, error=f"{attempt.worker} was lost before it started")
+        return Outcome(result=Result.LOST, error=f"worker_lost: {attempt.worker} has not been heard of")
+    if attempt.started_at is None:
+        late = now - attempt.dispatched_at > patience.dispatch_ms
+        return Outcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None
+    longest = min(patience.running_ms, _timeout(found, workflow, patience) + patience.grace_ms)
+    if now - attempt.started_at > longest:
+        return Outcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
+    return None
+
+
+def _timeout(found: OpenAttempt, workflow: Workflow | None, patience: Patience) -> int:
+    step = workflow.step(found.task.step) if workflow else None
+    return patience.default_timeout_ms if step is None or step.timeout_ms is None else step.timeout_ms

@@ -1,0 +1,58 @@
+"""What all sources of settings share: references to the environment, names, values that nobody is to see."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from gnomon.errors import FieldError
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+#: Keys whose values are passwords, or addresses that may hold one.
+_CREDENTIALS = frozenset(("url", "iam_url", "password"))
+
+
+class _Hidden:
+    """Stands for a value that nobody is to see."""
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+HIDDEN = _Hidden()
+
+
+class Guarded(Struct, frozen=True, kw_only=True):
+    """A section that may hold credentials, and does not show them."""
+
+    def __repr__(self) -> str:
+        values = (f"{key}={shown(key, getattr(self, key))!r}" for key in self.__struct_fields__)
+        return f"{type(self).__name__}({', '.join(values)})"
+
+
+def shown(field: str, value: object) -> object:
+    """The value, unless it may hold credentials."""
+    secret = field.rpartition(".")[2] in _CREDENTIALS or (isinstance(value, str) and "://" in value)
+    return HIDDEN if secret else value
+
+
+def unknown(name: object, known: Iterable[str]) -> str:
+    """Why a name is refused, with the one that may have been meant."""
+    near = get_close_matches(str(name), list(known), n=1)
+    return "is no setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def with_environment(value: object, environment: Mapping[str, str], field: str) -> object:
+    """The value with each `${NAME}` replaced by what the environment says."""
+    if isinstance(value, list):
+        return [with_environment(entry, environment, field) for entry in value]
+    if not isinstance(value, str):
+        return value
+
+    def resolved(reference: re.Match[str]) -> str:
+        if reference[1] not in environment:
+            raise FieldError(field, shown(field, value), f"names {reference[1]}, which the environment lacks")
+        return environment[reference[1]]
+
+    return _REFERENCE.sub(resolved, value)

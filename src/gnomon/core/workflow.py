@@ -1,0 +1,86 @@
+"""What runs: a versioned graph of steps, and how each of them is to be tried."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+SECOND_MS = 1000
+#: The name of the only step of a job that has no graph.
+ONLY_STEP = "main"
+
+
+class Delivery(StrEnum):
+    """What is promised about starting the work."""
+
+    #: An attempt whose worker was lost is followed by another.
+    AT_LEAST_ONCE = "at_least_once"
+    #: There is no second start, ever.
+    AT_MOST_ONCE = "at_most_once"
+
+
+class Isolation(StrEnum):
+    """Where a function runs."""
+
+    #: In the worker's process: a coroutine on a loop of its own, anything else on a thread.
+    NONE = "none"
+    #: In a process of its own, which can be killed with everything that it started.
+    PROCESS = "process"
+
+
+class Retry(Struct, frozen=True, kw_only=True, gc=False):
+    """How often and when a failed attempt is followed by another."""
+
+    #: All attempts together, the first and lost ones included.
+    max_attempts: int = 3
+    initial_delay_ms: int = 30 * SECOND_MS
+    multiplier: float = 2.0
+    max_delay_ms: int = 300 * SECOND_MS
+    #: By which share a delay may be longer or shorter.
+    jitter: float = 0.1
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of a workflow's work."""
+
+    name: str
+    function: str
+    #: The steps that must have succeeded before this one starts.
+    depends_on: tuple[str, ...] = ()
+    input: dict[str, Any] = {}
+    #: How long one attempt may take; None for the default of the worker.
+    timeout_ms: int | None = None
+    #: None: what fails is not tried again, and what was lost with its worker is.
+    retry: Retry | None = None
+    isolation: Isolation = Isolation.NONE
+
+
+class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What runs: a versioned graph of steps. A simple job is one with a single step. A version never changes."""
+
+    workflow_id: str
+    version: int
+    steps: tuple[Step, ...]
+    tenant: str = "default"
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    #: What every run is given, unless it was triggered with something else.
+    input: dict[str, Any] = {}
+    #: A JSON Schema that inputs must satisfy.
+    input_schema: dict[str, Any] | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    #: Whether a run that has failed for good leaves a dead letter.
+    dead_letter: bool = False
+    #: Whether the runs exclude each other by a lock that others can see.
+    lock: bool = False
+    #: How long its history is kept; None for the default.
+    retention_days: int | None = None
+
+    @property
+    def first_steps(self) -> tuple[str, ...]:
+        """The steps that wait for no other."""
+        return tuple(step.name for step in self.steps if not step.depends_on)
+
+    def step(self, name: str) -> Step | None:
+        """The step of that name."""
+        return next((step for step in self.steps if step.name == name), None)

@@ -1,0 +1,50 @@
+"""Who carries out what a worker has taken. Nothing here waits: bodies run elsewhere, and say when they are done."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.model import Result
+from gnomon.ports.work import Held
+
+
+class Finished(Struct, frozen=True, gc=False):
+    """An assignment and what came of it."""
+
+    assignment: Assignment
+    outcome: Outcome
+
+
+class Runner(Protocol):
+    """Runs the bodies of assignments and ends those that take too long."""
+
+    @property
+    def functions(self) -> Collection[str]:
+        """What it can run."""
+        ...
+
+    @property
+    def occupied(self) -> int:
+        """How many slots are in use, also by what was given up on but cannot be made to stop."""
+        ...
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        """Begin with all of them."""
+        ...
+
+    def finished(self) -> Sequence[Finished]:
+        """What has ended since the last time of asking."""
+        ...
+
+    def stop(self, held: Collection[Held], *, why: Result) -> None:
+        """Make these end soon; their outcome is then `why`, unless they were quicker."""
+        ...
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        """Everything has ended: by itself within the drain, then by being told to, then by being killed.
+
+        What had to be told is LOST. All of it is still to be collected with `finished`.
+        """
+        ...

@@ -1,0 +1,85 @@
+"""The way of a task: from waiting, through the gate, into the hands of a worker and to its end.
+
+Every method is one transaction. Leases are judged by the store's clock alone; `now` is when the caller says that things
+happen, and stands in the history.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gnomon.core.attempts import Ending
+from gnomon.core.gating import Admission, Waiting
+from gnomon.core.model import TaskId
+from gnomon.core.reconciling import OpenAttempt
+
+#: A task and the attempt that someone has in hand.
+Held = tuple[TaskId, int]
+
+
+class Renewal(Struct, frozen=True):
+    """What a worker learns when it shows that it is alive."""
+
+    #: Attempts that are no longer its own: whatever comes of them counts for nothing.
+    lost: frozenset[Held]
+    #: Attempts whose runs are to be cancelled.
+    to_cancel: frozenset[Held]
+
+
+class OpenPage(Struct, frozen=True):
+    """Attempts that have not ended, in the order of their tasks, and what time it is at the store."""
+
+    attempts: Sequence[OpenAttempt]
+    now: int
+
+
+class Work(Protocol):
+    """What dispatchers, workers and the reconciler need."""
+
+    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+        """PENDING tasks that wait for nothing but the gate, and whose time has come; earliest first."""
+        ...
+
+    async def next_available_at(self) -> int | None:
+        """When the next of those that wait for their time has it."""
+        ...
+
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+        """Carry out every admission whose task is still PENDING; these come back.
+
+        A task that is over may end its run.
+        """
+        ...
+
+    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+        """Give SCHEDULED tasks to the worker, earliest first, each under a new attempt whose fence it then has.
+
+        With `begin` they are RUNNING, and this is the grant to start them; otherwise they are DISPATCHED.
+        """
+        ...
+
+    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+        """Grant the start of what is DISPATCHED under these attempts; those that may start come back."""
+        ...
+
+    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+        """Extend the leases of what the worker still has."""
+        ...
+
+    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+        """What the worker has in hand of runs that are to be cancelled."""
+        ...
+
+    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+        """Carry out every ending whose attempt still counts; these come back, and the others change nothing.
+
+        The first ending of an attempt makes any other void. A task that is over may end its run, and a run that is over
+        lets the next one of its schedule go on. A one-shot that is to be deleted after its run is gone once that has
+        succeeded, and paused once it has failed.
+        """
+        ...
+
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+        """Attempts that have not ended, of tasks that come after `after`."""
+        ...

@@ -1,0 +1,188 @@
+"""Bodies: assignments while they run, and the desk where all of them are accounted for."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.model import Result
+from gnomon.ports.runner import Finished
+from gnomon.ports.work import Held
+from gnomon.runners.context import Context, Facts, Stop, facts_of
+from gnomon.runners.logs import TaskLog
+from gnomon.runners.outcomes import with_logs
+from gnomon.runners.redaction import redactor
+from gnomon.runners.registry import Function
+from gnomon.runners.secrets import SecretSource
+
+
+class Shop:
+    """What every kind of body needs."""
+
+    def __init__(self, secrets: SecretSource, *, max_output_bytes: int, max_log_lines: int, grace_ms: int) -> None:
+        self.secrets = secrets
+        self.max_output_bytes = max_output_bytes
+        self.max_log_lines = max_log_lines
+        #: How many seconds a body has between being told to stop and being given up on, or killed.
+        self.grace = grace_ms / 1000
+
+
+class Body:
+    """One assignment, from being handed over until it has really ended."""
+
+    __slots__ = ("_claim", "asked", "assignment", "ends", "function", "log", "stop", "task", "timeout", "timer", "why")
+
+    def __init__(self, assignment: Assignment, function: Function, *, timeout_ms: int, log: TaskLog) -> None:
+        self.assignment = assignment
+        self.function = function
+        self.log = log
+        self.stop = Stop()
+        self.timeout = timeout_ms / 1000
+        #: When its time is up, by the monotonic clock. Counted anew from when it begins.
+        self.ends = time.monotonic() + self.timeout
+        #: What it was told to end with, and when.
+        self.why: Result | None = None
+        self.asked = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._claim = [True]
+
+    @property
+    def held(self) -> Held:
+        """Its task and attempt."""
+        task = self.assignment.task
+        return task.task_id, task.fence
+
+    def claim(self) -> bool:
+        """True for one caller only: the one who begins it, or the one who sees to it that it never begins."""
+        try:
+            return self._claim.pop()
+        except IndexError:
+            return False
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun, or never will."""
+        return not self._claim
+
+    def ask(self, why: Result) -> None:
+        """Tell it to stop. The first reason counts."""
+        if self.why is None:
+            self.why, self.asked = why, time.monotonic()
+        self.stop.asked = True
+
+    def facts(self) -> Facts:
+        """What it may know about its attempt."""
+        left_ms = round((self.ends - time.monotonic()) * 1000)
+        return facts_of(self.assignment, deadline_at=time.time_ns() // 1_000_000 + left_ms)
+
+    def call(self, secrets: SecretSource) -> Callable[[], Any]:
+        """The function with its arguments; UsageError if the input does not fit."""
+        given, found = secrets.resolve(self.assignment.input)
+        if found:
+            self.log.redact = redactor(found)
+        binder = self.function.binder
+        if binder.takes_nothing and not given:
+            return self.function.body
+        context = Context(self.facts(), self.log, self.stop, self.ends) if binder.takes_context else None
+        positional, named = binder.bind(given, context, self.assignment.input)
+        return partial(self.function.body, *positional, **named)
+
+
+_WORDS = {
+    Result.CANCELLED: "was cancelled",
+    Result.LOST: "was stopped together with its worker",
+    Result.TIMED_OUT: "took longer than",
+}
+
+
+def stopped(body: Body, remark: str = "") -> Outcome:
+    """The outcome of a body that was told to stop."""
+    why = body.why or Result.CANCELLED
+    text = _WORDS.get(why, "was stopped")
+    if why is Result.TIMED_OUT:
+        text = f"{text} {body.timeout:g} s"
+    return Outcome(result=why, error=text + remark)
+
+
+def _never_started(body: Body, reason: str) -> Outcome:
+    """The outcome of a body that did not begin, and never will."""
+    if body.why is Result.CANCELLED:
+        return stopped(body)
+    return Outcome(result=Result.NEVER_STARTED, error=reason)
+
+
+class Desk:
+    """Who is in hand, who occupies a slot, and what came of the others. Used from all threads.
+
+    Each entry leaves a dictionary once, and whoever took it out is the one who acts: no lock is needed.
+    """
+
+    def __init__(self, on_finished: Callable[[], object]) -> None:
+        self._on_finished = on_finished
+        self._unreported: dict[Held, Body] = {}
+        self._occupying: dict[Held, Body] = {}
+        self._finished: deque[Finished] = deque()
+        self._told = False
+        #: Called whenever the last body has left.
+        self.when_empty: Callable[[], object] | None = None
+
+    @property
+    def occupied(self) -> int:
+        """How many have not really ended."""
+        return len(self._occupying)
+
+    def unreported(self) -> Sequence[Body]:
+        """Those of whom nothing has been told yet."""
+        return list(self._unreported.values())
+
+    def find(self, held: Held) -> Body | None:
+        """The body, if nothing has been told of it yet."""
+        return self._unreported.get(held)
+
+    def enter(self, body: Body) -> None:
+        """A slot is taken."""
+        held = body.held
+        self._unreported[held] = self._occupying[held] = body
+
+    def report(self, body: Body, outcome: Outcome) -> bool:
+        """Tell what came of it; False if that was told before, and this is dropped."""
+        if self._unreported.pop(body.held, None) is None:
+            return False
+        self.tell(body.assignment, with_logs(outcome, body.log.take()))
+        return True
+
+    def leave(self, body: Body) -> None:
+        """The slot is free again."""
+        self._occupying.pop(body.held, None)
+        called = self.when_empty
+        if called is not None and not self._occupying:
+            called()
+
+    def end(self, body: Body, outcome: Outcome) -> bool:
+        """It has ended: tell what came of it, unless that was done, and free its slot."""
+        told = self.report(body, outcome if body.why is None else stopped(body))
+        self.leave(body)
+        return told
+
+    def drop(self, body: Body, reason: str) -> None:
+        """It has not begun, and never will."""
+        self.report(body, _never_started(body, reason))
+        self.leave(body)
+
+    def tell(self, assignment: Assignment, outcome: Outcome) -> None:
+        """Keep the outcome for whoever collects, and call them once."""
+        self._finished.append(Finished(assignment, outcome))
+        if not self._told:
+            self._told = True
+            with suppress(RuntimeError):  # whoever wanted to know has closed their loop
+                self._on_finished()
+
+    def collect(self) -> Sequence[Finished]:
+        """All outcomes since the last time. Whatever comes after it began is announced again."""
+        self._told = False
+        return [self._finished.popleft() for _ in range(len(self._finished))]

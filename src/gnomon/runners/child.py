@@ -1,0 +1,162 @@
+"""The process of an isolated function: `python -m gnomon.runners.child FD` with the request on standard input.
+
+It answers on the file descriptor, since standard output belongs to the function.
+"""
+
+import asyncio
+import ctypes
+import importlib
+import logging
+import os
+import resource
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, NoReturn
+
+import msgspec
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.model import LogLine
+from gnomon.errors import FieldError, UsageError
+from gnomon.runners.context import Cancelled, Context, Stop
+from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
+from gnomon.runners.outcomes import gave_up, raised, returned
+from gnomon.runners.redaction import redactor
+from gnomon.runners.registry import FUNCTIONS, Function
+from gnomon.runners.wire import Ended, Request, Said
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+#: What a script is called while it is read for its functions.
+_SCRIPT_NAME = "__gnomon_main__"
+
+
+def main() -> NoReturn:
+    """Do what is asked, answer, and be gone, whatever else the function has left running."""
+    answer = int(sys.argv[1])
+    os.set_inheritable(answer, False)
+    _die_with_parent()
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    if os.getppid() != request.parent:
+        os._exit(1)
+    _forget_standard_input()
+    log = TaskLog(request.max_log_lines, hear=lambda line: _say(answer, line))
+    log.redact = redactor(request.secrets)
+    if request.secrets:
+        # The system's picture of a process that crashed would show them.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    itself = os.getpid()
+    outcome = _outcome(request, log)
+    if os.getpid() != itself:
+        # The function has forked and came back twice: only the first process answers.
+        os._exit(0)
+    log.take()
+    _write(answer, Ended(outcome))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """The system kills this process when the worker dies, and leaves it the orphans of what it starts."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _forget_standard_input() -> None:
+    """What the function starts must not read the request again."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _say(answer: int, line: LogLine) -> None:
+    _write(answer, Said(line))
+
+
+def _write(answer: int, message: Said | Ended) -> None:
+    left = memoryview(msgspec.json.encode(message) + b"\n")
+    while left:
+        left = left[os.write(answer, left) :]
+
+
+def _outcome(request: Request, log: TaskLog) -> Outcome:
+    sys.path[:] = request.search_path
+    CAPTURE.install()
+    # What the task's log has need not be on standard error as well.
+    logging.lastResort = logging.NullHandler()
+    CURRENT.set(log)
+    try:
+        try:
+            function = _found(request)
+            stop = Stop()
+            call = _call(function, request, log, stop)
+        except UsageError as error:
+            return gave_up(log.redact(str(error)))
+        value = _awaited(call, stop) if function.is_coroutine else _called(call, stop)
+        return returned(value, max_bytes=request.max_output_bytes, redact=log.redact)
+    except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
+        return raised(error, redact=log.redact)
+
+
+def _found(request: Request) -> Function:
+    for module in request.imports:
+        importlib.import_module(module)
+    if request.function in FUNCTIONS:
+        return FUNCTIONS[request.function]
+    names: Mapping[str, Any] = {}
+    if request.script is not None:
+        FUNCTIONS.loading = True
+        names = runpy.run_path(request.script, run_name=_SCRIPT_NAME)
+        FUNCTIONS.loading = False
+    elif request.module:
+        names = vars(importlib.import_module(request.module))
+    if request.function in FUNCTIONS:
+        return FUNCTIONS[request.function]
+    first, _, path = request.qualname.partition(".")
+    try:
+        body = attrgetter(path)(names[first]) if path else names[first]
+        return Function(request.function, body)
+    except (KeyError, AttributeError):
+        reason = "cannot be found by another process: define it at the top of a module"
+        raise FieldError("function", request.function, reason) from None
+
+
+def _call(function: Function, request: Request, log: TaskLog, stop: Stop) -> Callable[[], Any]:
+    ends = time.monotonic() + request.timeout_ms / 1000
+    context = Context(request.facts, log, stop, ends)
+    positional, named = function.binder.bind(request.input, context, request.shown)
+    return partial(function.body, *positional, **named)
+
+
+def _called(call: Callable[[], Any], stop: Stop) -> Any:  # noqa: ANN401 - whatever it returns
+    def stopping(_number: int, _frame: object) -> None:
+        stop.asked = True
+        raise Cancelled
+
+    signal.signal(signal.SIGTERM, stopping)
+    return call()
+
+
+def _awaited(call: Callable[[], Any], stop: Stop) -> Any:  # noqa: ANN401 - whatever it returns
+    async def run() -> Any:  # noqa: ANN401 - whatever it returns
+        task = asyncio.current_task()
+
+        def stopping() -> None:
+            stop.asked = True
+            if task is not None:
+                task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping)
+        return await call()
+
+    return asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

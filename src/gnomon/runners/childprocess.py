@@ -1,0 +1,198 @@
+"""The worker's end of an isolated function's process."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from gnomon.core.attempts import Outcome
+from gnomon.runners.logs import TaskLog
+from gnomon.runners.redaction import Redactor
+from gnomon.runners.trees import MARK, kill_tree
+from gnomon.runners.wire import Ended, Request, Said
+
+_CHUNK = 65_536
+_messages = msgspec.json.Decoder(Said | Ended)
+
+
+class Lines:
+    """Puts what arrives in pieces together to lines. One that does not end is handed over cut."""
+
+    def __init__(self, limit: int, heard: Callable[[bytes, bool], None]) -> None:
+        self._limit = limit
+        self._heard = heard
+        self._pending = bytearray()
+        self._skipping = False
+
+    def feed(self, piece: bytes) -> None:
+        """Hand over every line that is complete now."""
+        *ended, rest = piece.split(b"\n")
+        for line in ended:
+            self._grow(line)
+            self.end()
+        self._grow(rest)
+
+    def end(self) -> None:
+        """Hand over what there is of the line."""
+        if self._pending and not self._skipping:
+            self._heard(bytes(self._pending), False)
+        self._pending.clear()
+        self._skipping = False
+
+    def _grow(self, piece: bytes) -> None:
+        if self._skipping:
+            return
+        self._pending += piece[: self._limit + 1]
+        if len(self._pending) > self._limit:
+            self._heard(bytes(self._pending[: self._limit]), True)
+            self._pending.clear()
+            self._skipping = True
+
+
+class ChildProcess:
+    """A started process: what it says, and that it ends."""
+
+    def __init__(self, request: Request, log: TaskLog, *, limit: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._log = log
+        self._mark = uuid.uuid4().hex
+        #: What it sent as its outcome.
+        self.outcome: Outcome | None = None
+        #: Done when it has ended, before it is reaped: until then nobody else gets its number.
+        self.exited: asyncio.Future[None] = self._loop.create_future()
+        ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
+        try:
+            self._process, self._pidfd = self._spawned(request, *theirs)
+        except BaseException:
+            _close_all(ours)
+            raise
+        finally:
+            _close_all(theirs)
+        self._readers = dict(zip(ours, self._listeners(limit), strict=True))
+        for each in ours:
+            os.set_blocking(each, False)
+            self._loop.add_reader(each, self._read, each)
+        self._loop.add_reader(self._pidfd, self._exit)
+
+    def terminate(self) -> None:
+        """Tell the process and its group to stop."""
+        if not self.exited.done():
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+
+    async def bury(self) -> bool:
+        """Kill whatever is left of it, and hear the rest of what it said; False if it does not go away."""
+        if not await asyncio.to_thread(kill_tree, self._process.pid, self._mark):
+            self._log.add("warning", "[not all processes that it started could be killed]")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await asyncio.shield(self.exited)
+        for each in list(self._readers):
+            while each in self._readers and self._read(each):
+                pass
+            self._close(each)
+        if not self.exited.done():
+            return False
+        self.reap()
+        return True
+
+    def reap(self) -> None:
+        """Let the system forget a process that has ended."""
+        self._process.wait()
+
+    @property
+    def last_words(self) -> str:
+        """How it ended, if it ended without an outcome."""
+        code = self._process.returncode
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                return f"its process was killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"its process ended with exit code {code} and without a result"
+
+    def _spawned(self, request: Request, result: int, out: int, err: int) -> tuple[subprocess.Popen[bytes], int]:
+        with os.fdopen(os.memfd_create("gnomon-request"), "wb") as file:
+            file.write(msgspec.json.encode(request))
+            file.seek(0)
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                # -P: a file in the working folder is no module of ours.
+                [sys.executable, "-u", "-P", "-m", "gnomon.runners.child", str(result)],
+                stdin=file,
+                stdout=out,
+                stderr=err,
+                pass_fds=(result,),
+                start_new_session=True,
+                env=os.environ | self._environment(request),
+            )
+        try:
+            return process, os.pidfd_open(process.pid)
+        except OSError:
+            process.kill()
+            process.wait()
+            raise
+
+    def _environment(self, request: Request) -> dict[str, str]:
+        facts = request.facts
+        return {
+            MARK: self._mark,
+            "GNOMON_RUN_ID": facts.run_id,
+            "GNOMON_TASK_ID": facts.task_id,
+            "GNOMON_ATTEMPT": str(facts.attempt),
+            "GNOMON_FENCE": str(facts.fence),
+            "GNOMON_IDEMPOTENCY_KEY": facts.idempotency_key,
+        }
+
+    def _listeners(self, limit: int) -> tuple[Lines, Lines, Lines]:
+        def printed(level: str) -> Lines:
+            return Lines(_CHUNK, lambda line, cut: self._log.add(level, self._text(line, cut=cut)))
+
+        return Lines(limit, self._told), printed("stdout"), printed("stderr")
+
+    def _text(self, line: bytes, *, cut: bool) -> str:
+        text = line.decode(errors="replace").removesuffix("\r")
+        redact = self._log.redact
+        if cut and isinstance(redact, Redactor):
+            return redact.without_beginnings(redact(text))
+        return text
+
+    def _told(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as Lines calls it
+        with suppress(msgspec.DecodeError):
+            message = _messages.decode(line)
+            if isinstance(message, Said):
+                self._log.add(message.line.level, message.line.text, message.line.at)
+            elif not cut:
+                self.outcome = message.outcome
+
+    def _read(self, each: int) -> bool:
+        """Hear what there is on one pipe; False if that is nothing."""
+        try:
+            piece = os.read(each, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not piece:
+            self._close(each)
+            return False
+        self._readers[each].feed(piece)
+        return True
+
+    def _close(self, each: int) -> None:
+        lines = self._readers.pop(each, None)
+        if lines is not None:
+            lines.end()
+            self._loop.remove_reader(each)
+            os.close(each)
+
+    def _exit(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.exited.set_result(None)
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)

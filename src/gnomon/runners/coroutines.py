@@ -1,0 +1,85 @@
+"""Coroutine functions, all on one loop of their own: what blocks there blocks nobody else."""
+
+import time
+from collections.abc import Sequence
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.model import Result
+from gnomon.errors import UsageError
+from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.logs import CURRENT
+from gnomon.runners.loops import LoopThread
+from gnomon.runners.outcomes import gave_up, raised, returned
+
+#: How often a body that swallows its cancellation is cancelled again within the grace. Few, as each may also hit a body
+#: that is just putting things in order.
+_REMINDERS = 2
+
+
+class Coroutines:
+    """Begins them, cancels them at their deadlines, and gives up on those that do not listen."""
+
+    def __init__(self, desk: Desk, shop: Shop) -> None:
+        self._desk = desk
+        self._shop = shop
+        self._thread = LoopThread("gnomon-coroutines")
+
+    def start(self, bodies: Sequence[Body]) -> None:
+        """Begin with all of them soon."""
+        self._thread.call(self._begin, bodies)
+
+    def stop(self, body: Body) -> None:
+        """Cancel a body that was asked to stop."""
+        self._thread.call(self._cancel, body)
+
+    def sweep(self, bodies: Sequence[Body]) -> None:
+        """Give up on those that have not stopped in their grace. Runs on another thread, as the loop may be blocked."""
+        now = time.monotonic()
+        for body in bodies:
+            if now <= (body.asked or body.ends) + self._shop.grace:
+                continue
+            if body.claim():
+                self._desk.drop(body, "another function blocked the loop for all that time")
+            else:
+                body.ask(Result.TIMED_OUT)
+                self._desk.report(body, stopped(body, "; it did not stop, and still runs"))
+
+    def close(self) -> bool:
+        """End the loop; False if a body blocks it."""
+        return self._thread.close(patience=1.0)
+
+    def _begin(self, bodies: Sequence[Body]) -> None:
+        loop = self._thread.loop
+        for body in bodies:
+            body.timer = loop.call_later(body.timeout, self._late, body)
+            body.task = loop.create_task(self._perform(body))
+
+    async def _perform(self, body: Body) -> None:
+        if body.claim():
+            body.ends = time.monotonic() + body.timeout
+            CURRENT.set(body.log)
+            self._desk.end(body, await self._outcome(body))
+        if body.timer is not None:
+            body.timer.cancel()
+
+    async def _outcome(self, body: Body) -> Outcome:
+        try:
+            try:
+                call = body.call(self._shop.secrets)
+            except UsageError as error:
+                return gave_up(body.log.redact(str(error)))
+            return returned(await call(), max_bytes=self._shop.max_output_bytes, redact=body.log.redact)
+        except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
+            return raised(error, redact=body.log.redact)
+
+    def _late(self, body: Body) -> None:
+        body.ask(Result.TIMED_OUT)
+        self._cancel(body)
+
+    def _cancel(self, body: Body) -> None:
+        if body.claim():
+            self._desk.drop(body, "was stopped before it began")
+        elif body.task is not None and not body.task.done():
+            body.task.cancel()
+            if time.monotonic() < body.asked + self._shop.grace:
+                self._thread.loop.call_later(self._shop.grace / _REMINDERS, self._cancel, body)

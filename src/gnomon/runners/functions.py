@@ -1,0 +1,177 @@
+"""The runner of functions: on a loop of their own, on threads, or each in a process."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.model import Result
+from gnomon.core.workflow import Isolation
+from gnomon.ports.runner import Finished
+from gnomon.ports.work import Held
+from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.coroutines import Coroutines
+from gnomon.runners.logs import CAPTURE, TaskLog
+from gnomon.runners.loops import LoopThread
+from gnomon.runners.processes import Processes
+from gnomon.runners.registry import Functions
+from gnomon.runners.secrets import SecretSource
+from gnomon.runners.threaded import Threaded
+from gnomon.settings import Working
+
+#: How often bodies are looked for that should have stopped, in seconds.
+_SLOWEST_SWEEP, _QUICKEST_SWEEP = 1.0, 0.02
+#: How many seconds the system may take to clear away what was killed.
+_BURIAL = 2.0
+_STOPS = "the worker stops"
+
+
+class FunctionRunner:
+    """Runs registered functions. Its threads begin with the first assignment and end when it is closed."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        settings: Working,
+        *,
+        default_timeout_ms: int,
+        secrets: SecretSource,
+        on_finished: Callable[[], object],
+        imports: Sequence[str] = (),
+    ) -> None:
+        self._functions = functions
+        self._settings = settings
+        self._default_timeout_ms = default_timeout_ms
+        self._imports = tuple(imports)
+        self._desk = Desk(on_finished)
+        self._shop = Shop(
+            secrets,
+            max_output_bytes=settings.max_output_bytes,
+            max_log_lines=settings.max_log_lines,
+            grace_ms=settings.kill_grace_ms,
+        )
+        self._homes: _Homes | None = None
+        self._closing = asyncio.Lock()
+        self._refuses = False
+        self._closed = False
+
+    @property
+    def functions(self) -> Collection[str]:
+        """See Runner.functions."""
+        return self._functions
+
+    @property
+    def occupied(self) -> int:
+        """See Runner.occupied."""
+        return self._desk.occupied
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        """See Runner.start. What cannot be begun here is NEVER_STARTED."""
+        homes = self._opened()
+        batches: dict[Home, list[Body]] = {}
+        for assignment in assignments:
+            function = self._functions.get(assignment.step.function)
+            if function is None or homes is None:
+                reason = _STOPS if homes is None else f"no function {assignment.step.function!r} here"
+                self._desk.tell(assignment, Outcome(result=Result.NEVER_STARTED, error=reason))
+                continue
+            timeout_ms = assignment.step.timeout_ms or self._default_timeout_ms
+            log = TaskLog(self._shop.max_log_lines)
+            body = Body(assignment, function, timeout_ms=timeout_ms, log=log)
+            self._desk.enter(body)
+            batches.setdefault(homes.of(body), []).append(body)
+        for home, bodies in batches.items():
+            home.start(bodies)
+
+    def finished(self) -> Sequence[Finished]:
+        """See Runner.finished."""
+        return self._desk.collect()
+
+    def stop(self, held: Collection[Held], *, why: Result) -> None:
+        """See Runner.stop."""
+        for each in held:
+            body = self._desk.find(each)
+            if body is not None and self._homes is not None:
+                body.ask(why)
+                self._homes.of(body).stop(body)
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        """See Runner.close."""
+        async with self._closing:
+            self._refuses = True
+            if self._homes is not None and not self._closed:
+                await self._ended(self._homes, drain_ms / 1000, grace_ms / 1000)
+                await asyncio.to_thread(self._homes.close)
+                CAPTURE.remove()
+            self._closed = True
+
+    async def _ended(self, homes: "_Homes", drain: float, grace: float) -> None:
+        """Everything has ended, or was told of as what cannot be ended."""
+        self._drop_waiting(homes)
+        await self._emptied(drain)
+        self._shop.grace = grace
+        self.stop([body.held for body in self._desk.unreported()], why=Result.LOST)
+        await self._emptied(grace)
+        await homes.processes.buried(_BURIAL)
+        for body in self._desk.unreported():
+            self._desk.report(body, stopped(body, "; it did not stop"))
+
+    def _drop_waiting(self, homes: "_Homes") -> None:
+        """Nothing begins any more."""
+        for body in self._desk.unreported():
+            if body.claim():
+                self._desk.drop(body, _STOPS)
+                homes.of(body).stop(body)
+
+    async def _emptied(self, patience: float) -> None:
+        """Wait until nothing occupies a slot, for so long."""
+        empty, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._desk.when_empty = partial(loop.call_soon_threadsafe, empty.set)
+        try:
+            if self._desk.occupied:
+                async with asyncio.timeout(patience):
+                    await empty.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._desk.when_empty = None
+
+    def _opened(self) -> "_Homes | None":
+        if self._homes is None and not self._refuses:
+            CAPTURE.install()
+            self._homes = _Homes(self._desk, self._shop, self._settings, self._imports)
+        return None if self._refuses else self._homes
+
+
+Home = Coroutines | Threaded | Processes
+
+
+class _Homes:
+    """Where bodies run, and who looks after them."""
+
+    def __init__(self, desk: Desk, shop: Shop, settings: Working, imports: Sequence[str]) -> None:
+        self._desk = desk
+        self._shop = shop
+        self._minder = LoopThread("gnomon-minder")
+        self._coroutines = Coroutines(desk, shop)
+        self._threaded = Threaded(desk, shop, self._minder, threads=settings.threads)
+        self.processes = Processes(desk, shop, self._minder, limit=settings.max_concurrent, imports=imports)
+        self._minder.call(self._sweep)
+
+    def of(self, body: Body) -> Home:
+        """Where the body belongs."""
+        if body.assignment.step.isolation is Isolation.PROCESS:
+            return self.processes
+        return self._coroutines if body.function.is_coroutine else self._threaded
+
+    def close(self) -> None:
+        """End all threads that can be ended."""
+        self._coroutines.close()
+        self._threaded.close()
+        self._minder.close(patience=_BURIAL)
+
+    def _sweep(self) -> None:
+        bodies = [body for body in self._desk.unreported() if self.of(body) is self._coroutines]
+        self._coroutines.sweep(bodies)
+        pause = min(_SLOWEST_SWEEP, max(_QUICKEST_SWEEP, self._shop.grace / 4))
+        self._minder.loop.call_later(pause, self._sweep)

@@ -1,0 +1,56 @@
+"""An event loop on a thread of its own."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVarTuple
+
+_Arguments = TypeVarTuple("_Arguments")
+#: How many seconds tasks have that someone left behind on the loop.
+_LAST_WORDS = 0.1
+_log = logging.getLogger(__name__)
+
+
+class LoopThread:
+    """Runs callbacks and coroutines until it is closed. A thread that hangs does not keep the program alive."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._closing:
+            try:
+                self.loop.run_forever()
+            except BaseException:  # noqa: BLE001 - SystemExit in a task that a function made must not end all others
+                _log.exception("a task ended the loop; it goes on")
+        self.loop.run_until_complete(self._leave_nothing())
+        self.loop.close()
+
+    async def _leave_nothing(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_LAST_WORDS)
+        await self.loop.shutdown_asyncgens()
+
+    def call(self, what: Callable[[*_Arguments], object], *arguments: *_Arguments) -> None:
+        """Have it called soon on the loop; nothing happens once it is closed."""
+        try:
+            self.loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            if not self._closing:
+                raise
+
+    def close(self, patience: float) -> bool:
+        """End the thread; False if something on it does not let it end in time."""
+        self._closing = True
+        if not self.loop.is_closed():
+            self.call(self.loop.stop)
+        self._thread.join(patience)
+        return not self._thread.is_alive()

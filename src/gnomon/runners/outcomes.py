@@ -1,0 +1,106 @@
+"""How what a function returned or raised becomes the outcome of its attempt."""
+
+import inspect
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.model import LogLine, Result
+from gnomon.runners.context import GiveUp, Snooze
+from gnomon.runners.logs import Redact, shortened, unchanged
+from gnomon.runners.redaction import redacted_json
+
+_LONGEST_ERROR = 4_000
+_LONGEST_MESSAGE = 2_000
+_FRAMES = 3
+_HERE = str(Path(__file__).parent)
+_NOTHING = Outcome(result=Result.SUCCEEDED)
+
+
+def returned(value: object, *, max_bytes: int, redact: Redact) -> Outcome:
+    """The outcome of a function that came back with the value."""
+    if value is None:
+        return _NOTHING
+    if isinstance(value, Snooze | GiveUp):
+        return raised(value, redact=redact)
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        return failed("returned something to be awaited: declare the function with async def")
+    return Outcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact), max_bytes))
+
+
+def raised(error: BaseException, *, redact: Redact) -> Outcome:
+    """The outcome of a function that ended with the error."""
+    if isinstance(error, Snooze):
+        return Outcome(result=Result.SNOOZED, snooze_ms=error.delay_ms)
+    if isinstance(error, GiveUp):
+        return gave_up(redact(_message(error)))
+    message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
+    text = shortened(redact(message), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
+    return failed(text)
+
+
+def gave_up(reason: str) -> Outcome:
+    """The outcome of an attempt after which trying again is no use."""
+    return Outcome(result=Result.GAVE_UP, error=shortened(reason, _LONGEST_ERROR))
+
+
+def failed(reason: str) -> Outcome:
+    """The outcome of an attempt that failed."""
+    return Outcome(result=Result.FAILED, error=shortened(reason, _LONGEST_ERROR))
+
+
+def with_logs(outcome: Outcome, logs: tuple[LogLine, ...]) -> Outcome:
+    """The outcome together with what the attempt said."""
+    return msgspec.structs.replace(outcome, logs=logs) if logs else outcome
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - whatever an error's own text may raise
+        return f"[its text cannot be shown: {type(failure).__name__}]"
+
+
+def _frames(error: BaseException) -> Iterable[str]:
+    """Where it happened, as far as it is not our own code."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
+    return [f"\n{line.rstrip()}" for line in traceback.format_list(frames[-_FRAMES:])]
+
+
+def _json(value: object, redact: Redact) -> bytes:
+    try:
+        written = msgspec.json.encode(value)
+    except Exception:  # noqa: BLE001 - whatever an object's own conversion may raise
+        written = msgspec.json.encode({"repr": _repr(value)})
+    return written if redact is unchanged else redacted_json(written, redact)
+
+
+def _repr(value: object) -> str:
+    try:
+        shown = repr(value)
+        shown.encode()
+    except Exception:  # noqa: BLE001 - whatever an object's own repr may raise
+        return f"<{type(value).__name__} that cannot be shown>"
+    return shown
+
+
+def _bounded(written: bytes, limit: int) -> bytes:
+    """What was written, or an object that says how much there was and how it began."""
+    if len(written) <= limit:
+        return written
+    head = written[:limit].decode(errors="ignore")
+    while len(cut := _cut(head, len(written))) > limit:
+        # A character is at most six bytes once it is escaped.
+        head = head[: len(head) - max(1, (len(cut) - limit) // 6)]
+    return cut
+
+
+def _cut(head: str, size: int) -> bytes:
+    facts: dict[str, Any] = {"truncated": True, "bytes": size, "head": head}
+    return msgspec.json.encode(facts)

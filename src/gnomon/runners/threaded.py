@@ -1,0 +1,85 @@
+"""Plain functions, on threads. A thread cannot be stopped: one that goes on is given up on, and said to go on."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextvars import copy_context
+from functools import partial
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.model import Result
+from gnomon.errors import UsageError
+from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.logs import CURRENT
+from gnomon.runners.loops import LoopThread
+from gnomon.runners.outcomes import gave_up, raised, returned
+from gnomon.runners.threads import Threads
+
+_log = logging.getLogger(__name__)
+
+
+class Threaded:
+    """Begins them as threads become free, and minds their deadlines on a loop where no function runs."""
+
+    def __init__(self, desk: Desk, shop: Shop, minder: LoopThread, *, threads: int) -> None:
+        self._desk = desk
+        self._shop = shop
+        self._minder = minder
+        self._threads = Threads(threads)
+
+    def start(self, bodies: Sequence[Body]) -> None:
+        """Begin with all of them soon."""
+        self._minder.call(self._begin, bodies)
+
+    def stop(self, body: Body) -> None:
+        """Give up on a body that was asked to stop."""
+        self._minder.call(self._give_up, body)
+
+    def close(self) -> None:
+        """Threads end with what they do."""
+        self._threads.close()
+
+    def _begin(self, bodies: Sequence[Body]) -> None:
+        for body in bodies:
+            body.timer = self._minder.loop.call_later(body.timeout, self._late, body)
+            self._threads.submit(partial(copy_context().run, self._perform, body))
+
+    def _perform(self, body: Body) -> None:
+        if not body.claim():
+            return
+        body.ends = time.monotonic() + body.timeout
+        CURRENT.set(body.log)
+        outcome = self._outcome(body)
+        if body.timer is not None:
+            self._minder.call(body.timer.cancel)
+        if not self._desk.end(body, outcome):
+            self._threads.narrow()
+            _log.info("function %s has returned after it was given up on", body.function.name)
+
+    def _outcome(self, body: Body) -> Outcome:
+        try:
+            try:
+                call = body.call(self._shop.secrets)
+            except UsageError as error:
+                return gave_up(body.log.redact(str(error)))
+            return returned(call(), max_bytes=self._shop.max_output_bytes, redact=body.log.redact)
+        except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
+            return raised(error, redact=body.log.redact)
+
+    def _late(self, body: Body) -> None:
+        left = body.ends - time.monotonic()
+        if body.begun and left > 0:
+            # It waited for a thread before it began.
+            body.timer = self._minder.loop.call_later(left, self._late, body)
+            return
+        if body.begun:
+            body.ask(Result.TIMED_OUT)
+        self._give_up(body)
+
+    def _give_up(self, body: Body) -> None:
+        if body.timer is not None:
+            body.timer.cancel()
+        if body.claim():
+            self._desk.drop(body, f"no thread was free within {body.timeout:g} s")
+        elif self._desk.report(body, stopped(body, "; the function still runs on its thread, and cannot be stopped")):
+            self._threads.widen()

@@ -1,0 +1,83 @@
+"""What it takes to make a job stand as its file says: decided from what stands now, and carried out elsewhere."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.editing import edited, fresh, kept_grid, leaves_some_due, paused, same_spec, verdict_before
+from gnomon.core.jobs import Job
+from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
+from gnomon.core.workflow import Workflow
+from gnomon.ports.jobs import Application, Edit
+
+
+class Change(StrEnum):
+    """What applying a job came to."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What is to be done about one job."""
+
+    change: Change
+    #: As it will stand.
+    schedule: Schedule
+    #: A version that there was not.
+    workflow: Workflow | None = None
+    edit: Edit | None = None
+    #: Ticks that are to be decided before anything else, because the catch-up cap leaves more of them.
+    overdue: Verdict | None = None
+
+
+def created(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str, now: int) -> Plan:
+    """The plan for a job whose name is free. One that is not to run yet is paused from the start."""
+    workflow, spec = _versioned(job, newest, tenant)
+    made = fresh(uid, tenant, job.name, spec, now=now)
+    return Plan(
+        change=Change.CREATED,
+        schedule=made if job.enabled else replace(made, paused_at=now, next_fire_at=None),
+        workflow=_new(workflow, newest),
+    )
+
+
+def changed(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) -> Plan:
+    """The plan for a job that there is. It is never resumed: whoever paused it may have had a reason."""
+    workflow, spec = _versioned(job, newest, standing.tenant)
+    same, pauses = same_spec(standing.spec, spec), not job.enabled and standing.paused_at is None
+    new = _new(workflow, newest)
+    if same and not pauses:
+        return Plan(change=Change.UNCHANGED if new is None else Change.CHANGED, schedule=standing, workflow=new)
+    verdict = verdict_before(standing, now=now)
+    if leaves_some_due(verdict, now=now):
+        return Plan(change=Change.CHANGED, schedule=standing, overdue=verdict)
+    after = paused(verdict, now=now) if same else edited(verdict, kept_grid(standing.spec, spec), now=now)
+    if pauses:
+        after = replace(after, paused_at=now, next_fire_at=None)
+    return Plan(change=Change.CHANGED, schedule=after, workflow=_new(workflow, newest), edit=Edit(verdict, after))
+
+
+def application(plans: Iterable[Plan]) -> Application:
+    """All plans as one wish."""
+    plans = tuple(plans)
+    return Application(
+        workflows=[plan.workflow for plan in plans if plan.workflow is not None],
+        added=[plan.schedule for plan in plans if plan.change is Change.CREATED],
+        edits=[plan.edit for plan in plans if plan.edit is not None],
+    )
+
+
+def _versioned(job: Job, newest: Workflow | None, tenant: str) -> tuple[Workflow, Spec]:
+    """The job's workflow and spec under the version that they have, or get."""
+    workflow = replace(job.workflow, tenant=tenant, version=1 if newest is None else newest.version)
+    if newest is not None and workflow != newest:
+        workflow = replace(workflow, version=newest.version + 1)
+    return workflow, replace(job.spec, workflow_version=workflow.version)
+
+
+def _new(workflow: Workflow, newest: Workflow | None) -> Workflow | None:
+    return None if newest is not None and workflow.version == newest.version else workflow

@@ -1,0 +1,110 @@
+"""The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
+
+from collections.abc import Callable, Sequence
+
+from gnomon.core.attempts import Limits
+from gnomon.core.gating import Admission, Request, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.states import TaskState
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.gate import Gate
+from gnomon.ports.workers import Workplace
+from gnomon.services.patience import Backoff
+from gnomon.services.shelf import Shelf, step_of
+from gnomon.settings import Executing, Settings
+
+#: How long to believe what was read about who can run what.
+_WORKERS_SECONDS = 1.0
+
+
+class Dispatcher:
+    """Observes what is ready, has it ruled on, writes down where it may go; then says when to look again."""
+
+    def __init__(
+        self, place: Workplace, shelf: Shelf, gate: Gate, clock: Clock, events: Events, settings: Settings
+    ) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._gate = gate
+        self._clock = clock
+        self._events = events
+        self._batch = settings.execution.batch
+        self._poll_seconds = settings.worker.poll_secs
+        #: Called when there is something for workers to take.
+        self.on_scheduled: Callable[[], None] = lambda: None
+        self._limits = limits_of(settings.execution)
+        self._functions: frozenset[str] = frozenset()
+        self._functions_read_at = float("-inf")
+        self.backoff = Backoff(events, "dispatcher")
+
+    async def step(self) -> float:
+        """One look at what is ready. Returns how many seconds to wait before the next."""
+        now = self._clock.now()
+        try:
+            ready = await self._place.waiting(now, limit=self._batch)
+            if not ready:
+                wait = self._until(await self._place.next_available_at())
+                self.backoff.worked()
+                return wait
+            admissions = await self._ruled(ready, now)
+            done = await self._place.admit(admissions, now=now)
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        self._announce([one for one in admissions if one.task_id in done])
+        # There may be more: look again at once.
+        return 0.0
+
+    async def _ruled(self, ready: Sequence[Waiting], now: int) -> list[Admission]:
+        requests: list[Request] = []
+        admissions: list[Admission] = []
+        for waiting in ready:
+            request = await self._materialised(waiting)
+            if isinstance(request, str):
+                admissions.append(not_launchable(waiting, request, now=now, limits=self._limits))
+            else:
+                requests.append(request)
+        functions = await self._known_functions({request.step.function for request in requests})
+        rulings = await self._gate.admit(requests)
+        for request, ruled in zip(requests, rulings, strict=True):
+            admissions.append(admitted(request, ruled, functions, now=now, limits=self._limits))
+        return admissions
+
+    async def _materialised(self, waiting: Waiting) -> Request | str:
+        """All that will be done, or why that cannot be said."""
+        run = waiting.run
+        workflow = await self._shelf.of(run)
+        if workflow is None:
+            return f"there is no workflow {run.workflow_id!r} of version {run.workflow_version}"
+        step = step_of(workflow, waiting)
+        if step is None:
+            return f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
+        return Request(waiting=waiting, workflow=workflow, step=step, input=merged_input(workflow, step, waiting.input))
+
+    async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
+        stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS
+        if stale or not wanted <= self._functions:
+            cards = await self._place.workers()
+            self._functions = frozenset(name for card in cards for name in card.functions)
+            self._functions_read_at = self._clock.elapsed()
+        return self._functions
+
+    def _until(self, next_at: int | None) -> float:
+        if next_at is None:
+            return self._poll_seconds
+        return min(self._poll_seconds, max(0.0, (next_at - self._clock.now()) / 1000))
+
+    def _announce(self, admissions: Sequence[Admission]) -> None:
+        if any(one.state is TaskState.SCHEDULED for one in admissions):
+            self.on_scheduled()
+        for one in admissions:
+            if one.note is not None:
+                self._events.emit(
+                    "task_not_scheduled", task=one.task_id, run=one.run_id, state=one.state, reason=one.note
+                )
+
+
+def limits_of(settings: Executing) -> Limits:
+    """When to stop trying what is not the job's own failure."""
+    return Limits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)

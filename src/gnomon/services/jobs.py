@@ -1,0 +1,295 @@
+"""The job book: jobs as operators write them, keep them and look at them."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import nsmallest
+
+from msgspec import Struct
+
+from gnomon.core.editing import leaves_some_due, verdict_before
+from gnomon.core.jobs import Job
+from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick
+from gnomon.core.plan import settled
+from gnomon.core.requests import printable, schedule_name
+from gnomon.core.ticks import Ticks
+from gnomon.core.workflow import Workflow
+from gnomon.errors import Contended, FieldError, NotFound
+from gnomon.ports.clock import Clock
+from gnomon.ports.ids import Ids
+from gnomon.ports.jobs import Jobs
+from gnomon.ports.schedules import History, Schedules
+from gnomon.services.applying import Change, Plan, application, changed, created
+from gnomon.services.registrar import Registrar, next_runs
+
+#: How often a file is tried against others who change the same jobs.
+_TRIES = 20
+_PAGE = 1000
+#: Among how many of the newest runs those under way are looked for.
+_LOOK_BACK = 100
+_FOREVER = 1 << 62
+#: How much longer than an attempt may take a lock is said to last.
+_LOCK_MARGIN_MS = MINUTE_MS
+
+
+class Applied(Struct, frozen=True):
+    """What became of one job of a file."""
+
+    name: str
+    change: Change
+    revision: int
+    #: Of its workflow.
+    version: int
+    #: None if it is paused, too.
+    next_run_at: int | None
+
+
+class Lock(Struct, frozen=True, kw_only=True):
+    """Who excludes other runs of a job, as others may look at it. What excludes them is the run itself."""
+
+    key: str
+    execution_id: RunId
+    acquired_at: int
+    ttl_ms: int
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job as an operator looks at it."""
+
+    schedule: Schedule
+    #: In the version that runs; None if nobody has registered it.
+    workflow: Workflow | None
+    #: Planned times to come, as if no pause were on.
+    next_runs: tuple[int, ...]
+    #: The last decisions, newest first.
+    last_ticks: tuple[Tick, ...] = ()
+    #: Runs that are not over, newest first, waiting ones included.
+    under_way: tuple[Run, ...] = ()
+    lock: Lock | None = None
+
+
+class Fire(Struct, frozen=True):
+    """A planned time to come."""
+
+    planned_at: int
+    schedule: Schedule
+
+
+class JobBook:
+    """Apply, look, pause, resume, delete."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        schedules: Schedules,
+        history: History,
+        clock: Clock,
+        ids: Ids,
+        *,
+        tzdata: str = "",
+        default_timeout_ms: int = 5 * MINUTE_MS,
+    ) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._history = history
+        self._clock = clock
+        self._ids = ids
+        self._tzdata = tzdata
+        self._default_timeout_ms = default_timeout_ms
+        self._registrar = Registrar(schedules, history, clock, ids, tzdata=tzdata)
+
+    async def apply(self, jobs: Sequence[Job], *, actor: str, tenant: str = "default") -> list[Applied]:
+        """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing."""
+        schedule_name("tenant", tenant)
+        printable("actor", actor)
+        _refuse_doubles(jobs)
+        for _ in range(_TRIES):
+            now = self._clock.now()
+            plans = await self._planned(jobs, tenant, now)
+            overdue = [plan.schedule for plan in plans if plan.overdue is not None]
+            for schedule in overdue:
+                await self._decide_overdue(schedule, now)
+            if not overdue and await self._carried_out(plans, actor, now):
+                return [_applied(plan, now) for plan in plans]
+        raise Contended("job", ", ".join(job.name for job in jobs[:3]))
+
+    async def _planned(self, jobs: Sequence[Job], tenant: str, now: int) -> list[Plan]:
+        names = [job.name for job in jobs]
+        standing = await self._standing(tenant, names)
+        newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
+        plans = []
+        for job in jobs:
+            workflow, schedule = newest.get(job.name), standing.get(job.name)
+            if schedule is None:
+                uid = ScheduleUid(self._ids.new("sch", now))
+                plans.append(created(job, workflow, uid=uid, tenant=tenant, now=now))
+            else:
+                plans.append(changed(job, workflow, schedule, now=now))
+        return plans
+
+    async def _standing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
+        """The schedules that have these names, a page at a time: thousands must not take thousands of questions."""
+        wanted = sorted(names)
+        found: dict[str, Schedule] = {}
+        while wanted:
+            limit = min(len(wanted), _PAGE)
+            page = await self._schedules.page(tenant, after=_just_before(wanted[0]), limit=limit)
+            found |= {schedule.schedule_id: schedule for schedule in page}
+            wanted = wanted[bisect_right(wanted, page[-1].schedule_id) :] if len(page) == limit else []
+        return found
+
+    async def _decide_overdue(self, schedule: Schedule, now: int) -> None:
+        """All that is due is decided; if someone else was quicker, whoever reads it next goes on."""
+        while leaves_some_due(verdict := verdict_before(schedule, now=now), now=now):
+            schedule = settled(verdict)
+            if not await self._schedules.change(verdict, schedule, now=now, actor="", tzdata=self._tzdata):
+                return
+
+    async def _carried_out(self, plans: Sequence[Plan], actor: str, now: int) -> bool:
+        wish = application(plans)
+        if not (wish.workflows or wish.added or wish.edits):
+            return True
+        return await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata)
+
+    async def pause(self, name: str, *, actor: str, tenant: str = "default") -> None:
+        """Let no tick fire until it is resumed."""
+        with _called_a_job():
+            await self._registrar.pause(name, actor=actor, tenant=tenant)
+
+    async def resume(self, name: str, *, actor: str, tenant: str = "default") -> None:
+        """Go on from now. What the pause swallowed is written down as skipped."""
+        with _called_a_job():
+            await self._registrar.resume(name, actor=actor, tenant=tenant)
+
+    async def delete(self, name: str, *, actor: str, tenant: str = "default") -> None:
+        """End the job and free its name. Its history stays, and so do the versions of its workflow."""
+        with _called_a_job():
+            await self._registrar.delete(name, actor=actor, tenant=tenant)
+
+    async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
+        """The job with its next planned times, its last decisions and what is under way."""
+        with _called_a_job():
+            seen = await self._registrar.get(name, tenant=tenant, coming=coming, last=last)
+        spec = seen.schedule.spec
+        workflow = await self._jobs.workflow(tenant, spec.workflow_id, spec.workflow_version)
+        under_way = await self._under_way(seen.schedule)
+        return JobView(
+            schedule=seen.schedule,
+            workflow=workflow,
+            next_runs=seen.next_runs,
+            last_ticks=seen.last_ticks,
+            under_way=under_way,
+            lock=lock_of(seen.schedule, workflow, under_way, default_timeout_ms=self._default_timeout_ms),
+        )
+
+    async def skipped(self, name: str, *, limit: int, tenant: str = "default") -> list[Tick]:
+        """The last ticks that had no run, newest first: those that were skipped, missed or coalesced."""
+        with _called_a_job():
+            uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
+        found: list[Tick] = []
+        before = _FOREVER
+        while len(found) < limit and (ticks := await self._history.ticks(uid, before=before, limit=_PAGE)):
+            found += [tick for tick in ticks if not tick.decision.starts_a_run]
+            before = ticks[-1].decision.planned_at
+        return found[:limit]
+
+    async def next(self, name: str, count: int, *, tenant: str = "default") -> tuple[int, ...]:
+        """The next planned times, as if no pause were on."""
+        return (await self.get(name, tenant=tenant, coming=count, last=0)).next_runs
+
+    async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> list[JobView]:
+        """Jobs in the order of their names, each with its next planned time."""
+        schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
+        wanted = sorted({schedule.spec.workflow_id for schedule in schedules})
+        newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, wanted)}
+        now, views = self._clock.now(), []
+        for schedule in schedules:
+            name, version = schedule.spec.workflow_id, schedule.spec.workflow_version
+            workflow = newest.get(name)
+            if workflow is not None and workflow.version != version:
+                workflow = await self._jobs.workflow(tenant, name, version)
+            coming = next_runs(schedule, now=now, limit=1)
+            views.append(JobView(schedule=schedule, workflow=workflow, next_runs=coming))
+        return views
+
+    async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[Fire]:
+        """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""
+        found: list[Fire] = []
+        name = ""
+        while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
+            last = found[-1].planned_at if len(found) == limit else until
+            coming = (fire for schedule in page for fire in _fires(schedule, after, last, limit))
+            found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
+            name = page[-1].schedule_id
+        return found
+
+    async def _under_way(self, schedule: Schedule) -> tuple[Run, ...]:
+        if not schedule.active_runs + schedule.queued_runs:
+            return ()
+        runs = await self._history.runs(schedule.uid, before=_FOREVER, limit=_LOOK_BACK)
+        return tuple(run for run in runs if not run.over)
+
+
+def lock_of(
+    schedule: Schedule, workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int
+) -> Lock | None:
+    """The lock of a job that has one, while one of its runs is under way."""
+    holders = [run for run in under_way if not run.queued]
+    if workflow is None or not workflow.lock or not holders:
+        return None
+    timeout = max(step.timeout_ms or default_timeout_ms for step in workflow.steps)
+    return Lock(
+        key=f"scheduler.lock.{schedule.schedule_id}",
+        execution_id=holders[-1].run_id,
+        acquired_at=holders[-1].created_at,
+        ttl_ms=timeout + _LOCK_MARGIN_MS,
+    )
+
+
+def _refuse_doubles(jobs: Sequence[Job]) -> None:
+    seen: set[str] = set()
+    for job in jobs:
+        if job.name in seen:
+            raise FieldError("name", job.name, "is the name of two jobs")
+        seen.add(job.name)
+
+
+def _applied(plan: Plan, now: int) -> Applied:
+    schedule = plan.schedule
+    idle = schedule.paused_at is not None
+    coming = () if idle else next_runs(schedule, now=now, limit=1)
+    return Applied(
+        schedule.schedule_id,
+        plan.change,
+        schedule.revision,
+        schedule.spec.workflow_version,
+        next(iter(coming), None),
+    )
+
+
+def _just_before(name: str) -> str:
+    """A text that comes before the name and after all other names that do."""
+    return f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
+
+
+def _fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[Fire]:
+    if schedule.paused_at is not None:
+        return
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(after, schedule.mark_at)
+    for _ in range(limit):
+        planned = ticks.after(at)
+        if planned is None or planned > until:
+            return
+        yield Fire(planned, schedule)
+        at = planned
+
+
+@contextmanager
+def _called_a_job() -> Iterator[None]:
+    """What the registrar calls a schedule is a job to those who ask here."""
+    try:
+        yield
+    except NotFound as error:
+        raise NotFound("job", error.name) from None
+    except FieldError as error:
+        raise FieldError("job" if error.field == "schedule_id" else error.field, error.value, error.reason) from None

@@ -1,0 +1,210 @@
+"""The launcher: starts runs that no tick asked for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.inputs import check_input, read_input
+from gnomon.core.launching import Launch, Launching, keyed_run_id, wanted_run
+from gnomon.core.model import Run, RunId, RunStatus, Schedule, Source
+from gnomon.core.requests import printable, schedule_name
+from gnomon.core.workflow import Workflow
+from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.ids import Ids
+from gnomon.ports.jobs import Jobs
+from gnomon.ports.runs import Executions, RunQuery, Runs
+from gnomon.ports.schedules import Schedules
+
+_LONGEST_KEY = 255
+#: How long to wait before a start is tried again, each time.
+_BACKOFF_SECONDS = (0.1, 0.4, 1.6)
+#: The key of a replay whose caller has none: asking twice is asking once.
+_ONLY_REPLAY = "once"
+
+
+class Triggered(Struct, frozen=True):
+    """What a wish for a run came to."""
+
+    run_id: RunId
+    became: Launching
+
+
+class Launcher:
+    """Trigger a job, start a workflow, replay what has failed."""
+
+    def __init__(
+        self, runs: Runs, executions: Executions, jobs: Jobs, schedules: Schedules, clock: Clock, ids: Ids
+    ) -> None:
+        self._runs = runs
+        self._executions = executions
+        self._jobs = jobs
+        self._schedules = schedules
+        self._clock = clock
+        self._ids = ids
+
+    async def trigger(
+        self,
+        job: str,
+        *,
+        actor: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
+        key: str | None = None,
+        force: bool = False,
+        source: Source = Source.MANUAL,
+        tenant: str = "default",
+    ) -> Triggered:
+        """Start a run of the job, paused or not. The same key starts one run, however often it is asked for.
+
+        Overlapping, if the job's overlap policy does not admit another run now; KeyTaken, if the key's run was given
+        something else.
+        """
+        printable("actor", actor)
+        schedule = await self._job(tenant, job)
+        spec = schedule.spec
+        workflow = await self._workflow(tenant, spec.workflow_id, spec.workflow_version)
+        given = None if input is None else _checked_input(input, workflow)
+        now = self._clock.now()
+        run_id = RunId(self._ids.new("run", now)) if key is None else keyed_run_id(tenant, schedule.uid, _key(key))
+        run = wanted_run(run_id, schedule, source=source, now=now, key=key, user_id=actor)
+        launch = Launch(run=run, first_steps=workflow.first_steps, input=given, force=force)
+        done = await self._launch(launch, schedule, now)
+        if key is not None and done.became is Launching.ALREADY:
+            await self._refuse_another_input(key, done.run_id, given)
+        return done
+
+    async def replay(
+        self, job: str, *, letter: str, given: bytes | None, actor: str, key: str | None = None, tenant: str = "default"
+    ) -> Triggered:
+        """Start a run of the job's newest version for a dead letter, on what that was given; one for each key."""
+        schedule = await self._job(tenant, job)
+        workflow = await self._workflow(tenant, schedule.spec.workflow_id)
+        now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
+        run = wanted_run(run_id, schedule, source=Source.MANUAL, now=now, key=key, user_id=printable("actor", actor))
+        run = replace(run, workflow_version=workflow.version, replay_of=letter)
+        return await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), schedule, now)
+
+    async def replay_workflow(
+        self,
+        workflow_id: str,
+        *,
+        letter: str,
+        given: bytes | None,
+        actor: str,
+        key: str | None = None,
+        tenant: str = "default",
+    ) -> Triggered:
+        """The same for a dead letter of a run that belonged to no job."""
+        workflow = await self._workflow(tenant, workflow_id)
+        now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
+        run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
+        run = replace(run, source=Source.MANUAL, replay_of=letter, idempotency_key=key)
+        return await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
+
+    async def start(
+        self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
+    ) -> bool:
+        """Start a run of that version at that time, once for each key. False if that cannot be done."""
+        schedule_name("tenant", tenant)
+        schedule_name("workflow_id", workflow_id)
+        run_id = keyed_run_id(tenant, f"start {workflow_id}", _key(key))
+        printable("user_id", user_id)
+        for patience in (*_BACKOFF_SECONDS, None):
+            try:
+                return await self._started(run_id, workflow_id, version, user_id, scheduled_for, key, tenant)
+            except Unavailable:
+                if patience is not None:
+                    await self._clock.sleep(patience)
+        return False
+
+    async def _started(
+        self, run_id: RunId, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, tenant: str
+    ) -> bool:
+        workflow = await self._jobs.workflow(tenant, workflow_id, version)
+        if workflow is None:
+            return False
+        now = self._clock.now()
+        run = _unscheduled_run(run_id, workflow, user_id=user_id, planned_at=scheduled_for, now=now)
+        launch = Launch(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
+        [became] = await self._runs.launch([launch], now=now)
+        return became in (Launching.STARTED, Launching.QUEUED, Launching.ALREADY)
+
+    async def _job(self, tenant: str, job: str) -> Schedule:
+        found = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
+        if found is None:
+            raise NotFound("job", job)
+        return found
+
+    async def _workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow:
+        found = await self._jobs.workflow(tenant, workflow_id, version)
+        if found is None:
+            raise NotFound("workflow" if version is None else f"version {version} of workflow", workflow_id)
+        return found
+
+    async def _launch(self, launch: Launch, schedule: Schedule | None, now: int) -> Triggered:
+        """What became of it, or the error that says why nothing did."""
+        [became] = await self._runs.launch([launch], now=now)
+        name = launch.run.schedule_id or launch.run.workflow_id
+        if became is Launching.GONE:
+            raise NotFound("job", name)
+        if became is Launching.OVERLAP:
+            raise Overlapping(name, await self._under_way(launch.run))
+        if became is Launching.QUEUE_FULL and schedule is not None:
+            raise QueueFull(name, schedule.spec.queue_limit)
+        return Triggered(launch.run.run_id, became)
+
+    async def _refuse_another_input(self, key: str, run_id: RunId, given: bytes | None) -> None:
+        kept = await self._executions.payload(run_id, "input")
+        if _decoded(kept) != _decoded(given):
+            raise KeyTaken(key, run_id)
+
+    async def _under_way(self, run: Run) -> RunId | None:
+        """The run that stands in the way, if it still does."""
+        for status in (RunStatus.RUNNING, RunStatus.PENDING):
+            query = RunQuery(tenant=run.tenant, schedule_id=run.schedule_id, status=status, limit=1)
+            for other in await self._executions.list_runs(query):
+                return other.run_id
+        return None
+
+
+def _checked_input(given: Mapping[str, Any], workflow: Workflow) -> bytes:
+    plain = read_input("input", given)
+    check_input("input", plain, workflow.input_schema)
+    return msgspec.json.encode(plain)
+
+
+def _decoded(given: bytes | None) -> object:
+    """What was given, whatever the order in which it was said."""
+    return None if given is None else msgspec.json.decode(given)
+
+
+def _key(key: str) -> str:
+    if not key:
+        raise FieldError("key", key, "is empty")
+    return printable("key", key, longest=_LONGEST_KEY)
+
+
+def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
+    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _key(key))
+
+
+def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:
+    """A run of a workflow that belongs to no schedule."""
+    return Run(
+        run_id=run_id,
+        tenant=workflow.tenant,
+        schedule_uid=None,
+        schedule_id=None,
+        workflow_id=workflow.workflow_id,
+        workflow_version=workflow.version,
+        user_id=user_id,
+        source=Source.CRON,
+        status=RunStatus.PENDING,
+        queued=False,
+        planned_at=planned_at,
+        fire_at=planned_at,
+        created_at=now,
+    )

@@ -1,0 +1,29 @@
+"""Waiting for a store that failed: a little at first, then longer."""
+
+from gnomon.errors import Unavailable
+from gnomon.ports.events import Events
+
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 1.0
+
+
+class Backoff:
+    """How long a service waits after each failure in a row."""
+
+    def __init__(self, events: Events, service: str) -> None:
+        self._events = events
+        self._service = service
+        self._pause = _FIRST_SECONDS
+        #: The last step failed.
+        self.failing = False
+
+    def failed(self, error: Unavailable) -> float:
+        """Seconds to wait before the next try."""
+        self.failing = True
+        self._events.emit("store_unavailable", service=self._service, error=str(error))
+        pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_SECONDS)
+        return pause
+
+    def worked(self) -> None:
+        """The next failure is a first one again."""
+        self._pause, self.failing = _FIRST_SECONDS, False

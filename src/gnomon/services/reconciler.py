@@ -1,0 +1,123 @@
+"""The reconciler and the replayer: find what got stuck, and let it go on."""
+
+from collections.abc import Callable, Collection
+
+from gnomon.core.attempts import Assignment, Ending, Outcome, ending
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Result, TaskId
+from gnomon.core.reconciling import OpenAttempt, Patience, overdue
+from gnomon.core.states import WaitReason
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.work import Work
+from gnomon.services.dispatcher import limits_of
+from gnomon.services.patience import Backoff
+from gnomon.services.shelf import Shelf, step_of
+from gnomon.services.worker import placeholder
+from gnomon.settings import Settings
+
+_FIRST = TaskId("")
+
+
+class Reconciler:
+    """Ends attempts whose workers are gone or silent, and offers tasks again that nobody took up."""
+
+    def __init__(self, work: Work, shelf: Shelf, clock: Clock, events: Events, settings: Settings) -> None:
+        self._work = work
+        self._shelf = shelf
+        self._clock = clock
+        self._events = events
+        self._settings = settings.reconciler
+        self._patience = Patience(
+            dispatch_ms=settings.reconciler.dispatch_timeout_ms,
+            running_ms=settings.reconciler.running_timeout_ms,
+            default_timeout_ms=settings.execution.default_timeout_ms,
+        )
+        self._limits = limits_of(settings.execution)
+        #: Called when something may be ready that was not.
+        self.on_ready: Callable[[], None] = lambda: None
+        self.backoff = Backoff(events, "reconciler")
+
+    async def step(self) -> float:
+        """One look at all that is open. Returns how many seconds to wait before the next."""
+        for _ in range(self._settings.max_retries + 1):
+            try:
+                await self._reconcile(frozenset())
+                await self._replay()
+            except Unavailable as error:
+                await self._clock.sleep(self.backoff.failed(error))
+            else:
+                self.backoff.worked()
+                break
+        return self._settings.poll_ms / 1000
+
+    async def recover(self, *, alive: Collection[str]) -> None:
+        """Every attempt of any other worker has ended: for a caller who knows that only these are alive."""
+        while True:
+            try:
+                await self._reconcile(frozenset(alive))
+            except Unavailable as error:
+                await self._clock.sleep(self.backoff.failed(error))
+            else:
+                return
+
+    async def _reconcile(self, alive: frozenset[str]) -> None:
+        after = _FIRST
+        for _ in range(self._settings.max_iterations):
+            page = await self._work.open_attempts(after=after, limit=self._settings.batch)
+            if not page.attempts:
+                return
+            after = page.attempts[-1].task.task_id
+            found = [await self._judged(one, page.now, alive) for one in page.attempts]
+            endings = [one for one in found if one is not None]
+            if endings:
+                await self._end(endings)
+
+    async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> Ending | None:
+        waiting = Waiting(task=found.task, run=found.run)
+        workflow = await self._shelf.of(found.run)
+        if alive and found.attempt.worker not in alive:
+            outcome: Outcome | None = _orphaned(found)
+        else:
+            outcome = overdue(found, workflow, now=now, patience=self._patience)
+        if outcome is None:
+            return None
+        step = None if workflow is None else step_of(workflow, waiting)
+        if workflow is None or step is None:
+            held = placeholder(waiting)
+        else:
+            held = Assignment(task=found.task, run=found.run, workflow=workflow, step=step, input={})
+        return ending(held, outcome, now=self._clock.now(), limits=self._limits)
+
+    async def _end(self, endings: list[Ending]) -> None:
+        counted = await self._work.report(endings)
+        for one in endings:
+            if (one.task_id, one.fence) in counted:
+                self._events.emit(
+                    "attempt_ended_by_reconciler",
+                    task=one.task_id,
+                    run=one.run_id,
+                    result=one.result,
+                    state=one.state,
+                    error=one.error,
+                )
+                if one.dead_letter is not None:
+                    self._events.emit("dead_letter", run=one.run_id, task=one.task_id, reason=one.dead_letter)
+        if counted:
+            self.on_ready()
+
+    async def _replay(self) -> None:
+        """Tasks that have been ready for too long are offered again."""
+        long_ago = self._clock.now() - self._settings.pending_ms
+        stuck = await self._work.waiting(long_ago, limit=self._settings.batch)
+        count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
+        if count:
+            self._events.emit("tasks_replayed", count=count)
+            self.on_ready()
+
+
+def _orphaned(found: OpenAttempt) -> Outcome:
+    if found.attempt.started_at is None:
+        return Outcome(result=Result.NEVER_STARTED, error=f"{found.attempt.worker} is gone and never started it")
+    return Outcome(result=Result.LOST, error=f"worker_lost: {found.attempt.worker} is gone")

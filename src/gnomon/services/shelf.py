@@ -1,0 +1,37 @@
+"""The shelf: workflow definitions at hand. A version never changes, so what was read once is good for ever."""
+
+from collections import OrderedDict
+
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Run
+from gnomon.core.workflow import Step, Workflow
+from gnomon.ports.jobs import Jobs
+
+_MOST = 20_000
+
+
+class Shelf:
+    """Reads each version once, and forgets those that nobody has asked for in a while."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._kept: OrderedDict[tuple[str, str, int], Workflow] = OrderedDict()
+
+    async def of(self, run: Run) -> Workflow | None:
+        """The definition that the run started with; None if there is none."""
+        key = run.tenant, run.workflow_id, run.workflow_version
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
+        found = await self._jobs.workflow(*key)
+        if found is not None:
+            self._kept[key] = found
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+        return found
+
+
+def step_of(workflow: Workflow, waiting: Waiting) -> Step | None:
+    """The step that a task is of."""
+    first = workflow.steps[0]
+    return first if first.name == waiting.task.step else workflow.step(waiting.task.step)

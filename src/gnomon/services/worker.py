@@ -1,0 +1,237 @@
+"""The worker: takes what has passed the gate, has it run, and reports what came of it."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from gnomon.core.attempts import Assignment, Ending, Outcome, ending
+from gnomon.core.gating import Waiting, merged_input
+from gnomon.core.model import Result
+from gnomon.core.states import TaskState
+from gnomon.core.workflow import Step, Workflow
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.gate import Gate
+from gnomon.ports.runner import Finished, Runner
+from gnomon.ports.work import Held
+from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.services.dispatcher import limits_of
+from gnomon.services.patience import Backoff
+from gnomon.services.shelf import Shelf, step_of
+from gnomon.settings import Settings
+
+#: Renewals in the time that a lease lasts.
+_RENEWALS = 3
+#: How often a worker that stops looks for what has ended, and how often it tries to report the last of it.
+_LOOK_SECONDS = 0.05
+_LAST_TRIES = 40
+
+
+class Worker:
+    """One holder of attempts, by a name that no other start of a process has ever had."""
+
+    def __init__(  # noqa: PLR0913 - it stands between many
+        self,
+        place: Workplace,
+        shelf: Shelf,
+        runner: Runner,
+        gate: Gate,
+        clock: Clock,
+        events: Events,
+        *,
+        settings: Settings,
+        worker: str,
+    ) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._runner = runner
+        self._gate = gate
+        self._clock = clock
+        self._events = events
+        self._settings = settings.worker
+        self._limits = limits_of(settings.execution)
+        self.worker = worker
+        self._started_at = clock.now()
+        self._held: dict[Held, Assignment] = {}
+        #: Taken, and not yet begun.
+        self._to_start: list[Waiting] = []
+        #: Ended, and reported to nobody yet.
+        self._unreported: list[Ending] = []
+        self._renewed_at = float("-inf")
+        self._look_for_cancelled = False
+        self._draining = False
+        self.backoff = Backoff(events, "worker")
+
+    @property
+    def in_hand(self) -> int:
+        """How many attempts it has not reported the end of."""
+        return len(self._held)
+
+    def look(self) -> None:
+        """Something may have been cancelled: ask in the next step."""
+        self._look_for_cancelled = True
+
+    async def step(self) -> float:
+        """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
+        self._unreported += [await self._ended(one) for one in self._runner.finished()]
+        try:
+            await self._show_up()
+            took = await self._exchange()
+            await self._start()
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        # There may be more, and some may have ended already.
+        return 0.0 if took or self._unreported else min(self._settings.poll_secs, self._renewal_due_in())
+
+    async def _exchange(self) -> bool:
+        """What has ended is written down and what can be taken is ours; asked together, so that both share a commit."""
+        reported, took = await asyncio.gather(self._report(), self._take(), return_exceptions=True)
+        for failure in (reported, took):
+            if isinstance(failure, BaseException):
+                raise failure
+        return bool(took)
+
+    async def _report(self) -> None:
+        endings = self._unreported
+        if not endings:
+            return
+        counted = await self._place.report(endings)
+        self._unreported = self._unreported[len(endings) :]
+        for one in endings:
+            held = one.task_id, one.fence
+            assignment = self._held.pop(held, None)
+            if held in counted:
+                self._announce(one, assignment)
+            else:
+                self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
+
+    async def _take(self) -> bool:
+        in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
+        free = self._settings.slots - in_use - len(self._to_start)
+        if self._draining or free <= 0:
+            return False
+        lease, now = self._settings.lease_ms, self._clock.now()
+        taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
+        self._to_start += taken
+        return bool(taken)
+
+    async def _start(self) -> None:
+        """What was taken is begun; if its definition cannot be read now, in a later step."""
+        if not self._to_start:
+            return
+        ready: list[Assignment] = []
+        for waiting in self._to_start:
+            assignment, reason = await self._assignment(waiting)
+            if reason is None:
+                ready.append(assignment)
+            else:
+                outcome = Outcome(result=Result.NEVER_STARTED, error=reason)
+                self._unreported.append(ending(assignment, outcome, now=self._clock.now(), limits=self._limits))
+            self._held[waiting.task.task_id, waiting.task.fence] = assignment
+        self._to_start = []
+        self._runner.start(ready)
+
+    async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:
+        """What is to be done, and why it cannot be done here, if so."""
+        run = waiting.run
+        workflow = await self._shelf.of(run)
+        step = None if workflow is None else step_of(workflow, waiting)
+        if workflow is None or step is None:
+            known = placeholder(waiting)
+            return known, f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
+        given = merged_input(workflow, step, waiting.input)
+        assignment = Assignment(task=waiting.task, run=run, workflow=workflow, step=step, input=given)
+        if step.function not in self._runner.functions:
+            return assignment, f"no_workers: {self.worker} has no function {step.function!r}"
+        return assignment, None
+
+    async def _ended(self, finished: Finished) -> Ending:
+        outcome = finished.outcome
+        if outcome.result is Result.SUCCEEDED:
+            released = await self._gate.release(finished.assignment, outcome.output)
+            if released.quarantine is not None or released.output is not outcome.output:
+                outcome = replace(outcome, output=released.output, quarantine=released.quarantine)
+        return ending(finished.assignment, outcome, now=self._clock.now(), limits=self._limits)
+
+    # ---- being alive -------------------------------------------------------------------------
+
+    def _renewal_due_in(self) -> float:
+        every = self._settings.lease_ms / _RENEWALS / 1000
+        return max(0.0, self._renewed_at + every - self._clock.elapsed())
+
+    async def _show_up(self) -> None:
+        """Our leases are extended in time, and we know what has been taken from us or is to be cancelled."""
+        if self._look_for_cancelled:
+            self._look_for_cancelled = False
+            if self._held:
+                self._runner.stop(await self._place.asked_to_stop(self.worker), why=Result.CANCELLED)
+        if self._renewal_due_in():
+            return
+        asked_at = self._clock.elapsed()
+        card = WorkerCard(
+            worker=self.worker,
+            functions=tuple(sorted(self._runner.functions)),
+            slots=self._settings.slots,
+            started_at=self._started_at,
+        )
+        await self._place.enlist(card, ttl_ms=self._settings.lease_ms)
+        if self._held:
+            renewal = await self._place.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
+            self._runner.stop(renewal.lost, why=Result.LOST)
+            self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
+        self._renewed_at = asked_at
+
+    def enlist_again(self) -> None:
+        """What we can run has changed: say so in the next step."""
+        self._renewed_at = float("-inf")
+
+    async def drain(self) -> None:
+        """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
+        self._draining = True
+        closing = asyncio.ensure_future(
+            self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
+        )
+        while not closing.done():
+            await self.step()
+            await asyncio.wait([closing], timeout=_LOOK_SECONDS)
+        await closing
+        for _ in range(_LAST_TRIES):
+            await self.step()
+            if not self._unreported:
+                break
+            await self._clock.sleep(_LOOK_SECONDS)
+        try:
+            await self._place.dismiss(self.worker)
+        except Unavailable as error:
+            self.backoff.failed(error)
+
+    def _announce(self, ended: Ending, assignment: Assignment | None) -> None:
+        if assignment is None:
+            return
+        run = assignment.run
+        facts: dict[str, object] = {
+            "job": run.schedule_id or run.workflow_id,
+            "run": run.run_id,
+            "step": assignment.step.name,
+            "result": ended.result,
+            "attempt": assignment.attempt,
+            "started_at": run.started_at,
+            "ended_at": ended.ended_at,
+        }
+        if ended.state is TaskState.SUCCEEDED:
+            self._events.emit("task_succeeded", **facts)
+            return
+        facts |= {"error": ended.error, "available_at": None if ended.over else ended.available_at}
+        self._events.emit("task_failed" if ended.over else "task_waits", **facts)
+        if ended.dead_letter is not None:
+            self._events.emit("dead_letter", job=facts["job"], run=run.run_id, reason=ended.dead_letter)
+
+
+def placeholder(waiting: Waiting) -> Assignment:
+    """An assignment of a task whose definition cannot be had: enough to say how it ended."""
+    step = Step(name=waiting.task.step, function="")
+    run = waiting.run
+    workflow = Workflow(workflow_id=run.workflow_id, version=run.workflow_version, steps=(step,))
+    return Assignment(task=waiting.task, run=run, workflow=workflow, step=step, input={})

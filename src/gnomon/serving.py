@@ -1,0 +1,178 @@
+"""Everything in one process: what `gnomon up` and `gnomon.run()` start."""
+
+import asyncio
+import getpass
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.app import Node, read_declared_jobs, read_jobs_file
+from gnomon.core.jobs import Job
+from gnomon.errors import GnomonError, UsageError
+from gnomon.ports.events import Events
+from gnomon.runners.registry import FUNCTIONS, Functions
+from gnomon.services.jobs import JobBook
+from gnomon.services.jobs_keeper import JobsKeeper
+from gnomon.services.looping import keep_stepping
+from gnomon.settings import Settings
+
+
+class Serving(Struct, frozen=True, kw_only=True):
+    """What to serve."""
+
+    settings: Settings
+    #: Where jobs are written; watched while we run.
+    jobs_files: Sequence[Path] = ()
+    #: Modules that register functions when they are imported.
+    imports: Sequence[str] = ()
+    functions: Functions = FUNCTIONS
+    events: Events | None = None
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Every module is imported, also from the working directory; UsageError names the one that cannot be."""
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - as it stands in sys.path
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except GnomonError:
+            raise
+        except Exception as error:
+            raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}") from error
+
+
+async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
+    """Schedule and execute until told to stop. What was asked for wrongly is refused before anything starts."""
+    import_modules(plan.imports)
+    node = await Node.open(plan.settings, events=plan.events, functions=plan.functions, imports=tuple(plan.imports))
+    try:
+        book = JobBook(
+            node.store,
+            node.store,
+            node.store,
+            SystemClock(),
+            RandomIds(),
+            tzdata=tzdata_version(),
+            default_timeout_ms=plan.settings.execution.default_timeout_ms,
+        )
+        declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
+        if declared:
+            await book.apply(declared, actor=_who())
+        services = [node.run(stop)]
+        for file in plan.jobs_files:
+            keeper = _keeper(plan, file, book, node.events)
+            await keeper.apply()
+            services.append(keep_stepping(keeper.step, stop=stop, events=node.events))
+        ready(node)
+        await asyncio.gather(*services)
+    finally:
+        await node.close()
+
+
+def _keeper(plan: Serving, file: Path, book: JobBook, events: Events) -> JobsKeeper:
+    def read() -> list[Job]:
+        return read_jobs_file(file, plan.settings, now=SystemClock().now())
+
+    return JobsKeeper(str(file), partial(_stamp, file), read, book, events, actor=_who())
+
+
+def _stamp(file: Path) -> object:
+    try:
+        found = file.stat()
+    except OSError as error:
+        return str(error)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _who() -> str:
+    """Who registers what stands in files and code: the user we run as."""
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return "gnomon"
+
+
+# ---- signals -------------------------------------------------------------------------------------
+
+
+def stop_on_signals(stop: asyncio.Event, told: Callable[[str], None]) -> None:
+    """The first SIGTERM or SIGINT sets `stop`; the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def received(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        told(signal.Signals(number).name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received, number)
+
+
+def quick_switches() -> None:
+    """Threads hand over sooner than by default: a body that computes holds up the clock by half a ms, not by five."""
+    sys.setswitchinterval(0.0005)
+
+
+# ---- inside another program ----------------------------------------------------------------------
+
+
+class Running:
+    """A scheduler on a thread of its own, or an idle one. Use it as a context manager, or stop it yourself."""
+
+    def __init__(self, plan: Serving | None) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, args=(plan,), name="gnomon", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _serve(self, plan: Serving | None) -> None:
+        try:
+            if plan is not None:
+                asyncio.run(self._main(plan))
+        except BaseException as error:  # noqa: BLE001 - it is handed to whoever started us
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _main(self, plan: Serving) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        await serve(plan, self._stop, ready=lambda _: self._ready.set())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """What runs has ended one way or another, and everything is let go of. Raises what ended it before, if so."""
+        if self._loop is not None and self._stop is not None:
+            with suppress(RuntimeError):  # it is over already
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,301 @@
+"""Judging the work of a history: was every run started, justly, no more often than promised, and did it end.
+
+Nothing here asks the product what should have been: it is worked out from the promise, the records of the store and
+what a witness saw of the bodies.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from gnomon.core.model import Result, RunStatus, Task, TickStatus
+from gnomon.core.states import TERMINAL, TRANSITIONS, TaskState
+from gnomon.core.workflow import Retry
+from gnomon.testing.evidence import COUNTING, LOSSES, Case, Evidence
+from gnomon.testing.history import History, Reported, Violation
+from gnomon.testing.letters import judged_letters
+from gnomon.testing.overlaps import judged_overlaps
+
+#: What lets another attempt of the same task start.
+_JUSTIFYING = (Result.FAILED, Result.TIMED_OUT, Result.SNOOZED, Result.LOST, Result.NEVER_STARTED)
+#: How a task may stand once its last attempt has ended like this and it is over.
+_OVER = {
+    Result.SUCCEEDED: {TaskState.SUCCEEDED, TaskState.OUTPUT_QUARANTINED},
+    Result.FAILED: {TaskState.FAILED, TaskState.CANCELLED},
+    Result.GAVE_UP: {TaskState.FAILED},
+    Result.SNOOZED: {TaskState.CANCELLED},
+    Result.TIMED_OUT: {TaskState.TIMEOUT, TaskState.CANCELLED},
+    Result.CANCELLED: {TaskState.CANCELLED},
+    Result.LOST: {TaskState.FAILED, TaskState.CANCELLED},
+    Result.NEVER_STARTED: {TaskState.FAILED, TaskState.CANCELLED},
+}
+_EDGES = {(state, after) for state, exits in TRANSITIONS.items() for after in exits.values()}
+#: Being handed out and starting are one commit.
+_SEEN_EDGES = _EDGES | {(TaskState.SCHEDULED, TaskState.RUNNING)}
+#: How often nobody could take a task, or its definition was not found, before it failed.
+_ROUTINGS, _LAUNCHES = 50, 3
+_AFTER_LOSS = Retry(initial_delay_ms=500, max_delay_ms=30_000)
+#: Within this, what is ready is taken up, what has ended is told, and what was lost is found.
+PATIENCE_MS = 200_000
+#: Within this, whatever hurts a worker leaves it time to tell what has ended.
+_HURT_MS = 1_200_000
+#: Within this, a worker that nothing hurts stops what it was asked to stop.
+_STOPPED_MS = 70_000
+_RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: RunStatus.CANCELLED}
+
+
+def judged_work(history: History) -> list[Violation]:
+    """Every violation of the rules K4, K6, K7, K8, K11 to K15, S11, S12 and C-10."""
+    evidence = Evidence(history)
+    found = [Violation("K3", "", f"a body of {seen.run_id}, which is not on record") for seen in evidence.strangers]
+    for case in evidence.cases.values():
+        found += [Violation(rule, case.name, f"{case.task.task_id}: {text}") for rule, text in _judged(case, evidence)]
+    return found + list(judged_overlaps(evidence)) + list(judged_letters(evidence))
+
+
+Finding = tuple[str, str]
+
+
+def _judged(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    history = evidence.history
+    yield from _started(case)
+    yield from _justified(case, history)
+    yield from _fenced(case)
+    yield from _outcome_is_the_last(case)
+    yield from _told_is_what_happened(case, evidence)
+    yield from _told_at_all(case, evidence)
+    yield from _along_the_graph(history.states.get(case.task.task_id, []), case.task.state)
+    yield from _terminal(case, evidence)
+    yield from _retried(case)
+    yield from _not_early(case, history)
+    yield from _stopped(case, evidence)
+    yield from _shown(case, evidence)
+
+
+def _started(case: Case) -> Iterator[Finding]:
+    """K4: a run that is over, and was not cancelled, has had a body.
+
+    Excused is what the gate denied; what nobody could run or define for as often as is tried; and what was handed out
+    only to workers that died or fell silent before its body began. How often that may be is for S12 to say.
+    """
+    if not case.run.over or case.run.status is RunStatus.CANCELLED or case.task.state is TaskState.DENIED:
+        return
+    if case.starts:
+        return
+    limit = _ROUTINGS if case.workflow is not None else _LAUNCHES
+    workers = {one.held: one.worker for one in case.grants}
+    silent = [one.by != workers.get(one.held) or one.result is Result.NEVER_STARTED for one in case.counted]
+    failed = case.task.state in (TaskState.FAILED, TaskState.TIMEOUT)
+    if not failed or not (case.task.routings >= limit or (silent and all(silent))):
+        yield "K4", f"{case.run.status} without a body, after {case.counted} and {case.task.routings} routings"
+
+
+def _justified(case: Case, history: History) -> Iterator[Finding]:
+    """K6, K7: a body has an attempt of its own, and every earlier attempt had ended in a way that lets it start."""
+    granted = {one.held: one for one in case.grants}
+    begun = set()
+    for start in case.starts:
+        grant = granted.get(start.held)
+        if grant is None or grant.worker != start.worker or grant.moment > start.moment or start.held in begun:
+            yield "K6", f"a body at {start.worker} under attempt {start.fence}, which is {grant}"
+        begun.add(start.held)
+        for earlier in [one for one in case.grants if one.held[1] < start.fence]:
+            ends = [one for one in case.counted if one.held == earlier.held and one.moment < start.moment]
+            if not any(one.result in _JUSTIFYING for one in ends):
+                yield "K6", f"attempt {start.fence} started after {earlier}, which ended with {ends}"
+    for one in case.counted:
+        grant = granted.get(one.held)
+        if one.result is Result.LOST and grant is not None and grant.worker != one.by:
+            seen = history.lapsed.get(one.held)
+            if seen is None or seen > one.moment:
+                yield "K6", f"attempt {one.held[1]} was called lost while its lease went on"
+    if case.only_once and len(case.starts) > 1:
+        yield "K7", f"{len(case.starts)} bodies"
+
+
+def _fenced(case: Case) -> Iterator[Finding]:
+    """K8: fences grow, only the highest counts, it ends once, and what comes too late changes nothing."""
+    fences = [one.held[1] for one in case.grants]
+    if fences != sorted(set(fences)):
+        yield "K8", f"granted under the fences {fences}"
+    counted = [one.held for one in case.counted]
+    if len(set(counted)) != len(counted):
+        yield "K8", f"an attempt ended twice: {counted}"
+    for one in case.reports:
+        newest = max((grant.held[1] for grant in case.grants if grant.moment < one.moment), default=0)
+        if one.counted and one.held[1] != newest:
+            yield "K8", f"attempt {one.held[1]} counted while {newest} was the newest"
+        beside = any(other.counted and other.before is one.before for other in case.reports)
+        if not one.counted and not beside and _facts(one.before) != _facts(one.after):
+            yield "K8", f"the late {one.result} of attempt {one.held[1]} changed {one.before} to {one.after}"
+
+
+def _facts(task: Task | None) -> tuple[object, ...] | None:
+    return None if task is None else (task.state, task.fence, task.attempts, task.losses, task.routings)
+
+
+def _outcome_is_the_last(case: Case) -> Iterator[Finding]:
+    """K8: a task that is over stands as its last attempt left it, if it did not end while it waited."""
+    if case.task.fence != max((one.held[1] for one in case.grants), default=0):
+        yield "K8", f"stands at fence {case.task.fence}, with grants {case.grants}"
+    if case.task.state not in TERMINAL or not case.counted:
+        return
+    last = case.counted[-1]
+    if last.after is not None and last.after.state not in TERMINAL:
+        if case.task.state in (TaskState.SUCCEEDED, TaskState.TIMEOUT, TaskState.OUTPUT_QUARANTINED):
+            yield "K8", f"is {case.task.state} without an attempt that came to it"
+    elif case.task.state not in _OVER[last.result]:
+        yield "K8", f"is {case.task.state} after {last.result}"
+
+
+def _told_is_what_happened(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    """K8: what a worker told is what came of the body; others can only say that it is lost or took too long."""
+    granted = {one.held: one for one in case.grants}
+    for one in case.counted:
+        grant, end = granted.get(one.held), evidence.ends.get(one.held)
+        if grant is not None and grant.worker != one.by:
+            if one.result not in (Result.LOST, Result.NEVER_STARTED, Result.TIMED_OUT):
+                yield "K8", f"{one.by} told {one.result} of a body at {grant.worker}"
+            continue
+        true = end is not None and end.moment < one.moment and end.result is one.result
+        if not true and one.result is not Result.NEVER_STARTED:
+            yield "K8", f"told as {one.result}, but the witness says {end}"
+
+
+def _told_at_all(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    """K14: a worker that lives tells what came of every body, whether it still counts or not."""
+    history = evidence.history
+    told = {(one.held, one.by) for one in case.reports}
+    for start in case.starts:
+        end, died_ms = evidence.ends.get(start.held), history.deaths.get(start.worker)
+        if end is None or end.result is None or (start.held, start.worker) in told:
+            continue
+        had_ms = history.ended_elapsed_ms - end.elapsed_ms if died_ms is None else died_ms - end.elapsed_ms
+        if had_ms > (PATIENCE_MS if died_ms is None else _HURT_MS):
+            yield "K14", f"{start.worker} has not told of {end}"
+
+
+def _along_the_graph(seen: list[TaskState], final: TaskState) -> Iterator[Finding]:
+    """K13: every step that was seen is one of the graph, and the end is what was seen last."""
+    if not seen or seen[0] not in (TaskState.PENDING, TaskState.CANCELLED) or seen[-1] is not final:
+        yield "K13", f"is {final}, and was seen as {seen}"
+    for pair in pairwise(seen):
+        if pair not in _SEEN_EDGES:
+            yield "K13", f"went from {pair[0]} to {pair[1]}"
+
+
+def _terminal(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    """K14: what is not over at the end waits for something.
+
+    That is: for its time, or since a moment ago; behind a run that is not over; for a body that still goes on in a
+    worker that is alive; or for a lease that is not over, or was until a moment ago.
+    """
+    task, history = case.task, evidence.history
+    if task.state in TERMINAL:
+        if not case.run.over:
+            yield "K14", f"is {task.state}, but its run is {case.run.status}"
+        return
+    if case.run.over:
+        yield "K14", f"is {task.state}, but its run is {case.run.status}"
+    if task.state is TaskState.RUNNING:
+        yield from _running_rightly(case, evidence)
+    elif case.run.queued:
+        flights = history.flights.values()
+        if not any(one.uid == case.run.schedule_uid and one.went_on and one.over is None for one in flights):
+            yield "K14", "waits behind nothing"
+    elif task.available_at + PATIENCE_MS < history.ended_at:
+        flight = history.flights.get(case.run.run_id)
+        if flight is None or flight.went_on_ms + PATIENCE_MS < history.ended_elapsed_ms:
+            yield "K14", f"is {task.state} since {task.available_at}"
+
+
+def _running_rightly(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    history, held = evidence.history, (case.task.task_id, case.task.fence)
+    begun, end = any(one.held == held for one in case.starts), evidence.ends.get(held)
+    worker = case.grants[-1].worker
+    if begun and end is None and worker not in history.deaths:
+        return
+    [attempt] = history.attempts[case.task.task_id][-1:]
+    if attempt.lease_until + PATIENCE_MS < history.ended_at:
+        yield "K14", f"nobody has noticed that {worker} is gone: {attempt}"
+
+
+def _retried(case: Case) -> Iterator[Finding]:
+    """S12: as many attempts as were allowed and no more, each after the delay that was promised."""
+    results: list[Result] = []
+    for one in case.counted:
+        results += [one.result] if one.result in COUNTING else []
+        if one.after is None or one.result not in (Result.FAILED, Result.TIMED_OUT, Result.LOST):
+            continue
+        again = one.after.state is TaskState.PENDING
+        if again != (_may_go_on(case, results) and not one.stopping):
+            yield "S12", f"is {one.after.state} after {results} with {case.retry}"
+        elif again and not _delayed_rightly(case, one, len(results)):
+            delay = one.after.available_at - one.ended_at
+            yield "S12", f"waits for {delay} ms after {results} with {case.retry}"
+    if case.retry is not None and len(results) > case.retry.max_attempts:
+        yield "S12", f"{len(results)} attempts with {case.retry}"
+
+
+def _may_go_on(case: Case, results: list[Result]) -> bool:
+    """Whether there is another attempt after these, which used one up each."""
+    lost = results[-1] is Result.LOST
+    if case.only_once or (lost and results.count(Result.LOST) >= LOSSES):
+        return False
+    return lost if case.retry is None else len(results) < case.retry.max_attempts
+
+
+def _delayed_rightly(case: Case, ended: Reported, number: int) -> bool:
+    retry = case.retry or _AFTER_LOSS
+    delay = min(retry.initial_delay_ms * retry.multiplier ** (number - 1), retry.max_delay_ms)
+    low, high = delay * (1 - retry.jitter), delay * (1 + retry.jitter)
+    return ended.after is not None and low - 1 <= ended.after.available_at - ended.ended_at <= high + 1
+
+
+def _not_early(case: Case, history: History) -> Iterator[Finding]:
+    """K5, S12: no body begins before its run's time, or before the delay after an attempt is over."""
+    flight = history.flights.get(case.run.run_id)
+    for start in case.starts:
+        # One that was called lost before its body began is not held up by the delay of the next.
+        before = [one for one in case.counted if one.moment < start.moment and one.held[1] < start.fence]
+        if before and before[-1].after is not None:
+            rule, due, since = "S12", before[-1].after.available_at, before[-1].elapsed_ms
+        else:
+            rule, due, since = "K5", case.run.fire_at, 0 if flight is None else flight.went_on_ms
+        if start.at < due and not history.clock_set_between(since, start.elapsed_ms):
+            yield rule, f"attempt {start.fence} began {due - start.at} ms early"
+
+
+def _stopped(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    """S11: after a cancellation nothing starts, and what runs is stopped soon by a worker that nothing hurts."""
+    history = evidence.history
+    for asked in [one for one in history.cancelled if one.run_id == case.run.run_id]:
+        for start in case.starts:
+            grant = next((one for one in case.grants if one.held == start.held), None)
+            if grant is not None and grant.moment > asked.moment:
+                yield "S11", f"attempt {start.fence} started after the run had been cancelled"
+            end = evidence.ends.get(start.held)
+            until = history.ended_elapsed_ms if end is None else end.elapsed_ms
+            late = until - asked.elapsed_ms
+            if late > _STOPPED_MS and history.unhurt(start.worker, asked.elapsed_ms - _STOPPED_MS, until):
+                yield "S11", f"the body of attempt {start.fence} went on for {late} ms after it was cancelled"
+
+
+def _shown(case: Case, evidence: Evidence) -> Iterator[Finding]:
+    """C-10: a run shows what its task came to, and its tick shows the run."""
+    run, state = case.run, case.task.state
+    if run.over and run.status is not _RUN_STATUS.get(state, RunStatus.FAILED):
+        yield "C-10", f"is {state}, and its run {run.status}"
+    life = evidence.history.lives.get(run.schedule_uid) if run.schedule_uid is not None else None
+    shown = None if life is None else life.statuses.get(run.run_id)
+    begun = bool(case.grants)
+    match run.status:
+        case RunStatus.COMPLETED:
+            wanted = TickStatus.SUCCESS
+        case RunStatus.FAILED:
+            wanted = TickStatus.FAILED
+        case RunStatus.CANCELLED:
+            wanted = TickStatus.FAILED if begun else TickStatus.SKIPPED
+        case _:
+            wanted = TickStatus.STARTED if begun else TickStatus.ENQUEUED
+    if shown is not None and shown is not wanted:
+        yield "C-10", f"the tick shows {shown}, its run is {run.status}"

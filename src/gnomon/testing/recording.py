@@ -1,0 +1,188 @@
+"""Whoever writes down what a store did: after every change he looks at the runs and tasks that it was about."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gnomon.core.attempts import Ending
+from gnomon.core.gating import Waiting
+from gnomon.core.keys import run_id
+from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Verdict
+from gnomon.ports.dead_letters import DeadLetters
+from gnomon.ports.jobs import Jobs
+from gnomon.ports.ledger import Ledger
+from gnomon.ports.runs import Executions, Runs
+from gnomon.ports.schedules import History as Past
+from gnomon.ports.schedules import Schedules
+from gnomon.ports.shards import Shards
+from gnomon.ports.work import Held, Work
+from gnomon.ports.workers import Workers
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.history import Cancelled, Commit, Ended, Flight, Granted, History, Launched, Reported
+
+
+class Store(Ledger, Schedules, Past, Runs, Executions, DeadLetters, Jobs, Work, Workers, Shards, Protocol):
+    """All the ports of a store together."""
+
+
+class Recording:
+    """The order in which the store did things, and how things stood after each."""
+
+    def __init__(self, history: History, store: Store, clock: VirtualClock) -> None:
+        self._history = history
+        self._store = store
+        self._clock = clock
+        self._tasks: dict[TaskId, Task] = {}
+        self._under_way: dict[ScheduleUid, set[RunId]] = defaultdict(set)
+        self._leases: dict[Held, int] = {}
+
+    def _elapsed_ms(self) -> int:
+        return round(self._clock.elapsed() * 1000)
+
+    # ---- decisions ---------------------------------------------------------------------------
+
+    async def decided(
+        self, verdict: Verdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
+    ) -> None:
+        """A verdict was carried out."""
+        uid, spec = verdict.schedule.uid, verdict.schedule.spec
+        commit = Commit(
+            number=len(self._history.commits),
+            uid=uid,
+            schedule=verdict.schedule,
+            decisions=verdict.decisions,
+            at=at,
+            elapsed_ms=self._elapsed_ms(),
+            term=term,
+            holder=holder,
+            changed=changed,
+        )
+        self._history.commits.append(commit)
+        made = [d.planned_at for d in verdict.decisions if d.starts_a_run]
+        for planned_at in made:
+            self._made(run_id(uid, planned_at), uid, planned_at, spec.overlap)
+        if made:
+            await self.look(self._under_way[uid] if verdict.replaces else [run_id(uid, at) for at in made])
+
+    async def deleted(self, uid: ScheduleUid, *, at: int) -> None:
+        """A schedule was deleted."""
+        self._history.deleted[uid] = at
+        await self.look(self._under_way[uid])
+
+    def _made(self, run: RunId, uid: ScheduleUid, planned_at: int, overlap: Overlap, *, forced: bool = False) -> None:
+        self._history.flights[run] = Flight(
+            run_id=run, uid=uid, planned_at=planned_at, overlap=overlap, forced=forced, made=self._history.moment()
+        )
+        self._under_way[uid].add(run)
+
+    # ---- wishes ------------------------------------------------------------------------------
+
+    async def launched(self, wish: Launch, became: Launching) -> None:
+        """Someone wanted a run, and was told what became of it."""
+        run = wish.run
+        schedule = await self._store.find(run.tenant, run.schedule_id or "")
+        if schedule is None or schedule.uid != run.schedule_uid:
+            return
+        self._history.turns.append(
+            Launched(
+                commits=len(self._history.commits),
+                uid=schedule.uid,
+                run_id=run.run_id,
+                planned_at=run.planned_at,
+                spec=schedule.spec,
+                force=wish.force,
+                became=became,
+            )
+        )
+        if became in (Launching.STARTED, Launching.QUEUED):
+            self._made(run.run_id, schedule.uid, run.planned_at, schedule.spec.overlap, forced=wish.force)
+            await self.look(self._under_way[schedule.uid])
+
+    async def cancelled(self, run: RunId, became: Cancelling) -> None:
+        """Someone asked for the end of a run."""
+        if became in (Cancelling.CANCELLED, Cancelling.ASKED):
+            moment, at = self._history.moment(), self._clock.now()
+            self._history.cancelled.append(Cancelled(moment, run, at, self._elapsed_ms()))
+            await self.look([run])
+
+    # ---- work --------------------------------------------------------------------------------
+
+    async def granted(self, taken: Sequence[Waiting], worker: str, lease_ms: int) -> None:
+        """Attempts were given to a worker."""
+        for one in taken:
+            held = one.task.task_id, one.task.fence
+            self._history.grants.append(Granted(self._history.moment(), held, worker, self._elapsed_ms()))
+            self._leases[held] = self._clock.now() + lease_ms
+        await self.look(one.run.run_id for one in taken)
+
+    def renewed(self, held: Iterable[Held], lease_ms: int) -> None:
+        """A worker has shown that it is alive."""
+        self._leases |= dict.fromkeys(held, self._clock.now() + lease_ms)
+
+    def looked_for_lapsed(self, held: Iterable[Held]) -> None:
+        """Someone looks at open attempts: the leases of some are over."""
+        now = self._clock.now()
+        for one in held:
+            if self._leases.get(one, now) <= now:
+                self._history.lapsed.setdefault(one, self._history.moment())
+
+    async def reported(self, endings: Sequence[Ending], counted: frozenset[Held], *, by: str) -> None:
+        """Ends of attempts were reported, and those that count were carried out."""
+        before = {one.task_id: self._tasks.get(one.task_id) for one in endings}
+        runs = {one.run_id: await self._store.find_run(one.run_id) for one in endings}
+        await self.look(one.run_id for one in endings)
+        for one in endings:
+            run = runs[one.run_id]
+            self._history.reports.append(
+                Reported(
+                    moment=self._history.moment(),
+                    run_id=one.run_id,
+                    held=(one.task_id, one.fence),
+                    by=by,
+                    result=one.result,
+                    ended_at=one.ended_at,
+                    elapsed_ms=self._elapsed_ms(),
+                    counted=(one.task_id, one.fence) in counted,
+                    before=before[one.task_id],
+                    after=self._tasks.get(one.task_id),
+                    stopping=run is not None and run.cancel_requested_at is not None,
+                )
+            )
+
+    # ---- looking -----------------------------------------------------------------------------
+
+    async def look(self, names: Iterable[RunId]) -> None:
+        """See how runs and their tasks stand; also those that may go on because others are over."""
+        runs = [run for name in sorted(set(names)) if (run := await self._store.find_run(name)) is not None]
+        for task in await self._store.tasks(runs):
+            self._tasks[task.task_id] = task
+            seen = self._history.states.setdefault(task.task_id, [])
+            if not seen or seen[-1] is not task.state:
+                seen.append(task.state)
+        ended = {run.schedule_uid for run in runs if run.over and self._ended(run)}
+        for run in runs:
+            flight = self._history.flights.get(run.run_id)
+            if flight is not None and flight.went_on is None and not run.queued and not run.over:
+                flight.went_on, flight.went_on_ms = self._history.moment(), self._elapsed_ms()
+        waiting = [name for uid in ended if uid is not None for name in self._under_way[uid] if self._waits(name)]
+        if waiting:
+            await self.look(waiting)
+
+    def _ended(self, run: Run) -> bool:
+        """Note that a run is over; whether that is news."""
+        flight = self._history.flights.get(run.run_id)
+        if flight is None or flight.over is not None:
+            return False
+        flight.over = self._history.moment()
+        self._under_way[flight.uid].discard(run.run_id)
+        commits = len(self._history.commits)
+        self._history.turns.append(Ended(commits, flight.uid, run.run_id, run.planned_at))
+        return True
+
+    def _waits(self, name: RunId) -> bool:
+        return self._history.flights[name].went_on is None
+
+    async def look_at_all(self) -> None:
+        """See how everything stands that is not over."""
+        await self.look([name for names in list(self._under_way.values()) for name in names])

@@ -1,0 +1,224 @@
+"""Whatever is done to both, in whatever order, the store on SQL comes to the same as the one in memory."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import MINUTE, NOON, minutely
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.sql import open_postgres, open_sqlite
+from gnomon.core.editing import edited, verdict_before
+from gnomon.core.instants import instant_of
+from gnomon.core.keys import SHARDS
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import Attempt, LogLine, Overlap, Result, RunId, Schedule, Source, TaskId
+from gnomon.core.plan import plan
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.triggers import At
+from gnomon.core.workflow import Delivery, Retry
+from gnomon.ports.runs import RunQuery
+from support.labour import LEASE, Store, admission, ended, workflow
+from support.servers import postgres
+
+SCHEDULES = (
+    *(minutely(str(overlap), overlap=overlap, queue_limit=3) for overlap in Overlap),
+    minutely("once", trigger=At(instant_of(NOON + 5 * MINUTE)), delete_after_run=True, overlap=Overlap.ALLOW),
+)
+DEFINITIONS = (
+    workflow(dead_letter=True),
+    workflow(retry=Retry(max_attempts=3, initial_delay_ms=MINUTE), dead_letter=True),
+    workflow(delivery=Delivery.AT_MOST_ONCE),
+)
+
+
+class Pair:
+    """Two stores that are told and asked the same."""
+
+    def __init__(self, memory: Store, sql: Store) -> None:
+        self.memory, self.sql = memory, sql
+
+    async def both(self, asked: Callable[[Store], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever they answer
+        expected, found = await asked(self.memory), await asked(self.sql)
+        assert found == expected
+        return found
+
+
+@pytest.fixture
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    memory = MemoryStore(lambda: NOON)
+    if request.param == "sqlite":
+        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
+        yield Pair(memory, sql)
+        await sql.close()
+        return
+    async with postgres(request.param).database() as url:
+        sql = await open_postgres(url)
+        yield Pair(memory, sql)
+        await sql.close()
+
+
+class Operators:
+    """Do anything that anyone may do, at random."""
+
+    def __init__(self, pair: Pair, dice: Random) -> None:
+        self.pair, self.dice, self.now, self.names = pair, dice, NOON, 0
+        self.hands: list[Any] = []
+
+    async def act(self) -> None:
+        self.now += self.dice.randrange(MINUTE // 2)
+        acts = (self.tick, self.launch, self.admit, self.admit, self.take, self.report, self.report)
+        others = (self.cancel, self.begin, self.renew, self.edit, self.delete, self.resolve)
+        await self.dice.choice(acts + acts + others)()
+
+    async def schedule(self) -> Schedule | None:
+        name = self.dice.choice(SCHEDULES).schedule_id
+        found: Schedule | None = await self.pair.both(lambda store: store.find("default", name))
+        return found
+
+    async def tick(self) -> None:
+        terms = await self.pair.both(lambda store: store.claim("node", ttl_ms=1, limit=SHARDS, by_force=True))
+        due = await self.pair.both(lambda store: store.due(self.now, shards=frozenset(range(SHARDS)), limit=10))
+        verdicts = [plan(schedule, now=self.now) for schedule in due]
+        await self.pair.both(lambda store: store.decide(verdicts, now=self.now, terms=terms))
+
+    async def launch(self) -> None:
+        wishes = [await self.wish() for _ in range(self.dice.randint(1, 3))]
+        await self.pair.both(lambda store: store.launch(wishes, now=self.now))
+
+    async def wish(self) -> Launch:
+        schedule = await self.schedule() or SCHEDULES[0]
+        self.names += self.dice.random() < 0.9
+        run = wanted_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
+        letters = await self.pair.both(lambda store: store.list_dead_letters("default"))
+        if letters and self.dice.random() < 0.3:
+            run = replace(run, replay_of=self.dice.choice(letters).dead_letter_id)
+        if self.dice.random() < 0.2:
+            run = replace(run, schedule_uid=None, schedule_id=None)
+        ahead = replace(run, fire_at=self.now + self.dice.choice((0, 0, MINUTE)))
+        given = self.dice.choice((None, b'{"x":1}'))
+        return Launch(run=ahead, first_steps=("main",), input=given, force=self.dice.random() < 0.1)
+
+    async def admit(self) -> None:
+        await self.pair.both(lambda store: store.next_available_at())
+        waiting = await self.pair.both(lambda store: store.waiting(self.now, limit=4))
+        admissions = [self.admission(one) for one in waiting]
+        await self.pair.both(lambda store: store.admit([*admissions, *admissions[:1]], now=self.now))
+
+    def admission(self, one: Any) -> Any:  # noqa: ANN401 - a task that waits
+        kept = {"schedule_uid": one.run.schedule_uid, "available_at": self.now}
+        changes: dict[str, Any] = self.dice.choice(
+            (
+                *[{}] * 6,
+                {"state": TaskState.FAILED, "note": "launch_failed: no", "dead_letter": "launch_failed"},
+                {"state": TaskState.DENIED, "note": "safety_denied: no"},
+                {"state": TaskState.PENDING, "wait_reason": WaitReason.ROUTE, "routings": one.task.routings + 1},
+            )
+        )
+        return admission(one.task, **kept | changes)
+
+    async def take(self) -> None:
+        begin = self.dice.random() < 0.8
+        limit = self.dice.randint(1, 4)
+        self.hands += await self.pair.both(
+            lambda store: store.take("w1", limit=limit, lease_ms=LEASE, now=self.now, begin=begin)
+        )
+
+    async def begin(self) -> None:
+        held = [(one.task.task_id, one.task.fence) for one in self.hands]
+        await self.pair.both(lambda store: store.begin(held, now=self.now))
+
+    async def renew(self) -> None:
+        held = [(one.task.task_id, one.task.fence) for one in self.hands]
+        await self.pair.both(lambda store: store.renew("w1", held, lease_ms=LEASE + 1))
+        await self.pair.both(lambda store: store.asked_to_stop("w1"))
+
+    async def report(self) -> None:
+        self.dice.shuffle(self.hands)
+        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.dice.randint(1, 3)))]
+        endings = [self.ending(one) for one in [*chosen, *chosen[:1]]]
+        await self.pair.both(lambda store: store.report(endings))
+        # Some are told again, when it is too late.
+        self.hands += chosen[: self.dice.random() < 0.1]
+
+    def ending(self, one: Any) -> Any:  # noqa: ANN401 - a task in hand
+        result = self.dice.choice((*[Result.SUCCEEDED] * 5, *Result))
+        told: dict[str, Any] = {"error": None if result is Result.SUCCEEDED else "it broke"}
+        if self.dice.random() < 0.5:
+            told |= {"output": b"1", "logs": (LogLine(self.now, "info", "here"), LogLine(self.now, "info", "there"))}
+        return ended(one, result, now=self.now, definition=self.dice.choice(DEFINITIONS), **told)
+
+    async def cancel(self) -> None:
+        runs = await self.pair.both(lambda store: store.list_runs(RunQuery(limit=5)))
+        if runs:
+            name = self.dice.choice(runs).run_id
+            await self.pair.both(lambda store: store.cancel(name, reason="no", now=self.now))
+
+    async def edit(self) -> None:
+        schedule = await self.schedule()
+        if schedule is not None:
+            verdict = verdict_before(schedule, now=self.now)
+            overlap = self.dice.choice((schedule.spec.overlap, *Overlap))
+            changed = edited(verdict, replace(schedule.spec, overlap=overlap), now=self.now)
+            await self.pair.both(lambda store: store.change(verdict, changed, now=self.now, actor="ada", tzdata=""))
+
+    async def delete(self) -> None:
+        schedule = await self.schedule()
+        if schedule is not None and self.dice.random() < 0.1:
+            verdict = verdict_before(schedule, now=self.now)
+            await self.pair.both(lambda store: store.delete(verdict, now=self.now, actor="ada"))
+
+    async def resolve(self) -> None:
+        letters = await self.pair.both(lambda store: store.list_dead_letters("default", unresolved=True, limit=1))
+        names = [letter.dead_letter_id for letter in letters]
+        await self.pair.both(lambda store: store.resolve("default", names, by="ada", now=self.now))
+
+
+async def everything(store: Store) -> list[Any]:
+    """All that can be seen of a store."""
+    runs = list(await store.list_runs(RunQuery(limit=1000)))
+    tasks = await store.tasks(runs)
+    still_open = await store.open_attempts(after=TaskId(""), limit=1000)
+    of_schedules: Iterable[Any] = [
+        (
+            await store.find("default", schedule.schedule_id),
+            await store.ticks(schedule.uid, before=NOON * 2, limit=1000),
+            await store.runs(schedule.uid, before=NOON * 2, limit=1000),
+            await store.pauses(schedule.uid),
+            [(kept.revision, kept.actor, kept.schedule) for kept in await store.revisions(schedule.uid)],
+        )
+        for schedule in SCHEDULES
+    ]
+    return [
+        runs,
+        list(tasks),
+        [_unleased(attempt) for attempt in await store.attempts([task.task_id for task in tasks])],
+        [await store.payload(task.task_id, "output") for task in tasks],
+        [list(await store.log_lines(task.task_id)) for task in tasks],
+        list(await store.list_dead_letters("default", limit=1000)),
+        [(one.task, one.run, _unleased(one.attempt)) for one in still_open.attempts],
+        *of_schedules,
+    ]
+
+
+def _unleased(attempt: Attempt) -> Attempt:
+    """The attempt, whatever the clock of the store says."""
+    return replace(attempt, lease_until=0)
+
+
+@pytest.mark.parametrize(
+    ("pair", "seed"), [*(("sqlite", n) for n in range(20)), *((18, n) for n in range(5))], indirect=["pair"]
+)
+async def test_both_stores_come_to_the_same(pair: Pair, seed: int) -> None:
+    operators = Operators(pair, Random(seed))
+    await pair.both(lambda store: store.add(SCHEDULES, actor="ada", tzdata=""))
+
+    for _ in range(80):
+        await operators.act()
+
+    expected, found = await everything(pair.memory), await everything(pair.sql)
+    assert found == expected
+    assert len(expected[0]) > 10

@@ -1,0 +1,639 @@
+"""What operators type about jobs, executions and dead letters, on a real file."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+import yaml
+from msgspec.structs import replace
+from typer.main import get_command
+
+from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.cli import main
+from gnomon.cli.commands import app
+from gnomon.core.model import DAY_MS, LogLine, Result, RunId
+from gnomon.core.plan import plan, settled
+from gnomon.ports.workers import WorkerCard
+from support.labour import ended, taken_by, workflow
+
+T = TypeVar("T")
+PROGRAM = Path(sys.executable).with_name("gnomon")
+JOBS = """
+jobs:
+  - name: report
+    description: Yesterday in numbers
+    schedule: "every weekday at 9am"
+    timezone: America/New_York
+    function: reports.make
+    input: { day: yesterday }
+    input_schema: { properties: { day: { type: string } } }
+    timeout: 10m
+    lock: true
+    dead_letter: true
+    tags: [numbers]
+  - name: cleanup
+    function: disk.clean
+    overlap: queue
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    def data(self) -> Any:  # noqa: ANN401 - whatever was printed
+        return json.loads("\n".join(self.out))
+
+
+class Prompt:
+    """A prompt in an empty folder with a jobs file."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        monkeypatch.chdir(folder)
+        monkeypatch.delenv("DATABASE_URL", raising=False)
+        monkeypatch.setenv("LOGNAME", "ada")
+        self.write(JOBS)
+
+    def write(self, text: str) -> None:
+        (self.folder / "jobs.yaml").write_text(text)
+
+    def run(self, *arguments: str) -> Done:
+        self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = self._capsys.readouterr()
+        return Done(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
+
+    def lines(self, *arguments: str) -> list[str]:
+        done = self.run(*arguments)
+        assert (done.code, done.err) == (0, [])
+        return done.out
+
+    def data(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever was printed
+        return json.loads("\n".join(self.lines(*arguments, "-o", "json")))
+
+    def triggered(self, job: str = "report", *more: str) -> str:
+        found: str = self.data("jobs", "trigger", job, *more)["execution_id"]
+        return found
+
+    def at_the_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
+        """Do something as a worker would."""
+
+        async def done() -> T:
+            store = await open_sqlite(str(self.folder / "gnomon.db"))
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(done())
+
+    def ends(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        async def work(store: SqlStore) -> None:
+            run = await store.find_run(RunId(execution))
+            assert run is not None
+            taken = await taken_by(store, "worker-1", run, now=run.planned_at)
+            now = run.planned_at + 1200
+            kept = replace(workflow(), dead_letter=True)
+            await store.report([ended(taken, result, now=now, definition=kept, **told)])
+
+        self.at_the_store(work)
+
+    def failed(self) -> str:
+        """The dead letter of a run that has failed."""
+        execution = self.triggered()
+        self.ends(execution, Result.FAILED, error="disk full\nTraceback")
+        [letter] = [one for one in self.data("dead-letters", "list") if one["execution_id"] == execution]
+        found: str = letter["dead_letter_id"]
+        return found
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+    return Prompt(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def prompt(empty: Prompt) -> Prompt:
+    empty.lines("jobs", "apply", "-f", "jobs.yaml")
+    return empty
+
+
+# ---- files and databases -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("jobs", "list"),
+        ("jobs", "trigger", "report"),
+        ("executions", "list"),
+        ("dead-letters", "list"),
+        ("schedule",),
+        ("workers",),
+    ],
+    ids=" ".join,
+)
+def test_a_database_that_is_not_there_is_said_and_not_made(empty: Prompt, command: tuple[str, ...]) -> None:
+    done = empty.run(*command)
+
+    assert done.err == ["error: there is no database gnomon.db: start with gnomon up or gnomon jobs apply"]
+    assert (done.code, done.out) == (2, [])
+    assert not (empty.folder / "gnomon.db").exists()
+
+
+@pytest.mark.req("H-19")
+def test_applying_a_file_says_what_became_of_each_job(empty: Prompt) -> None:
+    shown = empty.lines("jobs", "apply", "-f", "jobs.yaml")
+
+    assert [line.split()[:3] for line in shown[1:3]] == [["report", "created", "1"], ["cleanup", "created", "1"]]
+    assert shown[-1] == "2 created"
+
+
+@pytest.mark.req("H-19")
+def test_applying_a_file_again_changes_nothing(prompt: Prompt) -> None:
+    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
+
+
+def test_applying_a_changed_file_shows_what_changed(prompt: Prompt) -> None:
+    prompt.write(JOBS.replace("disk.clean", "disk.sweep"))
+
+    changed = [one for one in prompt.data("jobs", "apply", "-f", "jobs.yaml") if one["change"] != "unchanged"]
+
+    assert changed == [{"job": "cleanup", "change": "changed", "revision": 2, "version": 2, "next_run_at": None}]
+
+
+def test_a_file_that_is_wrong_registers_nothing(empty: Prompt) -> None:
+    empty.write(JOBS.replace("overlap: queue", "overlap: sometimes"))
+
+    done = empty.run("jobs", "apply", "-f", "jobs.yaml")
+
+    assert (done.code, len(done.err)) == (2, 1)
+    assert "jobs[1].overlap" in done.err[0]
+    assert not (empty.folder / "gnomon.db").exists()
+
+
+def test_a_file_is_checked_without_a_database(empty: Prompt) -> None:
+    assert empty.lines("jobs", "validate", "-f", "jobs.yaml") == ["jobs.yaml: 2 jobs, nothing wrong"]
+    assert not (empty.folder / "gnomon.db").exists()
+
+
+def test_what_may_not_do_what_was_meant_is_a_warning(empty: Prompt) -> None:
+    empty.write("jobs: [{name: a, schedule: '@daily', function: f, catchup: all, overlap: skip}]")
+
+    done = empty.run("jobs", "validate", "-f", "jobs.yaml")
+
+    assert (done.code, done.out) == (0, ["jobs.yaml: 1 job, nothing wrong"])
+    assert done.err[0].startswith("warning: a: catchup all with overlap skip")
+
+
+@pytest.mark.parametrize("place", ["other.db", "sqlite:///other.db"])
+def test_the_database_may_be_named_by_a_flag(empty: Prompt, place: str) -> None:
+    empty.lines("jobs", "apply", "-f", "jobs.yaml", "--database", place)
+
+    assert (empty.folder / "other.db").exists()
+
+
+def test_the_database_may_be_named_by_the_environment(empty: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "sqlite:///other.db")
+
+    empty.lines("jobs", "apply", "-f", "jobs.yaml")
+
+    assert (empty.folder / "other.db").exists()
+
+
+def test_the_database_may_be_named_by_a_configuration_file(empty: Prompt) -> None:
+    (empty.folder / "gnomon.yaml").write_text('database: {url: "sqlite:///other.db"}')
+
+    empty.lines("jobs", "apply", "-f", "jobs.yaml", "--config", "gnomon.yaml")
+
+    assert (empty.folder / "other.db").exists()
+
+
+def test_the_schema_of_a_file_admits_the_file(empty: Prompt) -> None:
+    from jsonschema_rs import validator_for
+
+    schema = json.loads("\n".join(empty.lines("jobs", "schema")))
+
+    assert validator_for(schema).is_valid(yaml.safe_load(JOBS))
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-19", "H-25")
+def test_jobs_are_listed_with_their_next_run_on_their_own_clocks(prompt: Prompt) -> None:
+    cleanup, report = prompt.lines("jobs", "list")[1:]
+
+    assert cleanup.split(maxsplit=2) == ["cleanup", "active", "only when it is triggered"]
+    assert "every weekday at 09:00 in America/New_York" in report
+    assert " 09:00:00 E" in report
+
+
+def test_jobs_are_listed_for_machines(prompt: Prompt) -> None:
+    cleanup, report = prompt.data("jobs", "list")
+
+    assert (cleanup["job"], cleanup["next_run_at"], cleanup["functions"]) == ("cleanup", None, ["disk.clean"])
+    assert (report["timezone"], report["paused"], report["tags"]) == ("America/New_York", False, ["numbers"])
+
+
+@pytest.mark.req("H-06", "C-14")
+def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+
+    shown = prompt.lines("jobs", "show", "report")
+
+    assert shown[:3] == ["job        report", "about      Yesterday in numbers", "state      running"]
+    assert f"under way  {execution}" in shown
+    assert [line for line in shown if line.startswith("lock       scheduler.lock.report since ")]
+    assert sum("09:00:00 E" in line for line in shown) == 5
+
+
+def test_what_is_shown_of_a_job_can_be_applied_again(prompt: Prompt) -> None:
+    shown = [prompt.data("jobs", "show", name)["definition"] for name in ("report", "cleanup")]
+    prompt.write(yaml.safe_dump({"jobs": shown}))
+
+    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
+
+
+@pytest.mark.req("H-19", "H-26")
+def test_a_job_rests_and_goes_on(prompt: Prompt) -> None:
+    assert prompt.lines("jobs", "pause", "report") == ["report is paused"]
+    assert prompt.data("jobs", "show", "report")["state"] == "paused"
+    assert prompt.lines("jobs", "resume", "report")[0].startswith("report goes on; its next run is at ")
+    assert prompt.lines("jobs", "resume", "cleanup") == ["cleanup goes on; nothing is planned"]
+
+
+def test_a_deletion_has_to_be_meant(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (prompt.folder / "answer").open("w+") as answer:
+        answer.write("n\n")
+        answer.seek(0)
+        monkeypatch.setattr(sys, "stdin", answer)
+        done = prompt.run("jobs", "delete", "report")
+
+    assert done.code == 1
+    assert len(prompt.data("jobs", "list")) == 2
+
+
+def test_a_job_is_deleted(prompt: Prompt) -> None:
+    assert prompt.lines("jobs", "delete", "report", "--yes") == ["report is deleted; its history stays"]
+    assert [job["job"] for job in prompt.data("jobs", "list")] == ["cleanup"]
+
+
+def test_the_next_runs_are_shown_on_the_jobs_clocks_and_in_utc(prompt: Prompt) -> None:
+    shown = prompt.lines("jobs", "next", "report", "-n", "3")
+
+    assert shown[0].split() == ["next", "runs", "utc"]
+    assert len(shown) == 4
+    assert all(" 09:00:00 E" in line and line.endswith(" UTC") for line in shown[1:])
+
+
+def test_the_next_runs_of_a_paused_job_are_those_it_would_have(prompt: Prompt) -> None:
+    prompt.lines("jobs", "pause", "report")
+
+    assert prompt.lines("jobs", "next", "report")[0] == "report is paused; if it were not:"
+
+
+def test_a_job_that_only_waits_has_nothing_planned(prompt: Prompt) -> None:
+    assert prompt.lines("jobs", "next", "cleanup") == ["nothing is planned"]
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume", "next", "trigger"])
+def test_a_job_that_is_not_there_is_an_error_in_one_line(prompt: Prompt, command: str) -> None:
+    done = prompt.run("jobs", command, "nobody")
+
+    assert (done.code, done.out, done.err) == (2, [], ["error: there is no job 'nobody'"])
+
+
+@pytest.mark.req("H-25")
+def test_the_fires_of_registered_jobs_are_listed(prompt: Prompt) -> None:
+    shown = prompt.lines("schedule", "--from", "2036-03-07T12:00:00Z", "-n", "1", "--hours", "100")
+
+    assert shown == [
+        "utc                      local          job     schedule",
+        "Fri 2036-03-07 14:00:00  Fri 09:00 EST  report  every weekday at 09:00 in America/New_York",
+        "... and more: -n shows a longer list, --hours looks further",
+    ]
+
+
+def test_when_nothing_fires_that_is_said(prompt: Prompt) -> None:
+    prompt.lines("jobs", "pause", "report")
+
+    assert prompt.lines("schedule", "--from", "2036-03-07T12:00:00Z") == ["nothing fires before 2036-03-08 12:00 UTC"]
+
+
+# ---- triggering ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-19", "H-26")
+def test_a_trigger_names_its_execution(prompt: Prompt) -> None:
+    [line] = prompt.lines("jobs", "trigger", "report", "--input", '{"day": "monday"}')
+
+    execution, became = line.split()
+    shown = prompt.data("executions", "show", execution)
+    assert (became, shown["status"], shown["trigger"], shown["user_id"]) == ("started", "pending", "manual", "ada")
+    assert shown["input"] == {"day": "monday"}
+
+
+def test_an_input_may_stand_in_a_file(prompt: Prompt) -> None:
+    (prompt.folder / "input.json").write_text('{"day": "friday"}')
+
+    execution = prompt.triggered("report", "--input", "@input.json")
+
+    assert prompt.data("executions", "show", execution)["input"] == {"day": "friday"}
+
+
+def test_a_trigger_without_an_input_has_that_of_its_job(prompt: Prompt) -> None:
+    assert prompt.data("executions", "show", prompt.triggered())["input"] == {"day": "yesterday"}
+
+
+def test_a_second_trigger_is_refused_and_the_first_is_named(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+
+    done = prompt.run("jobs", "trigger", "report")
+
+    assert (done.code, done.err) == (1, [f"error: a run of 'report' is under way: {execution}"])
+
+
+def test_force_starts_it_all_the_same(prompt: Prompt) -> None:
+    prompt.triggered()
+
+    assert prompt.lines("jobs", "trigger", "report", "--force")[0].endswith(" started")
+
+
+def test_the_same_key_is_the_same_execution(prompt: Prompt) -> None:
+    first, second = (prompt.lines("jobs", "trigger", "report", "--key", "monday")[0].split() for _ in range(2))
+
+    assert (first[1], second) == ("started", [first[0], "already"])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param("{day", "--input: '{day' is no JSON", id="no JSON"),
+        pytest.param("@none.json", "cannot be read", id="no file"),
+        pytest.param("[]", "input: [] must be a mapping", id="no mapping"),
+        pytest.param('{"day": 5}', "input.day: 5 is refused by input_schema", id="against the schema"),
+    ],
+)
+def test_an_input_that_is_wrong_is_an_error_in_one_line(prompt: Prompt, given: str, problem: str) -> None:
+    done = prompt.run("jobs", "trigger", "report", "--input", given)
+
+    assert (done.code, len(done.err)) == (2, 1)
+    assert problem in done.err[0]
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "said"), [(Result.SUCCEEDED, 0, "completed in "), (Result.FAILED, 1, "failed in ")]
+)
+def test_a_trigger_that_waits_ends_as_its_execution_does(prompt: Prompt, result: Result, code: int, said: str) -> None:
+    with subprocess.Popen(
+        [PROGRAM, "jobs", "trigger", "report", "--wait"], stdout=subprocess.PIPE, text=True, cwd=prompt.folder
+    ) as process:
+        assert process.stdout is not None
+        execution = process.stdout.readline().split()[0]
+        prompt.ends(execution, result)
+        rest = process.stdout.read()
+
+    assert rest.startswith(f"{execution} {said}")
+    assert process.returncode == code
+
+
+# ---- executions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-10", "H-19")
+def test_executions_are_listed_newest_first_with_how_they_went(prompt: Prompt) -> None:
+    first = prompt.triggered()
+    prompt.ends(first, Result.FAILED, error="disk full\nTraceback")
+    second = prompt.triggered()
+
+    newest, oldest = prompt.lines("executions", "list", "--job", "report")[1:]
+
+    assert newest.split()[:4] == [second, "report", "manual", "pending"]
+    assert oldest.split()[:4] == [first, "report", "manual", "failed"]
+    assert oldest.endswith("  1.2 s  disk full")
+
+
+def test_executions_are_listed_by_status(prompt: Prompt) -> None:
+    done, waiting = prompt.triggered("cleanup"), prompt.triggered("report")
+    prompt.ends(done)
+
+    assert [one["execution_id"] for one in prompt.data("executions", "list", "--status", "completed")] == [done]
+    assert [one["execution_id"] for one in prompt.data("executions", "list", "--status", "pending")] == [waiting]
+    assert prompt.lines("executions", "list", "--status", "running") == ["no executions"]
+
+
+@pytest.mark.req("H-10")
+def test_ticks_without_an_execution_are_listed_as_skipped(prompt: Prompt) -> None:
+    async def ten_days_later(store: SqlStore) -> None:
+        schedule = await store.find("default", "report")
+        assert schedule is not None
+        now = schedule.mark_at + 10 * DAY_MS
+        verdict = plan(schedule, now=now)
+        assert await store.change(verdict, settled(verdict), now=now, actor="", tzdata="")
+
+    prompt.at_the_store(ten_days_later)
+
+    missed = prompt.data("executions", "list", "--job", "report", "--status", "skipped")
+    assert {(one["status"], one["kind"], one["reason"]) for one in missed} == {("skipped", "missed", "catchup_none")}
+    assert sum(one["count"] for one in missed) in (6, 7, 8)
+    assert prompt.lines("executions", "list", "--job", "cleanup", "--status", "skipped") == [
+        "no ticks without an execution"
+    ]
+
+
+def test_skipped_ticks_are_those_of_one_job(prompt: Prompt) -> None:
+    done = prompt.run("executions", "list", "--status", "skipped")
+
+    assert (done.code, len(done.err)) == (2, 1)
+
+
+@pytest.mark.req("H-10")
+def test_an_execution_is_shown_whole(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+    prompt.ends(execution, output=b'{"rows":3}')
+
+    shown = prompt.data("executions", "show", execution)
+
+    [step] = shown["steps"]
+    [attempt] = step["attempts"]
+    assert (shown["status"], shown["duration_ms"], shown["version"]) == ("completed", 1200, 1)
+    assert (step["step"], step["state"], step["output"]) == ("main", "SUCCEEDED", {"rows": 3})
+    assert (attempt["worker"], attempt["result"]) == ("worker-1", "succeeded")
+
+
+def test_an_execution_is_shown_to_a_person(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+    prompt.ends(execution, Result.FAILED, error="disk full\n  line 5")
+
+    shown = prompt.lines("executions", "show", execution)
+
+    assert shown[:3] == [f"execution  {execution}", "job        report (version 1)", "status     failed"]
+    at = shown.index("error      disk full")
+    assert shown[at + 1] == "             line 5"
+    assert shown[-1].split()[:4] == ["main", "FAILED", "1", "worker-1"]
+
+
+@pytest.mark.req("H-26")
+def test_an_execution_is_cancelled_once(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+
+    assert prompt.lines("executions", "cancel", execution) == [f"{execution} is cancelled"]
+
+    again = prompt.run("executions", "cancel", execution)
+    assert (again.code, again.err) == (1, [f"error: execution '{execution}' is over already"])
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_what_an_execution_said_is_printed(prompt: Prompt, follow: tuple[str, ...]) -> None:
+    execution = prompt.triggered()
+    said = (LogLine(1_772_452_800_000, "info", "began \x1b[31m"), LogLine(1_772_452_801_500, "error", "ended"))
+    prompt.ends(execution, logs=said)
+
+    assert prompt.lines("executions", "logs", execution, *follow) == [
+        "2026-03-02 12:00:00.000Z  info     main  began ?[31m",
+        "2026-03-02 12:00:01.500Z  error    main  ended",
+    ]
+
+
+def test_what_an_execution_said_is_printed_for_machines(prompt: Prompt) -> None:
+    execution = prompt.triggered()
+    prompt.ends(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
+
+    assert prompt.data("executions", "logs", execution) == [
+        {"at": "2026-03-02T12:00:00+00:00", "level": "info", "step": "main", "text": "began"}
+    ]
+
+
+# ---- dead letters --------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-09", "H-19")
+def test_dead_letters_are_listed_until_they_are_dealt_with(prompt: Prompt) -> None:
+    letter = prompt.failed()
+
+    [line] = prompt.lines("dead-letters", "list", "--unresolved")[1:]
+    assert line.split()[:3] == [letter, "report", "open"]
+    assert line.endswith("disk full")
+    assert prompt.lines("dead-letters", "resolve", letter) == [f"{letter} is resolved"]
+    assert prompt.lines("dead-letters", "resolve", letter) == [f"{letter} was resolved before"]
+    assert prompt.lines("dead-letters", "list", "--unresolved") == ["no dead letters"]
+
+
+@pytest.mark.req("H-09")
+def test_a_dead_letter_is_shown_with_every_attempt(prompt: Prompt) -> None:
+    shown = prompt.data("dead-letters", "show", prompt.failed())
+
+    assert (shown["job"], shown["attempts"], shown["last_error"]) == ("report", 1, "disk full\nTraceback")
+    assert [(one["attempt"], one["result"]) for one in shown["attempt_history"]] == [(1, "failed")]
+
+
+def test_a_dead_letter_is_shown_to_a_person(prompt: Prompt) -> None:
+    letter = prompt.failed()
+
+    shown = prompt.lines("dead-letters", "show", letter)
+
+    assert shown[:3] == [f"dead letter  {letter}", "job          report, step main", "state        open"]
+    assert shown[-1].split()[:2] == ["1", "worker-1"]
+
+
+@pytest.mark.req("H-09", "H-19")
+@pytest.mark.guarantee("S14")
+def test_a_dead_letter_is_replayed_once(prompt: Prompt) -> None:
+    letter = prompt.failed()
+
+    first, second = (prompt.lines("dead-letters", "replay", letter)[0].split() for _ in range(2))
+
+    assert (first[1], second) == ("started", [first[0], "already"])
+    assert prompt.data("executions", "show", first[0])["replay_of"] == letter
+
+
+@pytest.mark.req("H-09", "H-19")
+def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: Prompt) -> None:
+    for _ in range(2):
+        prompt.failed()
+
+    done = prompt.run("dead-letters", "replay", "--all")
+
+    assert done.code == 1
+    assert sum(" started " in line for line in done.out) == 1
+    assert sum("a run of 'report' is under way" in line for line in done.out) == 1
+
+
+def test_replaying_all_when_there_are_none_is_well(prompt: Prompt) -> None:
+    assert prompt.lines("dead-letters", "replay", "--all") == ["there are none to replay"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("dl_x", "--all"), ("dl_x", "--job", "report"), ("--all", "--key", "k")], ids=" ".join
+)
+def test_a_replay_is_of_one_or_of_all(prompt: Prompt, arguments: tuple[str, ...]) -> None:
+    done = prompt.run("dead-letters", "replay", *arguments)
+
+    assert (done.code, len(done.err)) == (2, 1)
+
+
+# ---- workers -------------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_with_what_they_can_do(prompt: Prompt) -> None:
+    card = WorkerCard(worker="worker-1", functions=("a.b", "c.d"), slots=4, started_at=1_772_452_800_000)
+    prompt.at_the_store(lambda store: store.enlist(card, ttl_ms=60_000))
+
+    assert prompt.lines("workers")[1:] == ["worker-1  default  4      Mon 2026-03-02 12:00:00 UTC  a.b, c.d"]
+
+
+def test_no_workers_are_said_to_be_none(prompt: Prompt) -> None:
+    assert prompt.lines("workers") == ["no worker is alive: gnomon up starts one"]
+
+
+# ---- help ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-19")
+@pytest.mark.parametrize(
+    ("group", "commands"),
+    [
+        ("jobs", "validate apply list show trigger pause resume delete next schema"),
+        ("executions", "list show cancel logs"),
+        ("dead-letters", "list show replay resolve"),
+    ],
+)
+def test_help_names_every_command_of_a_group(empty: Prompt, group: str, commands: str) -> None:
+    text = "\n".join(empty.lines(group, "--help"))
+
+    assert all(command in text for command in commands.split())
+
+
+@pytest.mark.parametrize("group", ["jobs", "executions", "dead-letters"])
+def test_help_of_a_group_loads_nothing_heavy(group: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", PROGRAM, group, "--help"], capture_output=True, text=True, check=True
+    )
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+
+    assert not loaded & {"lark", "yaml", "sqlalchemy", "alembic", "aiosqlite", "asyncio"}
+
+
+def test_the_page_about_the_command_line_names_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    root: Any = get_command(app)
+    commands = [
+        f"gnomon {name} {inner}".strip()
+        for name, command in root.commands.items()
+        for inner in getattr(command, "commands", [""])
+    ]
+
+    assert [command for command in commands if f"`{command}" not in page] == []

@@ -1,0 +1,136 @@
+"""From waiting to being handed out, and what happens to what is stuck in between."""
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.core.attempts import Assignment, Limits
+from gnomon.core.gating import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.model import Attempt, Result
+from gnomon.core.reconciling import OpenAttempt, Patience, overdue
+from gnomon.core.states import TRANSITIONS, TaskState, WaitReason
+from support.holding import NOW, held
+
+FUNCTIONS = {"f"}
+
+
+def request(assignment: Assignment | None = None, *, given: bytes | None = None) -> Request:
+    one = assignment or held()
+    waiting = Waiting(task=replace(one.task, state=TaskState.PENDING), run=one.run, input=given)
+    given_input = merged_input(one.workflow, one.step, given)
+    return Request(waiting=waiting, workflow=one.workflow, step=one.step, input=given_input)
+
+
+def test_what_is_allowed_and_can_be_run_is_scheduled() -> None:
+    assert admitted(request(), Ruled(Ruling.ALLOW), FUNCTIONS, now=NOW, limits=Limits()).state is TaskState.SCHEDULED
+
+
+@pytest.mark.req("R-04")
+def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
+    made = admitted(request(), Ruled(Ruling.ALLOW), (), now=NOW, limits=Limits())
+
+    assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 1)
+    assert made.note == "no_workers: no worker has registered the function 'f'"
+    assert NOW + 1000 <= made.available_at <= NOW + 1500
+
+
+@pytest.mark.req("R-04")
+def test_after_fifty_tries_it_has_failed_and_leaves_a_dead_letter_whatever_the_job_says() -> None:
+    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), (), now=NOW, limits=Limits())
+
+    assert (made.state, made.dead_letter, made.over) == (TaskState.FAILED, "no_workers", True)
+
+
+@pytest.mark.req("C-08")
+def test_a_run_whose_workflow_is_missing_is_tried_a_few_times_and_then_fails() -> None:
+    waiting = [request(held(routings=n)).waiting for n in range(3)]
+    made = [not_launchable(one, "there is no workflow", now=NOW, limits=Limits()) for one in waiting]
+
+    assert [one.state for one in made] == [TaskState.PENDING, TaskState.PENDING, TaskState.FAILED]
+    assert made[0].available_at < made[1].available_at
+    assert {one.note for one in made} == {"launch_failed: there is no workflow"}
+
+
+@pytest.mark.parametrize(
+    ("ruling", "state"),
+    [
+        (Ruling.ASK, TaskState.APPROVAL_REQUIRED),
+        (Ruling.DENY, TaskState.DENIED),
+        (Ruling.LATER, TaskState.PENDING),
+        (Ruling.ALLOW, TaskState.SCHEDULED),
+    ],
+)
+def test_every_ruling_has_its_state_in_the_table(ruling: Ruling, state: TaskState) -> None:
+    made = admitted(request(), Ruled(ruling, "because", 500), FUNCTIONS, now=NOW, limits=Limits())
+
+    assert made.state is state
+    assert state is TaskState.PENDING or state in TRANSITIONS[TaskState.PENDING].values()
+
+
+def test_a_gate_that_says_later_is_asked_again_then() -> None:
+    made = admitted(request(), Ruled(Ruling.LATER, "busy", 500), FUNCTIONS, now=NOW, limits=Limits())
+
+    assert (made.wait_reason, made.available_at, made.routings) == (WaitReason.POLICY, NOW + 500, 0)
+
+
+def test_an_approval_is_bound_to_what_was_asked_for() -> None:
+    same, other = request(given=b'{"b":1,"a":2}'), request(given=b'{"a":2,"b":2}')
+
+    assert request(given=b'{"a":2,"b":1}').digest == same.digest
+    assert same.digest != other.digest
+
+
+def test_a_step_is_given_the_runs_input_and_its_own() -> None:
+    one = held(input={"a": 1, "b": 1})
+    step = replace(one.step, input={"b": 2})
+
+    assert merged_input(one.workflow, step, None) == {"a": 1, "b": 2}
+    assert merged_input(one.workflow, step, b'{"c":3}') == {"c": 3, "b": 2}
+
+
+# ---- what is stuck -------------------------------------------------------------------------------
+
+
+def opened(*, lease_until: int, started_at: int | None, dispatched_at: int = NOW) -> OpenAttempt:
+    one = held()
+    attempt = Attempt(
+        task_id=one.task.task_id,
+        number=1,
+        worker="w1",
+        lease_until=lease_until,
+        dispatched_at=dispatched_at,
+        started_at=started_at,
+    )
+    return OpenAttempt(task=one.task, run=one.run, attempt=attempt)
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.parametrize(
+    ("lease_left", "started_ago", "dispatched_ago", "result"),
+    [
+        (1, 0, 0, None),
+        (0, 0, 0, Result.LOST),
+        (0, None, 0, Result.NEVER_STARTED),
+        (1, None, 60_000, None),
+        (1, None, 60_001, Result.NEVER_STARTED),
+        (1, 330_000, 330_000, None),
+        (1, 330_001, 330_001, Result.TIMED_OUT),
+    ],
+)
+def test_an_attempt_is_over_once_patience_is(
+    lease_left: int, started_ago: int | None, dispatched_ago: int, result: Result | None
+) -> None:
+    started = None if started_ago is None else NOW - started_ago
+    found = opened(lease_until=NOW + lease_left, started_at=started, dispatched_at=NOW - dispatched_ago)
+
+    outcome = overdue(found, held().workflow, now=NOW, patience=Patience())
+
+    assert (outcome and outcome.result) == result
+
+
+def test_a_task_may_take_as_long_as_it_says_but_not_for_ever() -> None:
+    one = held()
+    patient = replace(one.workflow, steps=(replace(one.step, timeout_ms=10**12),))
+    found = opened(lease_until=NOW + 1, started_at=NOW - 10**9)
+
+    assert overdue(found, patient, now=NOW, patience=Patience(running_ms=10**9)) is None
+    assert overdue(found, patient, now=NOW + 1, patience=Patience(running_ms=10**9)) is not None

@@ -1,0 +1,15 @@
+"""Requests for schedules: the words of other schedulers beside ours."""
+
+import pytest
+
+from gnomon.core.requests import Defaults, read_request
+from gnomon.errors import FieldError
+
+
+def test_a_field_said_under_two_names_is_refused() -> None:
+    request = {"workflow_id": "invoice", "schedule": "@daily", "cron_expr": "@hourly"}
+
+    with pytest.raises(FieldError, match="says schedule a second time") as refused:
+        read_request(request, Defaults(), now=0)
+
+    assert refused.value.field == "cron_expr"

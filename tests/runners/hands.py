@@ -1,0 +1,147 @@
+"""A runner to try functions with: hand something over, wait for what comes of it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.workflow import Step, Workflow
+from gnomon.ports.runner import Finished
+from gnomon.ports.work import Held
+from gnomon.runners.functions import FunctionRunner
+from gnomon.runners.registry import Functions
+from gnomon.runners.secrets import SecretSource
+from gnomon.settings import Secrets, Working
+
+TESTS = Path(__file__).parents[1]
+PLANNED = 1_772_452_800_000
+_numbers = count(1)
+
+
+def assignment(function: str, given: Mapping[str, Any] | None = None, **step: Any) -> Assignment:  # noqa: ANN401 - what a step may say
+    """A task of a tick, under its first attempt."""
+    number = next(_numbers)
+    only = Step(name="main", function=function, **step)
+    run = Run(
+        run_id=RunId(f"run_{number}"),
+        tenant="default",
+        schedule_uid=ScheduleUid("sch_1"),
+        schedule_id="nightly",
+        workflow_id="report",
+        workflow_version=1,
+        user_id="ada",
+        source=Source.CRON,
+        status=RunStatus.RUNNING,
+        queued=False,
+        planned_at=PLANNED,
+        fire_at=PLANNED,
+        created_at=PLANNED,
+    )
+    task = Task(
+        task_id=TaskId(f"task_{number}"),
+        tenant="default",
+        run_id=run.run_id,
+        step="main",
+        state=TaskState.RUNNING,
+        wait_reason=WaitReason.READY,
+        available_at=PLANNED,
+        created_at=PLANNED,
+        fence=1,
+    )
+    workflow = Workflow(workflow_id="report", version=1, steps=(only,))
+    return Assignment(task=task, run=run, workflow=workflow, step=only, input=given or {})
+
+
+def held(assigned: Assignment) -> Held:
+    return assigned.task.task_id, assigned.task.fence
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """It has become true, for which there is a limit."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - other threads and processes tell nobody
+            await asyncio.sleep(0.005)
+
+
+class Hands:
+    """Whoever owns a runner."""
+
+    def __init__(self, runner: FunctionRunner, called: asyncio.Event) -> None:
+        self.runner = runner
+        self.called = called
+        self._collected: dict[str, Outcome] = {}
+
+    async def outcome(self, assigned: Assignment) -> Outcome:
+        """What came of it."""
+        while assigned.task.task_id not in self._collected:
+            await self.called.wait()
+            self.called.clear()
+            self.keep(self.runner.finished())
+        return self._collected[assigned.task.task_id]
+
+    def keep(self, finished: Sequence[Finished]) -> None:
+        for each in finished:
+            assert each.assignment.task.task_id not in self._collected, "told twice"
+            self._collected[each.assignment.task.task_id] = each.outcome
+
+    async def run(self, function: str, given: Mapping[str, Any] | None = None, **step: Any) -> Outcome:  # noqa: ANN401 - what a step may say
+        """The outcome of one try."""
+        assigned = assignment(function, given, **step)
+        self.runner.start([assigned])
+        return await self.outcome(assigned)
+
+    async def idle(self) -> None:
+        """No slot is in use."""
+        await until(lambda: not self.runner.occupied)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def noted(file: Path) -> list[int]:
+    return [int(line) for line in file.read_text().split()]
+
+
+async def until_noted(file: Path, count: int) -> list[int]:
+    """The numbers in the file, once there are so many."""
+    await until(lambda: file.exists() and len(noted(file)) >= count)
+    return noted(file)
+
+
+def environment_of_tests() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
+
+
+@asynccontextmanager
+async def hands_on(
+    functions: Functions,
+    *,
+    secrets: Secrets | None = None,
+    environ: Mapping[str, str] | None = None,
+    imports: tuple[str, ...] = (),
+    **settings: Any,  # noqa: ANN401 - those of a worker
+) -> AsyncIterator[Hands]:
+    """A runner that is closed in the end."""
+    called, loop = asyncio.Event(), asyncio.get_running_loop()
+    runner = FunctionRunner(
+        functions,
+        Working(**settings),
+        default_timeout_ms=30_000,
+        secrets=SecretSource(secrets or Secrets(), environ or {}),
+        on_finished=lambda: loop.call_soon_threadsafe(called.set),
+        imports=imports,
+    )
+    try:
+        yield Hands(runner, called)
+    finally:
+        await runner.close(drain_ms=0, grace_ms=settings.get("kill_grace_ms", 1000))

@@ -1,0 +1,173 @@
+"""Closing: what runs may finish, then is told to, then is killed; and everything is accounted for."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gnomon.core.model import Result
+from gnomon.core.workflow import Isolation
+from gnomon.runners.registry import Functions
+from runners.hands import alive, assignment, environment_of_tests, hands_on, until_noted
+from runners.isolated import FUNCTIONS as ISOLATED
+
+
+@pytest.fixture
+def functions() -> Functions:
+    return Functions()
+
+
+@pytest.mark.guarantee("S26")
+async def test_what_ends_within_the_drain_ends_by_itself(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    async def quick() -> None:
+        started.set()
+        await asyncio.sleep(0.05)
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("quick")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=10_000, grace_ms=0)
+
+        assert (await hands.outcome(assigned)).result is Result.SUCCEEDED
+
+
+@pytest.mark.guarantee("S26")
+async def test_what_does_not_is_lost(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    async def slow() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("slow")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=50, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.error) == (Result.LOST, "was stopped together with its worker")
+
+
+@pytest.mark.guarantee("S26")
+async def test_what_cannot_be_stopped_is_told_of_all_the_same(functions: Functions) -> None:
+    both, enough = threading.Barrier(3, timeout=10), threading.Event()
+
+    @functions.function
+    async def blocks() -> None:
+        both.wait()
+        enough.wait(30)
+
+    @functions.function
+    def thread() -> None:
+        both.wait()
+        enough.wait(30)
+
+    async with hands_on(functions) as hands:
+        batch = [assignment("blocks"), assignment("thread")]
+        hands.runner.start(batch)
+        await asyncio.to_thread(both.wait)
+        async with asyncio.timeout(5):
+            await hands.runner.close(drain_ms=50, grace_ms=50)
+
+        assert [(await hands.outcome(each)).result for each in batch] == [Result.LOST, Result.LOST]
+        enough.set()
+
+
+@pytest.mark.guarantee("S26")
+async def test_processes_are_killed_after_the_grace(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    async with hands_on(ISOLATED) as hands:
+        hands.runner.start([assigned := assignment("traps", {"file": str(file)}, isolation=Isolation.PROCESS)])
+        [pid] = await until_noted(file, 1)
+        async with asyncio.timeout(1.9):
+            await hands.runner.close(drain_ms=0, grace_ms=100)
+
+        assert not alive(pid)
+        assert (await hands.outcome(assigned)).result is Result.LOST
+
+
+@pytest.mark.guarantee("S26")
+async def test_what_has_not_begun_never_begins(functions: Functions, tmp_path: Path) -> None:
+    enough, began, file = threading.Event(), threading.Event(), tmp_path / "pids"
+    functions.add(ISOLATED["traps"].body, "traps")
+
+    @functions.function
+    def busy() -> None:
+        began.set()
+        enough.wait(30)
+
+    async with hands_on(functions, threads=1, max_concurrent=1) as hands:
+        given = {"file": str(file)}
+        hands.runner.start([assignment("busy"), assignment("traps", given, isolation=Isolation.PROCESS)])
+        waiting = [assignment("busy"), assignment("traps", given, isolation=Isolation.PROCESS)]
+        hands.runner.start(waiting)
+        assert await asyncio.to_thread(began.wait, 10)
+        await until_noted(file, 1)
+        await hands.runner.close(drain_ms=50, grace_ms=50)
+        enough.set()
+
+        assert {(await hands.outcome(each)).result for each in waiting} == {Result.NEVER_STARTED}
+        assert len(await until_noted(file, 1)) == 1
+
+
+async def test_nothing_starts_after_closing(functions: Functions) -> None:
+    @functions.function
+    async def quick() -> None: ...
+
+    async with hands_on(functions) as hands:
+        await hands.runner.close(drain_ms=0, grace_ms=0)
+
+        outcome = await hands.run("quick")
+
+    assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "the worker stops")
+
+
+async def test_closing_twice_is_closing_once_and_leaves_no_thread(functions: Functions) -> None:
+    @functions.function
+    async def quick() -> None: ...
+
+    before, factory = set(threading.enumerate()), logging.getLogRecordFactory()
+    async with hands_on(functions) as hands:
+        await hands.run("quick")
+        await asyncio.gather(*(hands.runner.close(drain_ms=0, grace_ms=0) for _ in range(2)))
+        left = {thread.name for thread in set(threading.enumerate()) - before}
+
+    assert not {name for name in left if name.startswith("gnomon-")}
+    assert logging.getLogRecordFactory() == factory
+
+
+@pytest.mark.guarantee("S26")
+def test_a_thread_that_never_ends_does_not_keep_the_program_alive() -> None:
+    program = """
+import asyncio, time
+from gnomon.runners.registry import Functions
+from runners.hands import hands_on
+
+functions = Functions()
+functions.add(lambda: time.sleep(600), "stuck")
+
+async def main():
+    async with hands_on(functions, kill_grace_ms=10) as hands:
+        print((await hands.run("stuck", timeout_ms=10)).result)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment_of_tests(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+
+    assert done.stdout == "timed_out\n"

@@ -1,0 +1,70 @@
+"""The context: what a function learns about its attempt."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.core.instants import instant_of
+from gnomon.core.keys import tick_key
+from gnomon.core.model import Source
+from gnomon.errors import FieldError
+from gnomon.runners.context import Cancelled, Context, Snooze, Stop, facts_of
+from gnomon.runners.logs import TaskLog
+from gnomon.runners.registry import Functions
+from runners.hands import PLANNED, assignment, hands_on
+
+
+async def test_it_says_all_about_the_attempt() -> None:
+    functions, seen = Functions(), []
+
+    @functions.function
+    async def looks(ctx: Context) -> None:
+        seen.append(ctx)
+
+    async with hands_on(functions) as hands:
+        first = assignment("looks", timeout_ms=60_000)
+        second = replace(first, task=replace(first.task, attempts=2, fence=5))
+        hands.runner.start([second])
+        await hands.outcome(second)
+
+    [ctx] = seen
+    assert (ctx.run_id, ctx.task_id) == (first.run.run_id, first.task.task_id)
+    assert (ctx.job, ctx.step, ctx.source, ctx.user_id) == ("nightly", "main", "cron", "ada")
+    assert (ctx.attempt, ctx.fence, ctx.cancelled) == (3, 5, False)
+    assert ctx.planned_at == instant_of(PLANNED)
+    assert ctx.deadline is not None
+    assert timedelta(seconds=50) < ctx.deadline - datetime.now(UTC) <= timedelta(seconds=60)
+    assert 50 < ctx.remaining() <= 60
+
+
+def test_the_key_of_a_tick_is_the_ticks() -> None:
+    facts = facts_of(assignment("any"), deadline_at=None)
+
+    assert facts.idempotency_key == tick_key("nightly", PLANNED).hex()
+
+
+@pytest.mark.parametrize("named", ["order-7", None])
+def test_the_key_of_another_run_is_its_callers_or_its_own(named: str | None) -> None:
+    assigned = assignment("any")
+    run = replace(assigned.run, source=Source.API, idempotency_key=named)
+
+    facts = facts_of(replace(assigned, run=run), deadline_at=None)
+
+    assert facts.idempotency_key == (named or run.run_id)
+
+
+def test_a_cancelled_function_can_let_itself_be_ended() -> None:
+    stop = Stop()
+    ctx = Context(facts_of(assignment("any"), deadline_at=None), TaskLog(1), stop, None)
+    ctx.raise_if_cancelled()
+    stop.asked = True
+
+    with pytest.raises(Cancelled):
+        ctx.raise_if_cancelled()
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), timedelta(seconds=-1)])
+def test_nobody_can_be_called_again_in_the_past_or_never(delay: float | timedelta) -> None:
+    with pytest.raises(FieldError, match="seconds"):
+        Snooze(delay)

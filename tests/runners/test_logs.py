@@ -1,0 +1,172 @@
+"""Logs: what a body says is kept with its task, bounded; what others say is not touched."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from gnomon.core.attempts import Outcome
+from gnomon.runners.context import Context
+from gnomon.runners.registry import Functions
+from runners.hands import assignment, hands_on
+
+
+@pytest.fixture
+def functions() -> Functions:
+    return Functions()
+
+
+def said(outcome: Outcome) -> list[tuple[str, str]]:
+    return [(line.level, line.text) for line in outcome.logs]
+
+
+async def test_records_of_the_standard_library_are_kept(functions: Functions) -> None:
+    @functions.function
+    async def talks() -> None:
+        logging.getLogger("any.name").warning("%d left", 3)
+        await asyncio.to_thread(logging.getLogger("any.name").error, "from a thread")
+
+    async with hands_on(functions) as hands:
+        outcome = await hands.run("talks")
+
+    assert said(outcome) == [("warning", "3 left"), ("error", "from a thread")]
+
+
+async def test_an_exception_is_kept_with_its_record(functions: Functions) -> None:
+    @functions.function
+    def talks() -> None:
+        try:
+            int("inner")
+        except ValueError:
+            logging.getLogger("any.name").exception("it broke")
+
+    async with hands_on(functions) as hands:
+        [(level, text)] = said(await hands.run("talks"))
+
+    assert level == "error"
+    assert text.startswith("it broke\nTraceback")
+    assert text.endswith("'inner'")
+
+
+async def test_each_body_has_its_own_log(functions: Functions) -> None:
+    together = asyncio.Event()
+
+    @functions.function
+    async def talks(name: str) -> None:
+        if name == "second":
+            together.set()
+        await together.wait()
+        logging.getLogger("any.name").warning(name)
+
+    async with hands_on(functions) as hands:
+        batch = [assignment("talks", {"name": name}) for name in ("first", "second")]
+        hands.runner.start(batch)
+
+        assert [said(await hands.outcome(each)) for each in batch] == [[("warning", "first")], [("warning", "second")]]
+
+
+async def test_the_level_that_the_host_chose_counts(functions: Functions) -> None:
+    @functions.function
+    async def talks(ctx: Context) -> None:
+        logging.getLogger("any.name").debug("not wanted by the host")
+        ctx.logger.debug("kept: %s", "always")
+        ctx.log("also kept")
+
+    level = logging.getLogger().level
+    async with hands_on(functions) as hands:
+        outcome = await hands.run("talks")
+        assert logging.getLogger().level == level
+
+    assert said(outcome) == [("debug", "kept: always"), ("info", "also kept")]
+
+
+async def test_records_from_elsewhere_are_not_kept(functions: Functions, caplog: pytest.LogCaptureFixture) -> None:
+    started, enough = threading.Event(), threading.Event()
+
+    @functions.function
+    def waits() -> None:
+        started.set()
+        enough.wait(10)
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("waits")])
+        assert await asyncio.to_thread(started.wait, 10)
+        logging.getLogger("host").warning("of the host")
+        enough.set()
+
+        assert (await hands.outcome(assigned)).logs == ()
+    assert caplog.messages == ["of the host"]
+
+
+async def test_two_runners_in_a_process_keep_a_record_once(functions: Functions) -> None:
+    @functions.function
+    async def talks() -> None:
+        logging.getLogger("any.name").warning("once")
+
+    async with hands_on(functions) as other, hands_on(functions) as hands:
+        await other.run("talks")
+        outcome = await hands.run("talks")
+
+    assert said(outcome) == [("warning", "once")]
+
+
+async def test_one_runner_that_is_closed_takes_nothing_from_the_other(functions: Functions) -> None:
+    @functions.function
+    async def talks() -> None:
+        logging.getLogger("any.name").warning("still heard")
+
+    async with hands_on(functions) as hands:
+        await hands.run("talks")
+        async with hands_on(functions) as other:
+            await other.run("talks")
+
+        assert said(await hands.run("talks")) == [("warning", "still heard")]
+
+
+async def test_the_host_can_still_set_its_logging_up(functions: Functions) -> None:
+    @functions.function
+    async def talks() -> None: ...
+
+    handlers = list(logging.getLogger().handlers)
+    async with hands_on(functions) as hands:
+        await hands.run("talks")
+
+        assert logging.getLogger().handlers == handlers
+
+
+async def test_a_logger_that_tells_nobody_above_is_heard_too(functions: Functions) -> None:
+    quiet = logging.Logger("quiet")  # noqa: LOG001 - stands alone on purpose
+
+    @functions.function
+    async def talks() -> None:
+        quiet.warning("between us")
+
+    async with hands_on(functions) as hands:
+        assert said(await hands.run("talks")) == [("warning", "between us")]
+
+
+async def test_a_record_that_cannot_be_shown_breaks_nothing(functions: Functions) -> None:
+    @functions.function
+    async def talks(ctx: Context) -> None:
+        ctx.logger.warning("%d", "no number")
+
+    async with hands_on(functions) as hands:
+        [(_, text)] = said(await hands.run("talks"))
+
+    assert text == "[a record that cannot be shown: TypeError] '%d'"
+
+
+@pytest.mark.guarantee("S25")
+async def test_a_log_is_cut_with_a_mark(functions: Functions) -> None:
+    @functions.function
+    async def talks(ctx: Context) -> None:
+        for number in range(10):
+            ctx.log(f"{number}" * 3000)
+
+    async with hands_on(functions, max_log_lines=3) as hands:
+        outcome = await hands.run("talks")
+
+    assert [len(text) for _, text in said(outcome)[:3]] == [2000, 2000, 2000]
+    assert said(outcome)[2][1].endswith("2…")
+    assert said(outcome)[3:] == [("warning", "[only the first 3 lines are kept]")]

@@ -1,0 +1,88 @@
+"""Outcomes: whatever a function returns or raises fits into the history."""
+
+from datetime import UTC, datetime
+from typing import NoReturn
+
+import msgspec
+import pytest
+
+from gnomon.core.model import Result
+from gnomon.runners.logs import unchanged
+from gnomon.runners.outcomes import raised, returned
+
+
+def output(value: object, max_bytes: int = 1000) -> bytes:
+    outcome = returned(value, max_bytes=max_bytes, redact=unchanged)
+    assert outcome.result is Result.SUCCEEDED
+    assert outcome.output is not None
+    return outcome.output
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+class Unshowable:
+    def __repr__(self) -> NoReturn:
+        raise ValueError("no")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> NoReturn:
+        raise ValueError("no")
+
+
+def test_what_json_knows_is_json() -> None:
+    assert output({"at": datetime(2026, 3, 2, tzinfo=UTC), "n": [1, 2.5, None]}) == (
+        b'{"at":"2026-03-02T00:00:00Z","n":[1,2.5,null]}'
+    )
+
+
+def test_what_it_does_not_know_is_shown() -> None:
+    assert output([Odd()]) == b'{"repr":"[<odd>]"}'
+
+
+def test_a_value_that_holds_itself_is_shown() -> None:
+    value: list[object] = []
+    value.append(value)
+
+    assert output(value) == b'{"repr":"[[...]]"}'
+
+
+def test_what_cannot_even_be_shown_is_named() -> None:
+    assert output(Unshowable()) == b'{"repr":"<Unshowable that cannot be shown>"}'
+
+
+@pytest.mark.guarantee("S25")
+@pytest.mark.parametrize("value", ["x" * 5000, '"\\' * 5000, "é" * 5000, "\x00" * 5000, ["row"] * 5000, "😀" * 3000])
+def test_an_output_over_the_limit_says_how_much_there_was_and_how_it_began(value: object) -> None:
+    cut = output(value, max_bytes=1000)
+
+    read = msgspec.json.decode(cut)
+    whole = msgspec.json.encode(value)
+    assert len(cut) <= 1000
+    assert (read["truncated"], read["bytes"]) == (True, len(whole))
+    assert whole.decode().startswith(read["head"])
+    assert len(read["head"]) >= 150
+
+
+def test_an_output_at_the_limit_is_whole() -> None:
+    assert output("x" * 998) == msgspec.json.encode("x" * 998)
+
+
+@pytest.mark.guarantee("S25")
+def test_an_endless_message_is_cut() -> None:
+    outcome = raised(ValueError("x" * 10_000_000), redact=unchanged)
+
+    assert outcome.error is not None
+    assert len(outcome.error) <= 4000
+
+
+def test_an_error_whose_text_raises_is_still_a_failure() -> None:
+    outcome = raised(Unspeakable(), redact=unchanged)
+
+    assert (outcome.result, outcome.error) == (
+        Result.FAILED,
+        "Unspeakable: [its text cannot be shown: ValueError]",
+    )

@@ -1,0 +1,179 @@
+"""Executions as operators look at them: whole, in words that mean one thing, until they are over."""
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.jobs import read_job
+from gnomon.core.launching import Cancelling
+from gnomon.core.model import LogLine, Result, Run, RunStatus, Task
+from gnomon.core.requests import Defaults
+from gnomon.errors import AlreadyOver, FieldError, NotFound
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.testing.clock import CountedIds, VirtualClock
+from support.labour import ended, taken_by
+
+
+class Desk:
+    """A store with a job, and everybody around it."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        ids = CountedIds()
+        self.jobs = JobBook(self.store, self.store, self.store, self.clock, ids)
+        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, ids)
+        self.book = ExecutionBook(self.store, self.store, self.store, self.store, self.clock)
+
+    async def register(self, name: str = "report") -> None:
+        job = read_job({"name": name, "function": "reports.make", "overlap": "allow"}, Defaults(), now=NOON)
+        await self.jobs.apply([job], actor="ada")
+
+    async def triggered(self, job: str = "report") -> Run:
+        done = await self.launcher.trigger(job, actor="ada", input={"day": 1})
+        found = await self.store.find_run(done.run_id)
+        assert found is not None
+        return found
+
+    async def end(self, run: Run, result: Result = Result.SUCCEEDED) -> None:
+        taken = await taken_by(self.store, "worker-1", run, now=self.clock.now())
+        self.clock.advance(1500)
+        lines = (LogLine(NOON, "info", "began"), LogLine(self.clock.now(), "info", "ended"))
+        await self.store.report([ended(taken, result, now=self.clock.now(), output=b'{"rows":3}', logs=lines)])
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    made = Desk()
+    await made.register()
+    return made
+
+
+@pytest.mark.req("H-10")
+async def test_an_execution_shows_what_it_was_given_what_was_tried_and_what_it_returned(desk: Desk) -> None:
+    run = await desk.triggered()
+    await desk.end(run)
+
+    seen = await desk.book.get(run.run_id)
+
+    [step] = seen.steps
+    assert (seen.run.status, seen.input, step.output) == (RunStatus.COMPLETED, b'{"day":1}', b'{"rows":3}')
+    assert (step.started_at, step.ended_at) == (NOON, NOON + 1500)
+    assert [(one.worker, one.result) for one in step.attempts] == [("worker-1", Result.SUCCEEDED)]
+    assert seen.workflow is not None
+    assert seen.workflow.version == 1
+
+
+async def test_a_step_that_goes_on_has_not_ended(desk: Desk) -> None:
+    run = await desk.triggered()
+    await taken_by(desk.store, "worker-1", run, now=NOON)
+
+    [step] = (await desk.book.get(run.run_id)).steps
+
+    assert (step.started_at, step.ended_at) == (NOON, None)
+
+
+@pytest.mark.req("H-10")
+async def test_executions_are_listed_newest_first_by_job_and_status(desk: Desk) -> None:
+    await desk.register("other")
+    first = await desk.triggered()
+    await desk.end(first)
+    second, other = await desk.triggered(), await desk.triggered("other")
+
+    assert [run.run_id for run in await desk.book.page(job="report")] == [second.run_id, first.run_id]
+    assert [run.run_id for run in await desk.book.page(status=RunStatus.COMPLETED)] == [first.run_id]
+    assert other.run_id in [run.run_id for run in await desk.book.page()]
+
+
+async def test_a_list_goes_on_after_its_last_line(desk: Desk) -> None:
+    for _ in range(3):
+        await desk.triggered()
+        desk.clock.advance(1)
+    [newest] = await desk.book.page(limit=1)
+
+    rest = await desk.book.page(after=(newest.created_at, newest.run_id))
+
+    assert newest.run_id not in [run.run_id for run in rest]
+    assert len(rest) == 2
+
+
+@pytest.mark.parametrize("limit", [0, 10_001])
+async def test_a_page_has_a_size(desk: Desk, limit: int) -> None:
+    with pytest.raises(FieldError, match="limit"):
+        await desk.book.page(limit=limit)
+
+
+@pytest.mark.req("H-26")
+async def test_what_waits_is_cancelled_at_once_and_says_by_whom(desk: Desk) -> None:
+    run = await desk.triggered()
+
+    assert await desk.book.cancel(run.run_id, actor="bob") is Cancelling.CANCELLED
+
+    ended_run = (await desk.book.get(run.run_id)).run
+    assert (ended_run.status, ended_run.error) == (RunStatus.CANCELLED, "cancelled by bob")
+
+
+@pytest.mark.req("H-26")
+async def test_what_runs_is_asked_to_stop(desk: Desk) -> None:
+    run = await desk.triggered()
+    await taken_by(desk.store, "worker-1", run, now=NOON)
+
+    assert await desk.book.cancel(run.run_id, actor="bob") is Cancelling.ASKED
+
+
+async def test_what_is_over_cannot_be_cancelled(desk: Desk) -> None:
+    run = await desk.triggered()
+    await desk.end(run)
+
+    with pytest.raises(AlreadyOver, match=f"execution '{run.run_id}' is over already"):
+        await desk.book.cancel(run.run_id, actor="bob")
+
+
+async def test_an_execution_that_is_not_there_is_not_found(desk: Desk) -> None:
+    with pytest.raises(NotFound, match="there is no execution 'run_none'"):
+        await desk.book.get("run_none")
+
+
+async def test_an_execution_of_another_tenant_is_not_found(desk: Desk) -> None:
+    run = await desk.triggered()
+
+    with pytest.raises(NotFound):
+        await desk.book.get(run.run_id, tenant="other")
+
+
+async def test_logs_come_in_the_order_of_time_and_go_on_where_they_ended(desk: Desk) -> None:
+    run = await desk.triggered()
+    await desk.end(run)
+
+    said, seen = await desk.book.logs(run.run_id)
+    more, _ = await desk.book.logs(run.run_id, seen=seen)
+
+    assert [(one.step, one.line.text) for one in said] == [("main", "began"), ("main", "ended")]
+    assert more == []
+
+
+async def test_whoever_waits_for_a_run_has_it_once_it_is_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await desk.triggered()
+    sleeps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        if len(sleeps) == 8:
+            await desk.end(run)
+
+    monkeypatch.setattr(desk.clock, "sleep", sleep)
+
+    assert (await desk.book.finished(run.run_id)).status is RunStatus.COMPLETED
+    assert (sleeps[0], sleeps[-1]) == (0.05, 1.0)
+
+
+async def test_steps_of_a_graph_are_shown_one_by_one(desk: Desk) -> None:
+    dag = [{"step": name, "function": "f"} for name in ("b", "a")]
+    await desk.jobs.apply([read_job({"name": "graph", "dag": dag}, Defaults(), now=NOON)], actor="ada")
+    run = await desk.triggered("graph")
+
+    tasks: list[Task] = [step.task for step in (await desk.book.get(run.run_id)).steps]
+
+    assert [task.step for task in tasks] == ["a", "b"]

@@ -1,0 +1,119 @@
+"""A dispatcher, a worker and a reconciler on a memory store, a virtual clock and a runner that does as it is told."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from contracts.store import NOON, minutely
+from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.launching import Launch, Launching, wanted_run
+from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.triggers import OnDemand
+from gnomon.core.workflow import Workflow
+from gnomon.ports.gate import Gate
+from gnomon.ports.jobs import Application
+from gnomon.ports.runner import Finished
+from gnomon.ports.work import Held
+from gnomon.services.dispatcher import Dispatcher
+from gnomon.services.reconciler import Reconciler
+from gnomon.services.shelf import Shelf
+from gnomon.services.worker import Worker
+from gnomon.settings import Settings, load
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.labour import Store, workflow
+
+
+class ToldRunner:
+    """Runs nothing: a test says what comes of what was started."""
+
+    def __init__(self, *functions: str) -> None:
+        self.functions: Collection[str] = frozenset(functions or ("reports.make",))
+        self.started: dict[Held, Assignment] = {}
+        self.stopped: list[tuple[Held, Result]] = []
+        self._finished: list[Finished] = []
+
+    @property
+    def occupied(self) -> int:
+        return len(self.started)
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self.started |= {(one.task.task_id, one.task.fence): one for one in assignments}
+
+    def finished(self) -> Sequence[Finished]:
+        found, self._finished = self._finished, []
+        return found
+
+    def stop(self, held: Collection[Held], *, why: Result) -> None:
+        self.stopped += [(one, why) for one in held]
+        for one in [one for one in held if one in self.started]:
+            self.end(one, why)
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        del drain_ms, grace_ms
+        for held in list(self.started):
+            self.end(held, Result.LOST, error="the worker stops")
+
+    def end(self, held: Held, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """What was started ends like this."""
+        self._finished.append(Finished(self.started.pop(held), Outcome(result=result, **told)))
+
+    def end_all(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        for held in list(self.started):
+            self.end(held, result, **told)
+
+
+class Crewed:
+    """All of them together."""
+
+    def __init__(
+        self,
+        *,
+        flags: Mapping[str, object] | None = None,
+        gate: Gate | None = None,
+        store: Store | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock(NOON)
+        self.store: Store = store or MemoryStore(self.clock.now)
+        self.events = Recorder()
+        self.settings: Settings = load(flags=flags or {})
+        self.shelf = Shelf(self.store)
+        self.gate = gate or OpenGate()
+        self.dispatcher = Dispatcher(self.store, self.shelf, self.gate, self.clock, self.events, self.settings)
+        self.runner = ToldRunner()
+        self.worker = self.another_worker("w1", self.runner)
+        self.reconciler = Reconciler(self.store, self.shelf, self.clock, self.events, self.settings)
+
+    def another_worker(self, name: str, runner: ToldRunner) -> Worker:
+        return Worker(
+            self.store, self.shelf, runner, self.gate, self.clock, self.events, settings=self.settings, worker=name
+        )
+
+    async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
+        """A job that runs when it is asked to."""
+        said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
+        made = minutely(**said)
+        wish = Application(workflows=[definition or workflow()], added=[made])
+        assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        return made
+
+    async def run(self, job: Schedule, name: str = "a") -> Run:
+        """A run of the job, wanted now."""
+        wanted = wanted_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        [became] = await self.store.launch([Launch(run=wanted, first_steps=("main",))], now=self.clock.now())
+        assert became in (Launching.STARTED, Launching.QUEUED)
+        return wanted
+
+    async def go(self) -> None:
+        """Everyone does what there is to do now."""
+        await self.worker.step()
+        while not await self.dispatcher.step():
+            pass
+        while not await self.worker.step():
+            pass
+
+    async def now(self, run: Run) -> Run:
+        found = await self.store.find_run(run.run_id)
+        assert found is not None
+        return found

@@ -1,0 +1,52 @@
+"""Functions that leave a trace of their own in a file, so that nobody has to believe the scheduler.
+
+Each line is `start|end job run fence attempt pid`. Lines are short and appended in one write, so they never mix.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import gnomon
+
+
+def _note(what: str, ctx: gnomon.Context) -> None:
+    line = f"{what} {ctx.job} {ctx.run_id} {ctx.fence} {ctx.attempt} {os.getpid()}\n"
+    file = os.open(os.environ["GNOMON_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+@gnomon.function("witness/coroutine")
+async def coroutine(ctx: gnomon.Context) -> None:
+    """Leaves a start and an end."""
+    _note("start", ctx)
+    _note("end", ctx)
+
+
+@gnomon.function("witness/thread")
+def thread(ctx: gnomon.Context, seconds: float = 0.01) -> None:
+    """The same on a thread, with some time in between."""
+    _note("start", ctx)
+    time.sleep(seconds)
+    _note("end", ctx)
+
+
+@gnomon.function("witness/stubborn")
+def stubborn(ctx: gnomon.Context) -> None:
+    """Goes on for long, in a process of its own, and cannot be asked to stop."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _note("start", ctx)
+    time.sleep(600)
+
+
+def seen(path: Path) -> list[tuple[str, str, str, int, int, int]]:
+    """What was witnessed, in order: what, job, run, fence, attempt, pid."""
+    if not path.exists():
+        return []
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return [(what, job, run, int(fence), int(attempt), int(pid)) for what, job, run, fence, attempt, pid in lines]
