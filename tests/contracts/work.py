@@ -330,6 +330,20 @@ class WorkContract:
 
         assert (await store.renew("w1", [held], lease_ms=LEASE)).lost == {held}
 
+    @pytest.mark.guarantee("S9")
+    async def test_what_was_renewed_since_it_was_looked_at_is_not_lost(
+        self, store: Store, run: Run, advance: Advance
+    ) -> None:
+        taken = await taken_by(store, "w1", run, now=NOON)
+        advance(LEASE)
+        [seen] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
+        lost = ended(taken, Result.LOST, now=NOON, lease_until=seen.attempt.lease_until)
+        await store.renew("w1", [(taken.task.task_id, 1)], lease_ms=LEASE + 1)
+
+        assert await store.report([lost]) == frozenset()
+        [again] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
+        assert await store.report([replace(lost, lease_until=again.attempt.lease_until)])
+
     async def test_open_attempts_are_paged_by_task(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):
             await self.tick(store, schedule, minute)

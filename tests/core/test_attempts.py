@@ -139,6 +139,14 @@ def test_at_most_once_is_never_tried_again(result: Result) -> None:
     assert ended.state in (TaskState.FAILED, TaskState.TIMEOUT)
 
 
+@pytest.mark.guarantee("S5")
+def test_at_most_once_cannot_ask_to_be_called_again() -> None:
+    ended = after(held(delivery=Delivery.AT_MOST_ONCE), Result.SNOOZED, snooze_ms=1)
+
+    assert ended.state is TaskState.FAILED
+    assert ended.error == "it asked to be called again, which at_most_once does not allow"
+
+
 @pytest.mark.parametrize("delivery", list(Delivery))
 def test_what_never_started_is_handed_out_again_and_has_not_failed(delivery: Delivery) -> None:
     ended = after(held(delivery=delivery), Result.NEVER_STARTED)

@@ -1,5 +1,7 @@
 """From a task whose time has come to a run that is over: dispatcher, worker and reconciler together."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -301,6 +303,30 @@ async def test_a_worker_stops_what_it_has_lost(crew: Crewed) -> None:
     await crew.worker.step()
 
     assert crew.runner.stopped == [(held, Result.LOST)]
+
+
+@pytest.mark.guarantee("S9")
+async def test_a_worker_that_stood_still_after_taking_something_does_not_begin_it(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await crew.run(await crew.job())
+    await crew.worker.step()
+    await crew.dispatcher.step()
+    take = crew.store.take
+
+    async def slow(*words: Any, **named: Any) -> Any:  # noqa: ANN401 - as it is called
+        taken = await take(*words, **named)
+        crew.clock.advance(crew.settings.worker.lease_ms)
+        return taken
+
+    with monkeypatch.context() as stood:
+        stood.setattr(crew.store, "take", slow)
+        await crew.worker.step()
+    await crew.worker.step()
+
+    assert not crew.runner.started
+    [task] = await crew.store.tasks([run])
+    assert (task.state, task.attempts) == (TaskState.PENDING, 0)
 
 
 @pytest.mark.guarantee("S5")

@@ -19,6 +19,10 @@ from gnomon.core.workflow import Delivery, Retry, Step, Workflow
 _AFTER_LOSS = Retry(initial_delay_ms=500, max_delay_ms=30_000)
 
 
+#: Said where a function cannot know better.
+_NO_SNOOZE = {(Result.SNOOZED, TaskState.FAILED): "it asked to be called again, which at_most_once does not allow"}
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """When to stop trying what is not the job's own failure."""
 
@@ -56,6 +60,8 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     snooze_ms: int = 0
     #: Why what it returned is held back.
     quarantine: str | None = None
+    #: The end of the lease that was found to be over: if it has been renewed since, nothing was lost.
+    lease_until: int | None = None
     logs: tuple[LogLine, ...] = ()
 
 
@@ -79,6 +85,8 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     logs: tuple[LogLine, ...] = ()
     #: Why it leaves a dead letter; None if it does not.
     dead_letter: str | None = None
+    #: Only if this is still the end of the attempt's lease; None: however that may be.
+    lease_until: int | None = None
     #: It is the only task that its run will ever have.
     alone: bool = True
 
@@ -116,10 +124,11 @@ def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> E
         losses=task.losses + lost,
         routings=task.routings + unstarted,
         ended_at=now,
-        error=outcome.quarantine or outcome.error,
+        error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
         output=outcome.output,
         logs=outcome.logs,
         dead_letter=after.dead_letter,
+        lease_until=outcome.lease_until,
         alone=len(held.workflow.steps) == 1,
     )
 
@@ -128,11 +137,12 @@ def _after(held: Assignment, outcome: Outcome, limits: Limits) -> _Next:
     match outcome.result:
         case Result.SUCCEEDED:
             after = _Next(TaskState.OUTPUT_QUARANTINED if outcome.quarantine else TaskState.SUCCEEDED)
-        case Result.SNOOZED:
+        case Result.SNOOZED if _may_start_again(held):
             after = _Next(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
         case Result.CANCELLED:
             after = _Next(TaskState.CANCELLED)
-        case Result.GAVE_UP:
+        case Result.GAVE_UP | Result.SNOOZED:
+            # Being called again would be a second start, for a job that may have only one.
             after = _Next(TaskState.FAILED, dead_letter=_letter(held, "gave_up"))
         case Result.NEVER_STARTED:
             after = _never_started(held, limits)

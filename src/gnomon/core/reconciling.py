@@ -33,8 +33,10 @@ def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience
     attempt = found.attempt
     if attempt.lease_until <= now:
         if attempt.started_at is None:
-            return Outcome(result=Result.NEVER_STARTED, error=f"{attempt.worker} was lost before it started")
-        return Outcome(result=Result.LOST, error=f"worker_lost: {attempt.worker} has not been heard of")
+            text = f"{attempt.worker} was lost before it started"
+            return Outcome(result=Result.NEVER_STARTED, error=text, lease_until=attempt.lease_until)
+        text = f"worker_lost: {attempt.worker} has not been heard of"
+        return Outcome(result=Result.LOST, error=text, lease_until=attempt.lease_until)
     if attempt.started_at is None:
         late = now - attempt.dispatched_at > patience.dispatch_ms
         return Outcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None

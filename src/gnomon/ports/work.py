@@ -46,7 +46,7 @@ class Work(Protocol):
         ...
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
-        """Carry out every admission whose task is still PENDING; these come back.
+        """Carry out every admission whose task is still PENDING, under the same fence; these come back.
 
         A task that is over may end its run.
         """
@@ -73,6 +73,8 @@ class Work(Protocol):
 
     async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
         """Carry out every ending whose attempt still counts; these come back, and the others change nothing.
+
+        One that rests on a lease that was over is void if that was renewed.
 
         The first ending of an attempt makes any other void. A task that is over may end its run, and a run that is over
         lets the next one of its schedule go on. A one-shot that is to be deleted after its run is gone once that has

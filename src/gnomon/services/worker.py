@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
 from gnomon.core.gating import Waiting, merged_input
+from gnomon.core.lease import TRUST
 from gnomon.core.model import Result
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Step, Workflow
@@ -54,8 +55,8 @@ class Worker:
         self.worker = worker
         self._started_at = clock.now()
         self._held: dict[Held, Assignment] = {}
-        #: Taken, and not yet begun.
-        self._to_start: list[Waiting] = []
+        #: Taken, and when we asked for it; not yet begun.
+        self._to_start: list[tuple[Waiting, float]] = []
         #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
         self._renewed_at = float("-inf")
@@ -113,8 +114,9 @@ class Worker:
         if self._draining or free <= 0:
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
+        asked_at = self._clock.elapsed()
         taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
-        self._to_start += taken
+        self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
 
     async def _start(self) -> None:
@@ -122,8 +124,11 @@ class Worker:
         if not self._to_start:
             return
         ready: list[Assignment] = []
-        for waiting in self._to_start:
+        for waiting, asked_at in self._to_start:
             assignment, reason = await self._assignment(waiting)
+            if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:
+                # By now others may think that it was lost, and have begun it themselves.
+                reason = f"{self.worker} stood still for too long before it could start"
             if reason is None:
                 ready.append(assignment)
             else:

@@ -143,7 +143,7 @@ class MemoryWork:
 
     def _end_attempt(self, one: Ending) -> bool:
         held = one.task_id, one.fence
-        if self._state(held) not in _IN_HAND:
+        if self._state(held) not in _IN_HAND or one.lease_until not in (None, self._attempts[held].lease_until):
             return False
         if self._runs[one.run_id].cancel_requested_at is not None:
             one = stopped_instead(one)

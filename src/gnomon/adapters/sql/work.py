@@ -59,6 +59,9 @@ _TO_STOP = bulk.statement(
     f" WHERE {tables.TO_STOP} AND task.run_id = run.run_id AND attempt.task_id = task.task_id AND {tables.OPEN}"
     " AND attempt.worker = ?"
 )
+_LEASES = bulk.statement(
+    f"SELECT task_id, number, lease_until FROM attempt WHERE task_id IN KEYS AND {tables.OPEN} FOR UPDATE"  # noqa: S608
+)
 _DISPATCH = bulk.statement(
     "UPDATE task SET state = ?, fence = fence + 1, note = NULL WHERE task_id IN KEYS",
 )
@@ -201,12 +204,13 @@ def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     """See Work.report."""
     rooms = Rooms(conn, (one.schedule_uid for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _HELD)
+    renewed = _renewed(conn, endings)
     counted: dict[Held, Ending] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
         state, run = found.get(held, ("", None))
-        if run is None or state not in IN_HAND or held in counted:
+        if run is None or state not in IN_HAND or held in counted or held in renewed:
             continue
         ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
         if ending.over:
@@ -214,6 +218,16 @@ def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     _write_down(conn, list(counted.values()))
     end_tasks(conn, over, rooms)
     return frozenset(counted)
+
+
+def _renewed(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+    """Those that were found to be lost, but whose leases have been renewed since."""
+    lost = {(one.task_id, one.fence): one.lease_until for one in endings if one.lease_until is not None}
+    if not lost:
+        return frozenset()
+    names: list[str] = [task_id for task_id, _ in lost]
+    leases = {(task_id, number): until for task_id, number, until in bulk.rows(conn, _LEASES, names)}
+    return frozenset(held for held, until in lost.items() if leases.get(held) != until)
 
 
 def _write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
