@@ -186,6 +186,7 @@ class Crew:
         self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
         self.reconciler.on_ready = self.dispatch.set
+        self.reconciler.own = name
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""

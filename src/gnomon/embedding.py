@@ -23,16 +23,14 @@ def run(
 
     `database` is a path or a URL (`./gnomon.db` if not given), `jobs` a jobs file or several, `settings` are named
     `section.key`. If another process has the database already, this one stands by and takes over when that one ends.
-    Does nothing while the process of an isolated function reads the program to find the function.
+    It is the end of the program for the process of an isolated function, which reads it to find the function.
     """
+    FUNCTIONS.stop_loading()
     import asyncio
     import sys
 
     from gnomon.adapters.console import ConsoleEvents
     from gnomon.serving import quick_switches, serve, stop_on_signals
-
-    if FUNCTIONS.loading:
-        return
 
     def told(name: str) -> None:
         sys.stderr.write(f"{name}: stopping; once more to stop at once\n")
@@ -55,11 +53,13 @@ def start(
 ) -> "Running":
     """The same on a thread of its own, for a program that has something else to do: a web server, a notebook.
 
-    Call it in each worker process of a web server: one of them schedules, the others stand by.
+    Call it in each worker process of a web server: one of them schedules, the others stand by. As with `run`, the
+    process of an isolated function reads the program no further.
     """
+    FUNCTIONS.stop_loading()
     from gnomon.serving import Running
 
-    return Running(None if FUNCTIONS.loading else _plan(database, jobs, imports, settings, None))
+    return Running(_plan(database, jobs, imports, settings, None))
 
 
 def _plan(

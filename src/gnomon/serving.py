@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,17 @@ from typing import Self
 
 from msgspec import Struct
 
+from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.sql.watching import FileGuard
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.yaml_files import digest_of
 from gnomon.app import Node, read_declared_jobs, read_jobs_file
 from gnomon.core.jobs import Job
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.events import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.jobs import JobBook
-from gnomon.services.jobs_keeper import JobsKeeper
+from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles
 from gnomon.services.looping import keep_stepping
 from gnomon.settings import Settings
 
@@ -56,36 +59,63 @@ def import_modules(names: Sequence[str]) -> None:
 async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
     """Schedule and execute until told to stop. What was asked for wrongly is refused before anything starts."""
     import_modules(plan.imports)
+    files = [_watched(plan, file) for file in plan.jobs_files]
+    jobs = await _read_all(plan, files)
     node = await Node.open(plan.settings, events=plan.events, functions=plan.functions, imports=tuple(plan.imports))
     try:
-        book = JobBook(
-            node.store,
-            node.store,
-            node.store,
-            SystemClock(),
-            RandomIds(),
-            tzdata=tzdata_version(),
-            default_timeout_ms=plan.settings.execution.default_timeout_ms,
-        )
-        declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
-        if declared:
-            await book.apply(declared, actor=_who())
-        services = [node.run(stop)]
-        for file in plan.jobs_files:
-            keeper = _keeper(plan, file, book, node.events)
-            await keeper.apply()
-            services.append(keep_stepping(keeper.step, stop=stop, events=node.events))
+        keepers = await _registered(plan, node, files, jobs)
+        # Thousands of jobs are no longer needed.
+        del jobs
         ready(node)
-        await asyncio.gather(*services)
+        services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
+        await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
     finally:
         await node.close()
 
 
-def _keeper(plan: Serving, file: Path, book: JobBook, events: Events) -> JobsKeeper:
+async def _read_all(plan: Serving, files: Sequence[WatchedFile]) -> Mapping[str, list[Job]]:
+    """Every job by where it stands: beside its function, or in a file. UsageError if anything is wrong with any."""
+    declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
+    found = {"the program": declared, **{file.name: await file.read() for file in files}}
+    refuse_doubles(found)
+    return found
+
+
+async def _registered(
+    plan: Serving, node: Node, files: Sequence[WatchedFile], jobs: Mapping[str, Sequence[Job]]
+) -> list[JobsKeeper]:
+    """All jobs stand as they were written, or none do; those who keep the files come back."""
+    book = JobBook(
+        node.store,
+        node.store,
+        node.store,
+        SystemClock(),
+        RandomIds(),
+        tzdata=tzdata_version(),
+        default_timeout_ms=plan.settings.execution.default_timeout_ms,
+    )
+    all_jobs = [job for some in jobs.values() for job in some]
+    applied = {one.name: one for one in await book.apply(all_jobs, actor=_who())}
+    keepers = []
+    for file in files:
+        keeper = JobsKeeper(file, book, node.events, actor=_who())
+        keeper.announce(applied[job.name] for job in jobs[file.name])
+        keepers.append(keeper)
+    return keepers
+
+
+async def _guard(settings: Settings, events: Events, stop: asyncio.Event) -> None:
+    """Whoever takes the database file away from under us is told so."""
+    path = sqlite_path(settings.database.url)
+    if path is not None:
+        await keep_stepping(FileGuard(path, events).step, stop=stop, events=events)
+
+
+def _watched(plan: Serving, file: Path) -> WatchedFile:
     def read() -> list[Job]:
         return read_jobs_file(file, plan.settings, now=SystemClock().now())
 
-    return JobsKeeper(str(file), partial(_stamp, file), read, book, events, actor=_who())
+    return WatchedFile(str(file), stamp=partial(_stamp, file), digest=partial(digest_of, file), read=read)
 
 
 def _stamp(file: Path) -> object:
@@ -113,8 +143,8 @@ def stop_on_signals(stop: asyncio.Event, told: Callable[[str], None]) -> None:
     def received(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        told(signal.Signals(number).name)
         stop.set()
+        told(signal.Signals(number).name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, received, number)
@@ -129,9 +159,9 @@ def quick_switches() -> None:
 
 
 class Running:
-    """A scheduler on a thread of its own, or an idle one. Use it as a context manager, or stop it yourself."""
+    """A scheduler on a thread of its own. Use it as a context manager, or stop it yourself."""
 
-    def __init__(self, plan: Serving | None) -> None:
+    def __init__(self, plan: Serving) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -142,10 +172,9 @@ class Running:
         if self._failure is not None:
             raise self._failure
 
-    def _serve(self, plan: Serving | None) -> None:
+    def _serve(self, plan: Serving) -> None:
         try:
-            if plan is not None:
-                asyncio.run(self._main(plan))
+            asyncio.run(self._main(plan))
         except BaseException as error:  # noqa: BLE001 - it is handed to whoever started us
             self._failure = error
         finally:

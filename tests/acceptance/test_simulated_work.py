@@ -89,7 +89,8 @@ def worlds() -> list[World]:
 def test_attempts_end_in_every_way(worlds: list[World]) -> None:
     counted = {one.result for world in worlds for one in world.simulation.history.reports if one.counted}
 
-    assert counted == set(Result)
+    # A worker that stops in good order is tried on real processes.
+    assert counted == set(Result) - {Result.INTERRUPTED}
 
 
 def test_tasks_end_in_every_way(worlds: list[World]) -> None:

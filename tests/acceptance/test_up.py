@@ -7,7 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -101,6 +102,29 @@ def test_a_file_that_is_broken_from_the_start_is_refused(database: Path, jobs: C
     assert refused.returncode == 2
     assert "line 2" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_nothing_is_registered_if_any_file_is_wrong(database: Path, jobs: Callable[..., Path], tmp_path: Path) -> None:
+    good = jobs(SECONDLY.format(name="good"))
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("jobs: [{name: bad, function: f, schedule: nonsense}]")
+
+    refused = gnomon("up", "--database", str(database), "--jobs", str(good), "--jobs", str(bad))
+
+    assert refused.returncode == 2
+    assert [line for line in refused.stderr.splitlines() if "bad.yaml" not in line] == []
+    assert not database.exists()
+
+
+def test_a_job_that_stands_in_two_files_is_refused(database: Path, jobs: Callable[..., Path], tmp_path: Path) -> None:
+    first, second = jobs(SECONDLY.format(name="twice")), tmp_path / "more.yaml"
+    second.write_text(first.read_text())
+
+    refused = gnomon("up", "--database", str(database), "--jobs", str(first), "--jobs", str(second))
+
+    assert refused.returncode == 2
+    assert f"'twice' stands in {first} and in {second}" in refused.stderr
+    assert not database.exists()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +224,7 @@ def test_what_does_not_finish_in_time_is_killed_and_tried_again_at_the_next_star
         assert running.terminate() == 0
         assert time.monotonic() - began < 10
     assert not alive(pid)
-    assert rows(database, "SELECT state, losses FROM task") == [("PENDING", 1)]
+    assert rows(database, "SELECT state, attempts, losses FROM task") == [("PENDING", 0, 0)]
 
     with up(database, "--jobs", str(jobs(line)), environment=brief) as again:
         until(lambda: len(seen(witness)) == 2)
@@ -293,6 +317,70 @@ def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_the_clock(
     late = rows(database, "SELECT max(decided_at - planned_at) FROM tick")
     assert late[0][0] < 1000  # type: ignore[operator]
     assert rows(database, "SELECT status FROM run WHERE schedule_id = 'blocking'") == [("running",)]
+
+
+# ---- nobody listens ------------------------------------------------------------------------------
+
+
+@contextmanager
+def unheard(how: str) -> Iterator[int]:
+    """Where to write to, and nobody reads it: the disk is full, the reader has left, or stands still."""
+    if how == "full":
+        with Path("/dev/full").open("w") as full:
+            yield full.fileno()
+        return
+    reader, writer = os.pipe()
+    if how == "left":
+        os.close(reader)
+    else:
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while os.write(writer, b"x" * 4096):
+                pass
+        os.set_blocking(writer, True)
+    yield writer
+    os.close(writer)
+    if how != "left":
+        os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("output", "more"),
+    [("full", ()), ("left", ()), ("still", ()), ("full", ("--quiet",)), ("left", ("--quiet",))],
+    ids=["full", "left", "still", "full, logs", "left, logs"],
+)
+def test_output_that_nobody_takes_ends_nothing(
+    database: Path, jobs: Callable[..., Path], witness: Path, output: str, more: tuple[str, ...]
+) -> None:
+    file = jobs("name: beat, function: witness/coroutine, every: 100ms, overlap: allow")
+    words = ("up", "--database", str(database), "--jobs", str(file), "--import", "support.witness", *more)
+    with (
+        unheard(output) as stream,
+        subprocess.Popen(
+            [sys.executable, "-m", "gnomon", *words], cwd=TESTS, stdout=stream, stderr=subprocess.PIPE, text=True
+        ) as running,
+    ):
+        until(lambda: len(seen(witness)) >= 20 or running.poll() is not None)
+        running.terminate()
+        _, said = running.communicate(timeout=30)
+
+    assert (running.returncode, said) == (0, "")
+    assert len(seen(witness)) >= 20
+
+
+def test_the_last_line_says_that_it_has_stopped(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
+    with up(database, "--jobs", str(jobs(SECONDLY.format(name="ticker")))) as running:
+        until(lambda: seen(witness))
+        running.signal(signal.SIGTERM)
+        assert running.line_with("stopped").endswith("  stopped\n")
+        assert running.ended() == 0
+
+
+def test_a_database_file_that_is_deleted_is_reported(database: Path, jobs: Callable[..., Path]) -> None:
+    with up(database, "--jobs", str(jobs("name: idle, function: witness/coroutine"))) as running:
+        running.line_with("* scheduling")
+        database.unlink()
+        assert str(database) in running.line_with("was moved or deleted")
 
 
 # ---- inside a program ----------------------------------------------------------------------------

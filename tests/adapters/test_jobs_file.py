@@ -1,5 +1,6 @@
 """Files of jobs: the seed's loads unchanged; every other either loads whole or is refused with its line."""
 
+import gc
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.adapters.yaml_files import read_jobs, read_mapping
+from gnomon.adapters import yaml_files
+from gnomon.adapters.yaml_files import digest_of, read_jobs, read_mapping
 from gnomon.core.cron import Cron
 from gnomon.core.job_steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.core.jobs import JOB_FIELDS, Job
@@ -347,3 +349,35 @@ def test_the_page_about_jobs_shows_the_seeds_file_and_names_every_field() -> Non
 
     assert (DATA / "seed_jobs.yaml").read_text() in page
     assert [field for field in (*JOB_FIELDS, *STEP_FIELDS, *RETRY_FIELDS) if f"`{field}`" not in page] == []
+
+
+# ---- whether it says something else --------------------------------------------------------------
+
+
+def test_a_digest_is_of_what_a_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    digests = []
+    for text in ("jobs: []", "jobs: []", "jobs: [] "):
+        file.write_text(text)
+        digests.append(digest_of(file))
+
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_file_that_cannot_be_read_has_a_digest_of_its_own(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert {digest_of(tmp_path / "none"), digest_of(pipe)} == {"No such file or directory", "it is no regular file"}
+
+
+def test_nobody_looks_for_garbage_while_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collecting = []
+    monkeypatch.setattr(yaml_files, "read_job", lambda *_, **__: collecting.append(gc.isenabled()))
+    file = tmp_path / "jobs.yaml"
+    file.write_text("jobs: [{name: a}]")
+
+    with pytest.raises(AttributeError):
+        read_jobs(file, Defaults(), now=0)
+
+    assert (collecting, gc.isenabled()) == ([False], True)

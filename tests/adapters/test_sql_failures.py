@@ -177,3 +177,24 @@ def test_a_connection_that_the_library_gave_up_is_unavailable() -> None:
     error = sa.exc.DBAPIError("UPDATE schedule", {}, _dbapi.Error("gone"), connection_invalidated=True)
 
     assert isinstance(translated(error), StoreUnavailable)
+
+
+# ---- files that cannot be opened -----------------------------------------------------------------
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("milk, eggs, bread\n" * 100)
+
+    with pytest.raises(UsageError, match=rf"^{notes} is no database"):
+        await open_sqlite(str(notes))
+
+
+async def test_a_file_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(StoreUnavailable, match=r"^cannot open the database /proc/gnomon\.db: unable to open"):
+        await open_sqlite("/proc/gnomon.db")
+
+
+async def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=f"^cannot open the database {tmp_path}: unable to open"):
+        await open_sqlite(str(tmp_path))

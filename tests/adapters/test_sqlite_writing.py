@@ -205,10 +205,10 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         await open_sqlite(str(tmp_path / "nowhere" / "gnomon.db"))
 
 
-async def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be looked at as one" * 100)
 
-    with pytest.raises(StoreUnavailable, match="not a database"):
+    with pytest.raises(UsageError, match="text is no database"):
         await open_sqlite(str(tmp_path / "text"))
 
 

@@ -229,8 +229,34 @@ def test_a_sentence_that_is_not_understood_shows_what_was_expected() -> None:
     assert done.stderr.splitlines()[-1] == "try: every weekday at 9am"
 
 
-def test_an_unknown_option_exits_with_2() -> None:
-    assert run("explain", "@daily", "--nonsense").returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("explain @daily --nonsense", "--nonsense"),
+        ("explain @daily -n many", "-n"),
+        ("explain", "EXPR"),
+        ("executions list -n 0", "-n"),
+        ("executions list --status bogus", "bogus"),
+        ("up --slots 0", "--slots"),
+        ("explian @daily", "explian"),
+    ],
+)
+def test_what_was_typed_wrongly_is_one_line_and_exits_with_2(arguments: str, named: str) -> None:
+    done = run(*arguments.split())
+
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert named in line
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("jobs",)])
+def test_without_a_command_the_help_is_shown(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+
+    assert "Usage: gnomon" in done.stdout + done.stderr
+    assert "error:" not in done.stderr
+    assert done.returncode == 2
 
 
 @pytest.mark.req("H-25", "H-19")

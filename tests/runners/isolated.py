@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gnomon.runners.context import Context, GiveUp, Snooze
+from gnomon.runners.context import Cancelled, Context, GiveUp, Snooze
 from gnomon.runners.registry import Functions
 
 FUNCTIONS = Functions()
@@ -101,6 +102,29 @@ async def tidies_too(ctx: Context, file: str) -> None:
         await asyncio.sleep(600)
     finally:
         _note(file, 0 if ctx.cancelled else 1)
+
+
+@FUNCTIONS.function
+def saves(file: str) -> str:
+    _note(file, os.getpid())
+    with suppress(Cancelled):
+        time.sleep(600)
+    return "saved"
+
+
+@FUNCTIONS.function
+async def saves_too(file: str) -> str:
+    _note(file, os.getpid())
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(600)
+    return "saved"
+
+
+@FUNCTIONS.function
+def odd_texts() -> None:
+    os.write(1, b"printed \0\n")
+    logging.getLogger("anything").warning("logged \0 and \udcff")
+    raise ValueError("raised \0 and \udcff")
 
 
 def made_inside() -> None:

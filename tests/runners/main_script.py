@@ -21,5 +21,5 @@ async def main() -> None:
         print(json.dumps([outcome.result, (outcome.output or b"").decode(), os.getpid(), said]))  # noqa: T201 - read by a test
 
 
-if not FUNCTIONS.loading:
+if __name__ == "__main__":
     asyncio.run(main())

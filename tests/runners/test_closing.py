@@ -5,12 +5,14 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from gnomon.core.model import Result
 from gnomon.core.workflow import Isolation
+from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from runners.hands import alive, assignment, environment_of_tests, hands_on, until_noted
 from runners.isolated import FUNCTIONS as ISOLATED
@@ -39,7 +41,7 @@ async def test_what_ends_within_the_drain_ends_by_itself(functions: Functions) -
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_does_not_is_lost(functions: Functions) -> None:
+async def test_what_does_not_is_interrupted(functions: Functions) -> None:
     started = threading.Event()
 
     @functions.function
@@ -54,7 +56,125 @@ async def test_what_does_not_is_lost(functions: Functions) -> None:
 
         outcome = await hands.outcome(assigned)
 
-    assert (outcome.result, outcome.error) == (Result.LOST, "was stopped together with its worker")
+    assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
+
+
+@pytest.mark.guarantee("S26")
+async def test_a_coroutine_that_is_done_within_the_grace_has_done_its_work(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    async def saves() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.9)  # past the moment of a second reminder
+        return "saved"
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("saves")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=0, grace_ms=1600)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
+
+
+@pytest.mark.guarantee("S26")
+async def test_a_thread_that_is_done_within_the_grace_has_done_its_work(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    def watches(ctx: Context) -> str:
+        started.set()
+        while not ctx.cancelled:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        return "saved"
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("watches")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
+
+
+@pytest.mark.parametrize("function", ["saves", "saves-too"])
+@pytest.mark.guarantee("S26")
+async def test_a_process_that_is_done_within_the_grace_has_done_its_work(tmp_path: Path, function: str) -> None:
+    file = tmp_path / "notes"
+    async with hands_on(ISOLATED) as hands:
+        hands.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
+        await until_noted(file, 1)
+        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
+
+
+@pytest.mark.parametrize("function", ["tidies", "tidies-too"])
+@pytest.mark.guarantee("S26")
+async def test_a_process_that_lets_itself_be_ended_is_interrupted(tmp_path: Path, function: str) -> None:
+    file = tmp_path / "notes"
+    async with hands_on(ISOLATED) as hands:
+        hands.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
+        await until_noted(file, 1)
+        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
+
+
+@pytest.mark.guarantee("S26")
+async def test_what_fails_while_it_is_told_to_stop_has_failed(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    async def breaks() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("cannot save")
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("breaks")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert outcome.result is Result.FAILED
+    assert outcome.error is not None
+    assert outcome.error.startswith("ValueError: cannot save")
+
+
+@pytest.mark.guarantee("S26")
+async def test_a_thread_that_lets_itself_be_ended_is_interrupted(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    def watches(ctx: Context) -> None:
+        started.set()
+        while True:
+            ctx.raise_if_cancelled()
+            time.sleep(0.005)
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("watches")])
+        assert await asyncio.to_thread(started.wait, 10)
+        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
 
 
 @pytest.mark.guarantee("S26")
@@ -78,7 +198,7 @@ async def test_what_cannot_be_stopped_is_told_of_all_the_same(functions: Functio
         async with asyncio.timeout(5):
             await hands.runner.close(drain_ms=50, grace_ms=50)
 
-        assert [(await hands.outcome(each)).result for each in batch] == [Result.LOST, Result.LOST]
+        assert [(await hands.outcome(each)).result for each in batch] == [Result.INTERRUPTED, Result.INTERRUPTED]
         enough.set()
 
 
@@ -92,7 +212,7 @@ async def test_processes_are_killed_after_the_grace(tmp_path: Path) -> None:
             await hands.runner.close(drain_ms=0, grace_ms=100)
 
         assert not alive(pid)
-        assert (await hands.outcome(assigned)).result is Result.LOST
+        assert (await hands.outcome(assigned)).result is Result.INTERRUPTED
 
 
 @pytest.mark.guarantee("S26")

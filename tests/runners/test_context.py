@@ -1,6 +1,7 @@
 """The context: what a function learns about its attempt."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.keys import tick_key
 from gnomon.core.model import Source
 from gnomon.errors import FieldError
-from gnomon.runners.context import Cancelled, Context, Snooze, Stop, facts_of
+from gnomon.runners.context import Cancelled, Context, Stop, facts_of, snooze_ms
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
 from runners.hands import PLANNED, assignment, hands_on
@@ -64,7 +65,17 @@ def test_a_cancelled_function_can_let_itself_be_ended() -> None:
         ctx.raise_if_cancelled()
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), timedelta(seconds=-1)])
-def test_nobody_can_be_called_again_in_the_past_or_never(delay: float | timedelta) -> None:
-    with pytest.raises(FieldError, match="seconds"):
-        Snooze(delay)
+@pytest.mark.parametrize(
+    ("delay", "delay_ms"),
+    [(0, 0), (1.5, 1500), (timedelta(minutes=1), 60_000), (Decimal("0.25"), 250), (365 * 86400, 365 * 86_400_000)],
+)
+def test_a_function_may_sleep_for_up_to_a_year(delay: object, delay_ms: int) -> None:
+    assert snooze_ms(delay) == delay_ms
+
+
+@pytest.mark.parametrize(
+    "delay", [-1, float("nan"), float("inf"), 1e18, 10**400, 365 * 86400 + 1, timedelta(seconds=-1), "60", None]
+)
+def test_nobody_can_be_called_again_in_the_past_or_never(delay: object) -> None:
+    with pytest.raises(FieldError, match=r"must be a number of seconds from 0 to 31536000 \(365 days\)"):
+        snooze_ms(delay)

@@ -245,7 +245,7 @@ async def test_a_body_that_blocks_past_its_deadline_is_reported_all_the_same(fun
         await hands.idle()
 
 
-@pytest.mark.parametrize("why", [Result.CANCELLED, Result.LOST])
+@pytest.mark.parametrize("why", [Result.CANCELLED, Result.LOST, Result.INTERRUPTED])
 @pytest.mark.guarantee("S11")
 async def test_a_function_can_be_stopped(functions: Functions, why: Result) -> None:
     started = threading.Event()
@@ -266,6 +266,27 @@ async def test_a_function_can_be_stopped(functions: Functions, why: Result) -> N
         outcome = await hands.outcome(assigned)
 
     assert outcome.result is why
+
+
+async def test_a_result_after_a_cancel_is_too_late(functions: Functions) -> None:
+    started = threading.Event()
+
+    @functions.function
+    async def stubborn() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "done after all"
+        return "never"
+
+    async with hands_on(functions) as hands:
+        hands.runner.start([assigned := assignment("stubborn")])
+        assert await asyncio.to_thread(started.wait, 10)
+        hands.runner.stop([held(assigned)], why=Result.CANCELLED)
+        outcome = await hands.outcome(assigned)
+
+    assert (outcome.result, outcome.output) == (Result.CANCELLED, None)
 
 
 async def test_stopping_another_attempt_of_the_task_stops_nothing(functions: Functions) -> None:

@@ -156,6 +156,17 @@ async def test_a_line_without_end_is_cut_and_odd_bytes_are_shown(hands: Hands) -
     assert second == "�� ends"
 
 
+async def test_what_no_database_keeps_is_written_as_an_escape(hands: Hands) -> None:
+    outcome = await tried(hands, "odd-texts")
+
+    assert outcome.error is not None
+    assert outcome.error.startswith("ValueError: raised \\x00 and \\udcff\n")
+    assert {(line.level, line.text) for line in outcome.logs} == {
+        ("stdout", r"printed \x00"),
+        ("warning", r"logged \x00 and \udcff"),
+    }
+
+
 @pytest.mark.parametrize("function", ["tidies", "tidies-too"])
 async def test_one_that_is_stopped_can_tidy_up(hands: Hands, tmp_path: Path, function: str) -> None:
     file = tmp_path / "notes"
@@ -165,7 +176,7 @@ async def test_one_that_is_stopped_can_tidy_up(hands: Hands, tmp_path: Path, fun
 
     outcome = await hands.outcome(assigned)
 
-    assert (outcome.result, outcome.error) == (Result.LOST, "was stopped together with its worker")
+    assert (outcome.result, outcome.error) == (Result.LOST, "was stopped: the attempt is no longer its worker's")
     assert noted(file)[1:] == [0]
 
 

@@ -158,6 +158,19 @@ async def test_a_record_that_cannot_be_shown_breaks_nothing(functions: Functions
 
 
 @pytest.mark.guarantee("S25")
+async def test_what_no_database_keeps_is_written_as_an_escape(functions: Functions) -> None:
+    @functions.function
+    async def odd(ctx: Context) -> None:
+        ctx.log("a\0", level="\udcff")
+        ctx.logger.info("b%s", "\ud800")
+        logging.getLogger("anything").warning("c\0")
+
+    async with hands_on(functions) as hands:
+        outcome = await hands.run("odd")
+
+    assert said(outcome) == [(r"\udcff", r"a\x00"), ("info", r"b\ud800"), ("warning", r"c\x00")]
+
+
 async def test_a_log_is_cut_with_a_mark(functions: Functions) -> None:
     @functions.function
     async def talks(ctx: Context) -> None:

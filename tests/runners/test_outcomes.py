@@ -1,5 +1,6 @@
 """Outcomes: whatever a function returns or raises fits into the history."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from gnomon.core.model import Result
+from gnomon.runners.context import GiveUp, Snooze
 from gnomon.runners.logs import unchanged
 from gnomon.runners.outcomes import raised, returned
 
@@ -77,6 +79,69 @@ def test_an_endless_message_is_cut() -> None:
 
     assert outcome.error is not None
     assert len(outcome.error) <= 4000
+
+
+class OddText:
+    def __repr__(self) -> str:
+        return "<\0 \ud800>"
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, OddText(), [OddText(), "\udcff"]])
+def test_an_output_holds_no_halves_of_characters(value: object) -> None:
+    read = msgspec.json.decode(output(value))
+
+    assert read["repr"].encode()
+    assert r"\ud" in read["repr"]
+
+
+def test_what_an_output_shows_holds_no_nul() -> None:
+    assert msgspec.json.decode(output(OddText())) == {"repr": r"<\x00 \ud800>"}
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b'"\\ud800"', b'"\\ud800 "', b'"\\udc00"', b"{"])
+def test_what_was_written_by_others_is_json_or_is_shown(raw: bytes) -> None:
+    [name] = msgspec.json.decode(output(msgspec.Raw(raw)))
+
+    assert name == "repr"
+
+
+@pytest.mark.parametrize("error", [ValueError("a\ud800\0"), OSError(2, "a\ud800\0"), GiveUp("a\ud800\0")])
+def test_an_error_holds_nothing_that_no_database_keeps(error: Exception) -> None:
+    outcome = raised(error, redact=unchanged)
+
+    assert outcome.error is not None
+    assert r"a\ud800\x00" in outcome.error
+
+
+class Sleepless(Snooze):
+    def __init__(self) -> None:
+        """Say nothing of a delay."""
+
+
+@pytest.mark.parametrize("asked", [Snooze(1e18), Snooze(-1), Snooze("soon"), Sleepless()])  # type: ignore[arg-type] # that is the point
+def test_a_snooze_that_is_no_span_ends_the_task(asked: Snooze) -> None:
+    outcomes = [returned(asked, max_bytes=100, redact=unchanged), raised(asked, redact=unchanged)]
+
+    assert [outcome.result for outcome in outcomes] == [Result.GAVE_UP, Result.GAVE_UP]
+
+
+def test_a_snooze_that_is_no_span_says_why_it_ends_the_task() -> None:
+    outcome = raised(Snooze(1e18), redact=unchanged)
+
+    assert outcome.error == "Snooze: 1e+18 must be a number of seconds from 0 to 31536000 (365 days)"
+
+
+async def _later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("value", [(n for n in [1]), _later()])
+def test_a_generator_that_nobody_runs_is_a_failure(value: object) -> None:
+    outcome = returned(value, max_bytes=100, redact=unchanged)
+
+    assert outcome.result is Result.FAILED
+    assert outcome.error is not None
+    assert outcome.error.startswith("returned a generator that nobody runs")
 
 
 def test_an_error_whose_text_raises_is_still_a_failure() -> None:

@@ -1,6 +1,8 @@
 """The registry: functions by name, and the jobs written beside them."""
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -76,6 +78,22 @@ def test_what_has_no_name_must_be_given_one(functions: Functions) -> None:
 def test_what_cannot_be_called_is_refused(functions: Functions) -> None:
     with pytest.raises(FieldError, match="cannot be called"):
         functions.add("probe")  # type: ignore[arg-type] # that is the point
+
+
+def test_a_generator_is_refused(functions: Functions) -> None:
+    def numbers(first: int = 1) -> Iterator[int]:
+        yield first
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    class Numbers:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    for body in (numbers, partial(numbers, 2), later, Numbers()):
+        with pytest.raises(UsageError, match=r"function: 'numbers' is a generator"):
+            functions.add(body, "numbers")
 
 
 def test_coroutine_functions_are_told_apart_also_as_objects(functions: Functions) -> None:

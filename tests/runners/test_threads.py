@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from contextvars import ContextVar
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gnomon.core.model import Result
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
-from runners.hands import assignment, hands_on, held
+from runners.hands import assignment, hands_on, held, until
 
 STILL_RUNS = "; the function still runs on its thread, and cannot be stopped"
 
@@ -89,6 +90,35 @@ async def test_at_the_deadline_the_truth_is_told_and_the_slot_stays_taken(functi
     assert occupied == 1
     assert heard.is_set()
     assert not late
+
+
+async def test_whoever_is_given_up_on_is_counted_until_it_ends(functions: Functions) -> None:
+    enough = threading.Event()
+
+    @functions.function
+    def stuck() -> None:
+        enough.wait(30)
+
+    @functions.function
+    async def stubborn() -> None:
+        while not enough.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    @functions.function
+    def quick() -> None: ...
+
+    async with hands_on(functions, kill_grace_ms=50) as hands:
+        await hands.run("quick")
+        await hands.idle()
+        before = hands.runner.overrunning
+        await hands.run("stuck", timeout_ms=20)
+        await hands.run("stubborn", timeout_ms=20)
+        await until(lambda: hands.runner.overrunning == 2)
+        enough.set()
+        await until(lambda: hands.runner.overrunning == 0)
+
+    assert before == 0
 
 
 async def test_a_stuck_thread_is_replaced(functions: Functions) -> None:

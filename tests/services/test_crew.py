@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.attempts import Assignment
+from gnomon.core.attempts import Assignment, Ending
 from gnomon.core.gating import Released, Request, Ruled, Ruling
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source, TaskId
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import Delivery, Retry
-from gnomon.errors import StoreUnavailable
+from gnomon.errors import StoreUnavailable, UsageError
+from gnomon.ports.work import Held
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow
 
@@ -488,6 +489,52 @@ async def test_what_was_taken_is_begun_though_reporting_failed(crew: Crewed, mon
     assert len(crew.runner.started) == 2
 
 
+async def test_a_result_that_the_store_cannot_keep_fails_its_task_and_no_other(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await crew.job()
+    good, bad = await crew.run(job, "a"), await crew.run(job, "b")
+    await crew.go()
+    for held, one in list(crew.runner.started.items()):
+        crew.runner.end(held, Result.FAILED if one.run.run_id == bad.run_id else Result.SUCCEEDED, error="poison")
+    report = crew.store.report
+
+    async def refusing(endings: list[Ending]) -> frozenset[Held]:
+        if any(one.run_id == bad.run_id and one.error == "poison" for one in endings):
+            raise UsageError("a value that the database cannot hold")
+        return await report(endings)
+
+    monkeypatch.setattr(crew.store, "report", refusing)
+    await crew.worker.step()
+
+    assert (await crew.now(good)).status is RunStatus.COMPLETED
+    failed = await crew.now(bad)
+    assert (failed.status, failed.error) == (RunStatus.FAILED, "what came of it cannot be kept: UsageError")
+    assert crew.worker.in_hand == 0
+
+
+async def test_slots_that_are_taken_by_what_does_not_stop_are_announced(crew: Crewed) -> None:
+    crew.runner.overrunning = 2
+    await crew.worker.step()
+    await crew.worker.step()
+
+    told = [facts["count"] for name, facts in crew.events.seen if name == "slots_overrun"]
+    assert told == [2]
+
+
+async def test_a_reconciler_never_takes_its_own_worker_for_lost(crew: Crewed) -> None:
+    crew.reconciler.own = "w1"
+    await crew.run(await crew.job())
+    await crew.go()
+    crew.clock.advance(crew.settings.worker.lease_ms * 100)
+
+    await crew.reconciler.step()
+
+    assert "attempt_ended_by_reconciler" not in crew.events.names()
+    await crew.worker.step()
+    assert len(crew.runner.started) == 1
+
+
 async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(crew: Crewed) -> None:
     run = await crew.run(await crew.job())
     await crew.go()
@@ -495,6 +542,6 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(crew: Cre
     await crew.worker.drain()
 
     [task] = await crew.store.tasks([run])
-    assert (task.state, task.losses) == (TaskState.PENDING, 1)
+    assert (task.state, task.wait_reason, task.attempts, task.losses) == (TaskState.PENDING, WaitReason.READY, 0, 0)
     assert await crew.store.workers() == []
     assert crew.worker.in_hand == 0

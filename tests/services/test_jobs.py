@@ -1,5 +1,6 @@
 """The job book: a file of jobs is applied whole, once, and never undoes what an operator did."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -212,6 +213,60 @@ async def test_a_job_that_only_waits_to_be_triggered_has_no_next_run(book: JobBo
     [one] = await applied(book, made)
 
     assert one.next_run_at is None
+
+
+def one_shot(clock: VirtualClock, **said: Any) -> Job:  # noqa: ANN401 - any field of a job
+    once = {"at": instant_of(NOON + 30 * MINUTE).isoformat(), "delete_after_run": True}
+    words = {"name": "report", "function": "reports.make", **once, **said}
+    return read_job(words, Defaults(), now=clock.now())
+
+
+async def test_a_one_shot_whose_time_is_to_come_is_registered(book: JobBook, clock: VirtualClock) -> None:
+    assert [one.change for one in await applied(book, one_shot(clock))] == [Change.CREATED]
+
+
+async def test_a_one_shot_that_is_done_and_gone_does_not_come_back(book: JobBook, clock: VirtualClock) -> None:
+    await applied(book, one_shot(clock))
+    clock.advance(30 * MINUTE)
+    await book.delete("report", actor="the worker")
+
+    again = await applied(book, one_shot(clock))
+
+    assert [(one.change, one.next_run_at) for one in again] == [(Change.UNCHANGED, None)]
+    with pytest.raises(NotFound):
+        await book.get("report")
+
+
+async def test_a_one_shot_that_is_past_and_has_failed_can_still_be_changed(book: JobBook, clock: VirtualClock) -> None:
+    await applied(book, one_shot(clock))
+    clock.advance(HOUR)
+
+    again = await applied(book, one_shot(clock, function="reports.mended"))
+
+    assert [one.change for one in again] == [Change.CHANGED]
+
+
+async def test_a_past_instant_that_is_kept_is_registered(book: JobBook, clock: VirtualClock) -> None:
+    clock.advance(HOUR)
+
+    assert [one.change for one in await applied(book, one_shot(clock, delete_after_run=False))] == [Change.CREATED]
+
+
+async def test_others_have_a_turn_while_thousands_of_jobs_are_applied(book: JobBook, clock: VirtualClock) -> None:
+    jobs = [job(clock, name=f"job-{number}") for number in range(1000)]
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(other())
+    await applied(book, *jobs)
+    beside.cancel()
+
+    assert turns > 100
 
 
 async def test_two_jobs_of_one_name_are_refused(book: JobBook, clock: VirtualClock) -> None:

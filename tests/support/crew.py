@@ -31,6 +31,7 @@ class ToldRunner:
         self.functions: Collection[str] = frozenset(functions or ("reports.make",))
         self.started: dict[Held, Assignment] = {}
         self.stopped: list[tuple[Held, Result]] = []
+        self.overrunning = 0
         self._finished: list[Finished] = []
 
     @property
@@ -52,7 +53,7 @@ class ToldRunner:
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
         del drain_ms, grace_ms
         for held in list(self.started):
-            self.end(held, Result.LOST, error="the worker stops")
+            self.end(held, Result.INTERRUPTED, error="the worker stops")
 
     def end(self, held: Held, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """What was started ends like this."""

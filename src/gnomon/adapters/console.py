@@ -5,10 +5,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TextIO
 
+from gnomon.adapters.lines import Lines
+from gnomon.core.states import TERMINAL
 from gnomon.ports.events import Events
 
 #: So many lines a second can be read; what comes beyond that is counted.
 _LINES_A_SECOND = 20
+#: What a person waits for, however much else there is to read.
+_ALWAYS = frozenset({"up", "stop_asked", "stopped"})
 Facts = Mapping[str, object]
 
 
@@ -30,41 +34,58 @@ def _waits(facts: Facts) -> str:
     until = facts.get("available_at")
     ended = facts.get("ended_at")
     later = f" again in {_seconds(until - ended)}" if isinstance(until, int) and isinstance(ended, int) else ""
+    return f"~ {facts['job']}: {facts['result']}{_why(facts, ', ')};{later}"
+
+
+def _why(facts: Facts, before: str) -> str:
     why = _first_line(facts.get("error"))
-    return f"~ {facts['job']}: {facts['result']}{', ' + why if why else ''};{later}"
+    return before + why if why else ""
+
+
+def _whose(facts: Facts) -> str:
+    return str(facts.get("job") or facts["run"])
+
+
+def _reconciled(facts: Facts) -> str:
+    mark = "!" if facts.get("state") in TERMINAL else "~"
+    return f"{mark} {_whose(facts)}: {facts['result']}{_why(facts, ': ')}"
 
 
 #: What each event says. Those that are not here are for logs.
 LINES: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {f['job']}{_took(f)}",
-    "task_failed": lambda f: f"! {f['job']}: {f['result']}{_took(f)}: {_first_line(f.get('error'))}",
+    "task_failed": lambda f: f"! {f['job']}: {f['result']}{_took(f)}{_why(f, ': ')}",
     "task_waits": _waits,
-    "task_not_scheduled": lambda f: f"~ {f['run']}: {f['reason']}",
+    "task_not_scheduled": lambda f: f"~ {_whose(f)}: {f['reason']}",
     "job.skipped": lambda f: f"- {f['job']}: skipped, {f['reason']}",
-    "dead_letter": lambda f: f"! {f.get('job') or f['run']}: left a dead letter ({f['reason']})",
+    "dead_letter": lambda f: f"! {_whose(f)}: left a dead letter ({f['reason']})",
     "jobs_applied": lambda f: (
         f"* {f['file']}: {f['created']} created, {f['changed']} changed, {f['unchanged']} as before"
     ),
     "jobs_refused": lambda f: f"! {f['error']}",
     "standing_by": lambda f: f"* another process schedules on {f['database']}; standing by",
     "scheduling": lambda f: f"* scheduling on {f['database']}",
-    "attempt_ended_by_reconciler": lambda f: f"~ {f['run']}: {f['result']}: {_first_line(f.get('error'))}",
+    "attempt_ended_by_reconciler": _reconciled,
     "store_unavailable": lambda f: f"! the store is away: {_first_line(f['error'])}",
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
+    "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
+    "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
+    "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",
+    "stopped": lambda _: "stopped",
 }
 
 
 class ConsoleEvents:
-    """Writes a line for each event that has one, and counts what would scroll by too fast."""
+    """Writes a line for each event that has one, and counts what would scroll by too fast or is not read."""
 
     def __init__(self, stream: TextIO, *, beside: Events | None = None) -> None:
-        self._stream = stream
+        self._lines = Lines(stream)
         self._beside = beside
         self._second = 0
-        self._lines = 0
+        self._told = 0
         self._untold = 0
 
     def emit(self, name: str, **facts: object) -> None:
@@ -76,20 +97,32 @@ class ConsoleEvents:
             return
         second = int(time.monotonic())
         if second != self._second:
-            self._tell_the_rest()
-            self._second, self._lines = second, 0
-        self._lines += 1
-        if self._lines > _LINES_A_SECOND:
+            self._second, self._told = second, 0
+        if self._told >= _LINES_A_SECOND and name not in _ALWAYS:
             self._untold += 1
             return
-        self._write(say(facts))
+        self._told += 1
+        self._tell(_said(name, say, facts))
 
-    def _tell_the_rest(self) -> None:
-        if self._untold:
-            self._write(f"… and {self._untold:,} more")
+    def flush(self, seconds: float = 1.0) -> bool:
+        """Whether all that was said is written, or was lost; False if that would take longer."""
+        return self._lines.flush(seconds)
+
+    def _tell(self, text: str) -> None:
+        if self._untold and self._lines.add(_stamped(f"… and {self._untold:,} more")):
             self._untold = 0
+        if not self._lines.add(_stamped(text)):
+            self._untold += 1
 
-    def _write(self, text: str) -> None:
-        shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-        self._stream.write(f"{datetime.now().astimezone():%H:%M:%S}  {shown}\n")
-        self._stream.flush()
+
+def _said(name: str, say: Callable[[Facts], str], facts: Facts) -> str:
+    try:
+        return say(facts)
+    except (KeyError, TypeError, ValueError):
+        # Told badly is better than not told, and much better than ending the service that told it.
+        return f"? {name}"
+
+
+def _stamped(text: str) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return f"{datetime.now().astimezone():%H:%M:%S}  {shown}\n"

@@ -6,16 +6,29 @@ import structlog
 
 #: What an operator should look into.
 _WARNINGS = frozenset(
-    {"store_unavailable", "clock_stepped", "clock_skew", "term_ended", "lease_renewal_failed", "schedule_broken"}
+    {
+        "clock_skew",
+        "clock_stepped",
+        "database_gone",
+        "lease_renewal_failed",
+        "schedule_broken",
+        "store_unavailable",
+        "term_ended",
+    }
 )
 
 
 class LoggedEvents:
-    """Each event is one line with its facts."""
+    """Each event is one line with its facts. What cannot be written is dropped and counted."""
 
     def __init__(self) -> None:
         self._log: Any = structlog.get_logger("gnomon")
+        #: How many events could not be written.
+        self.lost = 0
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
-        (self._log.warning if name in _WARNINGS else self._log.info)(name, **facts)
+        try:
+            (self._log.warning if name in _WARNINGS else self._log.info)(name, **facts)
+        except Exception:  # noqa: BLE001 - a log that fails, however it was configured, stops no scheduler
+            self.lost += 1

@@ -1,8 +1,11 @@
 """Files that people write: configuration and jobs. Read whole or refused, with the line that is wrong."""
 
+import gc
+import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -81,12 +84,26 @@ class JobsFile:
 
 def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
-    return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
+    with _uncollected():
+        return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
 
 
 def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """The same, but of a job that is not complete only its name and when it fires."""
-    return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
+    with _uncollected():
+        return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: there is none, and each look at a large file would stop every thread."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
@@ -112,7 +129,7 @@ def _composed(
     path: Path, error: Callable[..., FileError], *, instants: Collection[str] = (), showing: bool = False
 ) -> Node:
     try:
-        return compose(_text(path), instants=instants, showing=showing)
+        return compose(_content(path).decode(), instants=instants, showing=showing)
     except (OSError, UnicodeDecodeError) as problem:
         raise error(path, f"cannot be read: {_why(problem)}") from None
     except Refusal as refusal:
@@ -120,7 +137,15 @@ def _composed(
         raise error(path, refusal.reason, line=line, column=column, field=refusal.path) from None
 
 
-def _text(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """A few letters that are the same as long as the file says the same, or cannot be read for the same reason."""
+    try:
+        return hashlib.sha256(_content(path)).hexdigest()
+    except OSError as problem:
+        return _why(problem)
+
+
+def _content(path: Path) -> bytes:
     """What the file holds. It is looked at through one handle, so that nobody can put another in its place."""
     with open(path, "rb", opener=_opened) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -128,7 +153,7 @@ def _text(path: Path) -> str:
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
         raise OSError(f"it has more than {_LARGEST_FILE // 2**20} MiB")
-    return content.decode()
+    return content
 
 
 def _opened(path: str, flags: int) -> int:

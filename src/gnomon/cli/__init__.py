@@ -3,9 +3,14 @@
 import io
 import os
 import sys
+from pathlib import Path
+
+from typer import Abort
+from typer.exceptions import TyperException
 
 from gnomon.cli.commands import app
-from gnomon.cli.failures import show_error
+from gnomon.cli.failures import show_error, show_misuse
+from gnomon.cli.output import let_go_of_output
 from gnomon.errors import GnomonError, UsageError
 
 #: What the caller got wrong, as every Unix tool says it; anything else on purpose is 1.
@@ -15,6 +20,8 @@ EXIT_FAILURE = 1
 
 def main() -> None:
     """Run the command line; what goes wrong is shown to a person, never as a traceback."""
+    if sys.stdout is None:  # it was closed before we were started
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open as long as the program
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a terminal cannot show must not stop the rest.
         sys.stdout.reconfigure(errors="replace")
@@ -30,7 +37,7 @@ def _finished() -> int:
         show_error(error)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except OSError as error:
-        _let_go_of_output()
+        let_go_of_output()
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
         return EXIT_FAILURE
@@ -39,12 +46,13 @@ def _finished() -> int:
 
 def _run() -> int:
     try:
-        app()
+        code = app(standalone_mode=False)
+    except TyperException as misuse:
+        show_misuse(misuse.format_message())
+        return EXIT_USAGE
+    except Abort:
+        sys.stderr.write("error: nothing was done\n")
+        return EXIT_FAILURE
     except SystemExit as done:
-        return done.code if isinstance(done.code, int) else EXIT_FAILURE
-    return 0
-
-
-def _let_go_of_output() -> None:
-    """Send what is still buffered nowhere, so that Python does not fail on it again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = done.code
+    return code if isinstance(code, int) else 0

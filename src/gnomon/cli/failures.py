@@ -14,6 +14,13 @@ def show_error(error: GnomonError) -> None:
     sys.stderr.write("\n".join(visible(line) for line in lines) + "\n")
 
 
+def show_misuse(said: str) -> None:
+    """Print what was typed wrongly, in one line; nothing if the help was printed instead."""
+    line = " ".join(said.split()).removesuffix(".")
+    if line:
+        sys.stderr.write(f"error: {visible(line[0].lower() + line[1:])}\n")
+
+
 def _schedule_error(error: CronError) -> list[str]:
     subject = error.subject if error.in_the_text else f'{error.field} "{error.expression[:_WIDTH]}"'
     lines = [f"error: {subject} {error.reason}"]

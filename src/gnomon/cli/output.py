@@ -1,6 +1,7 @@
 """How results are printed: for people as text, for machines as JSON or YAML."""
 
 import json
+import os
 import sys
 from datetime import datetime
 from enum import StrEnum
@@ -52,3 +53,16 @@ def in_zone(instant: datetime, zone: str) -> datetime:
 def visible(text: str) -> str:
     """The text with every character a terminal might obey or hide replaced by a question mark."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def let_go_of_output() -> None:
+    """Send what is still buffered nowhere, so that Python does not fail on it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def let_go_of_broken_output() -> None:
+    """What is still buffered is written, or forgotten if it cannot be."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        let_go_of_output()

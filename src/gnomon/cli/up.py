@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnomon.app import Node, console_events, hidden_password, read_settings
+from gnomon.cli.output import let_go_of_broken_output
+from gnomon.ports.events import Events
 from gnomon.serving import Serving, quick_switches, serve, stop_on_signals
 from gnomon.version import __version__
 
@@ -17,28 +19,20 @@ def up(
     """Schedule and execute until told to stop."""
     settings = read_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
-    events = None if quiet else console_events(sys.stdout)
-    plan = Serving(settings=settings, jobs_files=files, imports=tuple(imports), events=events)
+    lines = console_events(sys.stdout)
+    plan = Serving(settings=settings, jobs_files=files, imports=tuple(imports), events=None if quiet else lines)
     quick_switches()
-    asyncio.run(_up(plan))
+    asyncio.run(_up(plan, lines))
+    let_go_of_broken_output()
 
 
-async def _up(plan: Serving) -> None:
+async def _up(plan: Serving, lines: Events) -> None:
     stop = asyncio.Event()
-    stop_on_signals(stop, _stopping)
+    stop_on_signals(stop, lambda name: lines.emit("stop_asked", signal=name))
 
     def ready(node: Node) -> None:
         where = hidden_password(node.settings.database.url)
-        _say(f"gnomon {__version__} on {where} with {len(plan.functions)} functions; Ctrl-C stops")
+        lines.emit("up", version=__version__, database=where, functions=len(plan.functions))
 
     await serve(plan, stop, ready=ready)
-    _say("stopped")
-
-
-def _stopping(name: str) -> None:
-    _say(f"{name}: what runs may finish; once more to stop at once")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    lines.emit("stopped")

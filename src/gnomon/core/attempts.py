@@ -148,6 +148,8 @@ def _after(held: Assignment, outcome: Outcome, limits: Limits) -> _Next:
             after = _never_started(held, limits)
         case Result.LOST:
             after = _lost(held, limits)
+        case Result.INTERRUPTED:
+            after = _interrupted(held)
         case Result.FAILED | Result.TIMED_OUT:
             after = _failed(held, timed_out=outcome.result is Result.TIMED_OUT)
     return after
@@ -171,6 +173,13 @@ def _lost(held: Assignment, limits: Limits) -> _Next:
     if retry is not None and held.attempt >= retry.max_attempts:
         return _Next(TaskState.FAILED, dead_letter=_letter(held, "worker_lost"))
     return _Next(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry or _AFTER_LOSS))
+
+
+def _interrupted(held: Assignment) -> _Next:
+    """A stop that we asked for is nobody's failure: it costs neither an attempt nor a loss."""
+    if _may_start_again(held):
+        return _Next(TaskState.PENDING)
+    return _Next(TaskState.FAILED, dead_letter=_letter(held, "interrupted"))
 
 
 def _never_started(held: Assignment, limits: Limits) -> _Next:

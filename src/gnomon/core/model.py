@@ -254,8 +254,10 @@ class Result(StrEnum):
     SNOOZED = "snoozed"
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
-    #: Its worker has not been heard of, or was stopped in the middle of it.
+    #: Its worker has not been heard of.
     LOST = "lost"
+    #: Its worker was told to stop in the middle of it, and said so.
+    INTERRUPTED = "interrupted"
     #: It was handed out, and its worker never asked to start.
     NEVER_STARTED = "never_started"
 

@@ -20,7 +20,7 @@ class Patience(Struct, frozen=True, kw_only=True):
 
     #: From being handed out to the start.
     dispatch_ms: int = 60_000
-    #: From the start to the end, whatever the task's own timeout says.
+    #: From the start to the end, of a task that has no timeout of its own.
     running_ms: int = 24 * 60 * 60_000
     #: A worker ends by itself what exceeds a timeout; after so much more, someone else does.
     grace_ms: int = 30_000
@@ -40,12 +40,15 @@ def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience
     if attempt.started_at is None:
         late = now - attempt.dispatched_at > patience.dispatch_ms
         return Outcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None
-    longest = min(patience.running_ms, _timeout(found, workflow, patience) + patience.grace_ms)
+    longest = _longest(found, workflow, patience)
     if now - attempt.started_at > longest:
         return Outcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
     return None
 
 
-def _timeout(found: OpenAttempt, workflow: Workflow | None, patience: Patience) -> int:
+def _longest(found: OpenAttempt, workflow: Workflow | None, patience: Patience) -> int:
+    """How long it may run: as long as its step says, and a little more for its worker to end it."""
     step = workflow.step(found.task.step) if workflow else None
-    return patience.default_timeout_ms if step is None or step.timeout_ms is None else step.timeout_ms
+    if step is not None and step.timeout_ms is not None:
+        return step.timeout_ms + patience.grace_ms
+    return min(patience.running_ms, patience.default_timeout_ms + patience.grace_ms)

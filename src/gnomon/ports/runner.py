@@ -30,6 +30,11 @@ class Runner(Protocol):
         """How many slots are in use, also by what was given up on but cannot be made to stop."""
         ...
 
+    @property
+    def overrunning(self) -> int:
+        """How many of them are in use by what was given up on and has not ended yet."""
+        ...
+
     def start(self, assignments: Sequence[Assignment]) -> None:
         """Begin with all of them."""
         ...
@@ -45,6 +50,7 @@ class Runner(Protocol):
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
         """Everything has ended: by itself within the drain, then by being told to, then by being killed.
 
-        What had to be told is LOST. All of it is still to be collected with `finished`.
+        What had to be told, and did not end with a result all the same, is INTERRUPTED. All of it is still to be
+        collected with `finished`.
         """
         ...

@@ -12,9 +12,9 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
-from gnomon.runners.context import Context, Facts, Stop, facts_of
+from gnomon.runners.context import Cancelled, Context, Facts, Stop, facts_of
 from gnomon.runners.logs import TaskLog
-from gnomon.runners.outcomes import with_logs
+from gnomon.runners.outcomes import raised, with_logs
 from gnomon.runners.redaction import redactor
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
@@ -95,7 +95,8 @@ class Body:
 
 _WORDS = {
     Result.CANCELLED: "was cancelled",
-    Result.LOST: "was stopped together with its worker",
+    Result.INTERRUPTED: "was stopped together with its worker",
+    Result.LOST: "was stopped: the attempt is no longer its worker's",
     Result.TIMED_OUT: "took longer than",
 }
 
@@ -107,6 +108,13 @@ def stopped(body: Body, remark: str = "") -> Outcome:
     if why is Result.TIMED_OUT:
         text = f"{text} {body.timeout:g} s"
     return Outcome(result=why, error=text + remark)
+
+
+def after_error(body: Body, error: BaseException) -> Outcome:
+    """The outcome of a body that ended with the error: it was stopped, if it let that end it."""
+    if body.why is not None and isinstance(error, asyncio.CancelledError | Cancelled):
+        return stopped(body)
+    return raised(error, redact=body.log.redact)
 
 
 def _never_started(body: Body, reason: str) -> Outcome:
@@ -126,6 +134,7 @@ class Desk:
         self._on_finished = on_finished
         self._unreported: dict[Held, Body] = {}
         self._occupying: dict[Held, Body] = {}
+        self._overrunning: dict[Held, Body] = {}
         self._finished: deque[Finished] = deque()
         self._told = False
         #: Called whenever the last body has left.
@@ -135,6 +144,11 @@ class Desk:
     def occupied(self) -> int:
         """How many have not really ended."""
         return len(self._occupying)
+
+    @property
+    def overrunning(self) -> int:
+        """How many of them were given up on."""
+        return len(self._overrunning)
 
     def unreported(self) -> Sequence[Body]:
         """Those of whom nothing has been told yet."""
@@ -156,16 +170,31 @@ class Desk:
         self.tell(body.assignment, with_logs(outcome, body.log.take()))
         return True
 
+    def give_up(self, body: Body, remark: str) -> bool:
+        """It does not stop: tell that, and count it until it really ends; False if its outcome was told before."""
+        if not self.report(body, stopped(body, remark)):
+            return False
+        self._overrunning[body.held] = body
+        if body.held not in self._occupying:
+            # It has ended while this was noted.
+            self._overrunning.pop(body.held, None)
+        return True
+
     def leave(self, body: Body) -> None:
         """The slot is free again."""
         self._occupying.pop(body.held, None)
+        self._overrunning.pop(body.held, None)
         called = self.when_empty
         if called is not None and not self._occupying:
             called()
 
     def end(self, body: Body, outcome: Outcome) -> bool:
-        """It has ended: tell what came of it, unless that was done, and free its slot."""
-        told = self.report(body, outcome if body.why is None else stopped(body))
+        """It has ended: tell what came of it, unless that was done, and free its slot.
+
+        What ends with a result although its worker stops has done its work; at a deadline or a cancel it is too late.
+        """
+        counts = body.why in (None, Result.INTERRUPTED)
+        told = self.report(body, outcome if counts else stopped(body))
         self.leave(body)
         return told
 

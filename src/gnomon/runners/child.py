@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
@@ -27,12 +28,14 @@ from gnomon.runners.context import Cancelled, Context, Stop
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
 from gnomon.runners.outcomes import gave_up, raised, returned
 from gnomon.runners.redaction import redactor
-from gnomon.runners.registry import FUNCTIONS, Function
+from gnomon.runners.registry import FUNCTIONS, Function, Loaded
 from gnomon.runners.wire import Ended, Request, Said
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: What a script is called while it is read for its functions.
 _SCRIPT_NAME = "__gnomon_main__"
+_NOT_FOUND = "cannot be found by another process: define it at the top of a module"
+_NOT_ABOVE = f"{_NOT_FOUND}, above gnomon.run() or gnomon.start(), which is where reading ended"
 
 
 def main() -> NoReturn:
@@ -50,12 +53,12 @@ def main() -> NoReturn:
         # The system's picture of a process that crashed would show them.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     itself = os.getpid()
-    outcome = _outcome(request, log)
+    ended = _ended(request, log)
     if os.getpid() != itself:
         # The function has forked and came back twice: only the first process answers.
         os._exit(0)
     log.take()
-    _write(answer, Ended(outcome))
+    _write(answer, ended)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -85,37 +88,48 @@ def _write(answer: int, message: Said | Ended) -> None:
         left = left[os.write(answer, left) :]
 
 
-def _outcome(request: Request, log: TaskLog) -> Outcome:
+def _ended(request: Request, log: TaskLog) -> Ended:
     sys.path[:] = request.search_path
     CAPTURE.install()
     # What the task's log has need not be on standard error as well.
     logging.lastResort = logging.NullHandler()
     CURRENT.set(log)
+    stop = Stop()
     try:
-        try:
-            function = _found(request)
-            stop = Stop()
-            call = _call(function, request, log, stop)
-        except UsageError as error:
-            return gave_up(log.redact(str(error)))
-        value = _awaited(call, stop) if function.is_coroutine else _called(call, stop)
-        return returned(value, max_bytes=request.max_output_bytes, redact=log.redact)
+        return Ended(_outcome(request, log, stop))
     except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-        return raised(error, redact=log.redact)
+        cancelled = stop.asked and isinstance(error, asyncio.CancelledError | Cancelled)
+        return Ended(raised(error, redact=log.redact), cancelled)
+
+
+def _outcome(request: Request, log: TaskLog, stop: Stop) -> Outcome:
+    try:
+        function = _found(request)
+        call = _call(function, request, log, stop)
+    except UsageError as error:
+        return gave_up(log.redact(str(error)))
+    try:
+        value = _awaited(call, stop) if function.is_coroutine else _called(call, stop)
+    finally:
+        # It has ended by itself: a request to stop that comes now must not keep it from saying so.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return returned(value, max_bytes=request.max_output_bytes, redact=log.redact)
 
 
 def _found(request: Request) -> Function:
+    FUNCTIONS.loading = True
+    wholly = True
     for module in request.imports:
-        importlib.import_module(module)
+        wholly &= _imported(module)[1]
     if request.function in FUNCTIONS:
         return FUNCTIONS[request.function]
     names: Mapping[str, Any] = {}
     if request.script is not None:
-        FUNCTIONS.loading = True
-        names = runpy.run_path(request.script, run_name=_SCRIPT_NAME)
-        FUNCTIONS.loading = False
+        names, ended = _read(_SCRIPT_NAME, partial(runpy.run_path, request.script, run_name=_SCRIPT_NAME))
+        wholly &= ended
     elif request.module:
-        names = vars(importlib.import_module(request.module))
+        names, ended = _imported(request.module)
+        wholly &= ended
     if request.function in FUNCTIONS:
         return FUNCTIONS[request.function]
     first, _, path = request.qualname.partition(".")
@@ -123,8 +137,22 @@ def _found(request: Request) -> Function:
         body = attrgetter(path)(names[first]) if path else names[first]
         return Function(request.function, body)
     except (KeyError, AttributeError):
-        reason = "cannot be found by another process: define it at the top of a module"
-        raise FieldError("function", request.function, reason) from None
+        raise FieldError("function", request.function, _NOT_FOUND if wholly else _NOT_ABOVE) from None
+
+
+def _imported(module: str) -> tuple[Mapping[str, Any], bool]:
+    return _read(module, lambda: vars(importlib.import_module(module)))
+
+
+def _read(module: str, load: Callable[[], Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
+    """The names that are defined there, and whether it was read to its end and not only to where it starts Gnomon."""
+    try:
+        return load(), True
+    except Loaded as marker:
+        for frame, _ in traceback.walk_tb(marker.__traceback__):
+            if frame.f_globals.get("__name__") == module:
+                return frame.f_globals, False
+        return {}, False
 
 
 def _call(function: Function, request: Request, log: TaskLog, stop: Stop) -> Callable[[], Any]:

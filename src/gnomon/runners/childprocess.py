@@ -11,7 +11,6 @@ from contextlib import suppress
 
 import msgspec
 
-from gnomon.core.attempts import Outcome
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.redaction import Redactor
 from gnomon.runners.trees import MARK, kill_tree
@@ -62,8 +61,8 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._log = log
         self._mark = uuid.uuid4().hex
-        #: What it sent as its outcome.
-        self.outcome: Outcome | None = None
+        #: What it sent in the end.
+        self.ended: Ended | None = None
         #: Done when it has ended, before it is reaped: until then nobody else gets its number.
         self.exited: asyncio.Future[None] = self._loop.create_future()
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
@@ -166,7 +165,7 @@ class ChildProcess:
             if isinstance(message, Said):
                 self._log.add(message.line.level, message.line.text, message.line.at)
             elif not cut:
-                self.outcome = message.outcome
+                self.ended = message
 
     def _read(self, each: int) -> bool:
         """Hear what there is on one pipe; False if that is nothing."""

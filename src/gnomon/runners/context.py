@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from datetime import datetime, timedelta
+from typing import SupportsFloat
 
 from msgspec import Struct
 
@@ -14,16 +15,27 @@ from gnomon.core.model import Run, Source
 from gnomon.errors import FieldError
 from gnomon.runners.logs import TaskLog, logger_into
 
+_LONGEST_SNOOZE = 365 * 24 * 60 * 60
+
 
 class Snooze(Exception):
     """Returned or raised by a function: call again after so long. It is no failure, and costs no attempt."""
 
     def __init__(self, delay: float | timedelta) -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if not 0 <= seconds < math.inf:
-            raise FieldError("delay", delay, "must be a number of seconds, zero or more")
-        super().__init__(f"again in {seconds:g} s")
-        self.delay_ms = round(seconds * 1000)
+        super().__init__(delay)
+        self.delay = delay
+
+
+def snooze_ms(delay: object) -> int:
+    """How long a function wants to be left alone; FieldError if that is no span of at most a year."""
+    said = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    try:
+        seconds = float(said) if isinstance(said, SupportsFloat) else math.nan
+    except OverflowError:
+        seconds = math.inf
+    if not 0 <= seconds <= _LONGEST_SNOOZE:
+        raise FieldError("Snooze", delay, f"must be a number of seconds from 0 to {_LONGEST_SNOOZE} (365 days)")
+    return round(seconds * 1000)
 
 
 class GiveUp(Exception):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
 from gnomon.errors import UsageError
-from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.bodies import Body, Desk, Shop, after_error
 from gnomon.runners.logs import CURRENT
 from gnomon.runners.loops import LoopThread
-from gnomon.runners.outcomes import gave_up, raised, returned
+from gnomon.runners.outcomes import gave_up, returned
 
 #: How often a body that swallows its cancellation is cancelled again within the grace. Few, as each may also hit a body
 #: that is just putting things in order.
@@ -42,7 +42,7 @@ class Coroutines:
                 self._desk.drop(body, "another function blocked the loop for all that time")
             else:
                 body.ask(Result.TIMED_OUT)
-                self._desk.report(body, stopped(body, "; it did not stop, and still runs"))
+                self._desk.give_up(body, "; it did not stop, and still runs")
 
     def close(self) -> bool:
         """End the loop; False if a body blocks it."""
@@ -70,16 +70,18 @@ class Coroutines:
                 return gave_up(body.log.redact(str(error)))
             return returned(await call(), max_bytes=self._shop.max_output_bytes, redact=body.log.redact)
         except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            return raised(error, redact=body.log.redact)
+            return after_error(body, error)
 
     def _late(self, body: Body) -> None:
-        body.ask(Result.TIMED_OUT)
-        self._cancel(body)
+        if body.why is None:
+            body.ask(Result.TIMED_OUT)
+            self._cancel(body)
 
     def _cancel(self, body: Body) -> None:
         if body.claim():
             self._desk.drop(body, "was stopped before it began")
         elif body.task is not None and not body.task.done():
             body.task.cancel()
-            if time.monotonic() < body.asked + self._shop.grace:
+            # One that may still end with a result has its grace for that, undisturbed.
+            if body.why is not Result.INTERRUPTED and time.monotonic() < body.asked + self._shop.grace:
                 self._thread.loop.call_later(self._shop.grace / _REMINDERS, self._cancel, body)

@@ -9,7 +9,7 @@ from gnomon.core.model import Result
 from gnomon.core.workflow import Isolation
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
-from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.bodies import Body, Desk, Shop
 from gnomon.runners.coroutines import Coroutines
 from gnomon.runners.logs import CAPTURE, TaskLog
 from gnomon.runners.loops import LoopThread
@@ -65,6 +65,11 @@ class FunctionRunner:
         """See Runner.occupied."""
         return self._desk.occupied
 
+    @property
+    def overrunning(self) -> int:
+        """See Runner.overrunning."""
+        return self._desk.overrunning
+
     def start(self, assignments: Sequence[Assignment]) -> None:
         """See Runner.start. What cannot be begun here is NEVER_STARTED."""
         homes = self._opened()
@@ -110,11 +115,11 @@ class FunctionRunner:
         self._drop_waiting(homes)
         await self._emptied(drain)
         self._shop.grace = grace
-        self.stop([body.held for body in self._desk.unreported()], why=Result.LOST)
+        self.stop([body.held for body in self._desk.unreported()], why=Result.INTERRUPTED)
         await self._emptied(grace)
         await homes.processes.buried(_BURIAL)
         for body in self._desk.unreported():
-            self._desk.report(body, stopped(body, "; it did not stop"))
+            self._desk.give_up(body, "; it did not stop")
 
     def _drop_waiting(self, homes: "_Homes") -> None:
         """Nothing begins any more."""

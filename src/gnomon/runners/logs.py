@@ -1,6 +1,7 @@
 """What tasks say while they run: bounded, without secrets, and each in its own log."""
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from typing import Any
 from gnomon.core.model import LogLine
 
 LONGEST_LINE = 2_000
+_LONGEST_LEVEL = 50
+#: What no database keeps as text: the end mark of some, and halves of characters.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 #: Makes a text fit to leave the runner.
 Redact = Callable[[str], str]
 
@@ -36,7 +40,8 @@ class TaskLog:
         """Keep the line, cut where it is too long; a last line says that there were more."""
         if self._taken or len(self._lines) > self._limit:
             return
-        text = shortened(self.redact(str(text)), LONGEST_LINE)
+        text = shortened(storable(self.redact(str(text))), LONGEST_LINE)
+        level = shortened(storable(self.redact(str(level))), _LONGEST_LEVEL)
         line = LogLine(time.time_ns() // 1_000_000 if at is None else at, level, text)
         with self._lock:
             kept = len(self._lines)
@@ -53,6 +58,11 @@ class TaskLog:
         with self._lock:
             self._taken = True
             return tuple(self._lines)
+
+
+def storable(text: str) -> str:
+    """The text with every character that cannot be stored written as an escape."""
+    return _UNSTORABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shortened(text: str, limit: int) -> str:

@@ -10,8 +10,8 @@ import msgspec
 
 from gnomon.core.attempts import Outcome
 from gnomon.core.model import LogLine, Result
-from gnomon.runners.context import GiveUp, Snooze
-from gnomon.runners.logs import Redact, shortened, unchanged
+from gnomon.runners.context import GiveUp, Snooze, snooze_ms
+from gnomon.runners.logs import Redact, shortened, storable, unchanged
 from gnomon.runners.redaction import redacted_json
 
 _LONGEST_ERROR = 4_000
@@ -31,33 +31,42 @@ def returned(value: object, *, max_bytes: int, redact: Redact) -> Outcome:
         if inspect.iscoroutine(value):
             value.close()
         return failed("returned something to be awaited: declare the function with async def")
-    return Outcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact), max_bytes))
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return failed("returned a generator that nobody runs: return its results, as in list(...)")
+    return Outcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact, max_bytes), max_bytes))
 
 
 def raised(error: BaseException, *, redact: Redact) -> Outcome:
     """The outcome of a function that ended with the error."""
     if isinstance(error, Snooze):
-        return Outcome(result=Result.SNOOZED, snooze_ms=error.delay_ms)
+        return _snoozed(error, redact)
     if isinstance(error, GiveUp):
         return gave_up(redact(_message(error)))
     message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
-    text = shortened(redact(message), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
+    text = shortened(storable(redact(message)), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
     return failed(text)
 
 
 def gave_up(reason: str) -> Outcome:
     """The outcome of an attempt after which trying again is no use."""
-    return Outcome(result=Result.GAVE_UP, error=shortened(reason, _LONGEST_ERROR))
+    return Outcome(result=Result.GAVE_UP, error=shortened(storable(reason), _LONGEST_ERROR))
 
 
 def failed(reason: str) -> Outcome:
     """The outcome of an attempt that failed."""
-    return Outcome(result=Result.FAILED, error=shortened(reason, _LONGEST_ERROR))
+    return Outcome(result=Result.FAILED, error=shortened(storable(reason), _LONGEST_ERROR))
 
 
 def with_logs(outcome: Outcome, logs: tuple[LogLine, ...]) -> Outcome:
     """The outcome together with what the attempt said."""
     return msgspec.structs.replace(outcome, logs=logs) if logs else outcome
+
+
+def _snoozed(asked: Snooze, redact: Redact) -> Outcome:
+    try:
+        return Outcome(result=Result.SNOOZED, snooze_ms=snooze_ms(asked.delay))
+    except Exception as error:  # noqa: BLE001 - a subclass may say anything in place of a span
+        return gave_up(redact(_message(error)))
 
 
 def _message(error: BaseException) -> str:
@@ -73,9 +82,12 @@ def _frames(error: BaseException) -> Iterable[str]:
     return [f"\n{line.rstrip()}" for line in traceback.format_list(frames[-_FRAMES:])]
 
 
-def _json(value: object, redact: Redact) -> bytes:
+def _json(value: object, redact: Redact, limit: int) -> bytes:
     try:
         written = msgspec.json.encode(value)
+        if len(written) <= limit:
+            # A msgspec.Raw inside it is written as it is, whether or not it is JSON.
+            msgspec.json.decode(written)
     except Exception:  # noqa: BLE001 - whatever an object's own conversion may raise
         written = msgspec.json.encode({"repr": _repr(value)})
     return written if redact is unchanged else redacted_json(written, redact)
@@ -83,11 +95,9 @@ def _json(value: object, redact: Redact) -> bytes:
 
 def _repr(value: object) -> str:
     try:
-        shown = repr(value)
-        shown.encode()
+        return storable(repr(value))
     except Exception:  # noqa: BLE001 - whatever an object's own repr may raise
-        return f"<{type(value).__name__} that cannot be shown>"
-    return shown
+        return storable(f"<{type(value).__name__} that cannot be shown>")
 
 
 def _bounded(written: bytes, limit: int) -> bytes:

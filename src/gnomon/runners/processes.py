@@ -90,10 +90,12 @@ class Processes:
             gone = await child.bury()
         if not gone:
             body.ask(Result.TIMED_OUT)
-            self._desk.report(body, stopped(body, "; its process cannot be killed"))
+            self._desk.give_up(body, "; its process cannot be killed")
             await child.exited
             child.reap()
-        return child.outcome or failed(child.last_words)
+        if body.why is not None and (child.ended is None or child.ended.cancelled):
+            return stopped(body)
+        return child.ended.outcome if child.ended is not None else failed(child.last_words)
 
     async def _ended(self, body: Body, child: ChildProcess, stop: asyncio.Event) -> None:
         """The process has ended, or was told to and has had its grace."""

@@ -19,6 +19,10 @@ Body = TypeVar("Body", bound=Callable[..., Any])
 Span = str | float | timedelta
 
 
+class Loaded(BaseException):
+    """Ends the reading of a program by a process that only looks for a function in it."""
+
+
 class Retry(Struct, frozen=True, kw_only=True):
     """How often and when a failed attempt is followed by another."""
 
@@ -71,6 +75,8 @@ class Function:
         self.body = body
         self.is_coroutine = _is_coroutine(body)
         plain = _plain_function(body)
+        if _is_generator(plain) or _is_generator(getattr(plain, "__call__", None)):  # noqa: B004 - as for coroutines
+            raise FieldError("function", name, "is a generator: nobody would run it; return the results instead")
         #: Where it is defined: a module, and the path to it there.
         self.module: str = getattr(plain, "__module__", "")
         self.qualname: str = getattr(plain, "__qualname__", type(plain).__qualname__)
@@ -96,13 +102,17 @@ def _is_coroutine(body: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004 - an object may have an async __call__
 
 
+def _is_generator(body: object) -> bool:
+    return inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body)
+
+
 class Functions(Collection[str]):
     """A registry. Iterates over names."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._jobs: dict[str, Mapping[str, Any]] = {}
-        #: Whether a script is being read for its functions only, and must not start anything.
+        #: Whether this process is that of one function: programs are read to find it, and nothing else is started.
         self.loading = False
 
     def __contains__(self, name: object) -> bool:
@@ -125,6 +135,11 @@ class Functions(Collection[str]):
     def jobs(self) -> list[Mapping[str, Any]]:
         """The jobs that were written with `job`, in the words of a jobs file; not checked yet."""
         return list(self._jobs.values())
+
+    def stop_loading(self) -> None:
+        """End the reading of the program here, if it is only read for its functions."""
+        if self.loading:
+            raise Loaded("no scheduler is started in the process of an isolated function")
 
     def add(self, body: Callable[..., Any], name: str | None = None) -> Function:
         """Let the function run under the name. Another function under the same name is refused."""

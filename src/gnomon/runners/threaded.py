@@ -9,10 +9,10 @@ from functools import partial
 from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
 from gnomon.errors import UsageError
-from gnomon.runners.bodies import Body, Desk, Shop, stopped
+from gnomon.runners.bodies import Body, Desk, Shop, after_error
 from gnomon.runners.logs import CURRENT
 from gnomon.runners.loops import LoopThread
-from gnomon.runners.outcomes import gave_up, raised, returned
+from gnomon.runners.outcomes import gave_up, returned
 from gnomon.runners.threads import Threads
 
 _log = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ class Threaded:
         self._minder.call(self._begin, bodies)
 
     def stop(self, body: Body) -> None:
-        """Give up on a body that was asked to stop."""
-        self._minder.call(self._give_up, body)
+        """Give up on a body that was asked to stop: at once, or after its grace if it may still end with a result."""
+        self._minder.call(self._stop, body)
 
     def close(self) -> None:
         """Threads end with what they do."""
@@ -64,7 +64,7 @@ class Threaded:
                 return gave_up(body.log.redact(str(error)))
             return returned(call(), max_bytes=self._shop.max_output_bytes, redact=body.log.redact)
         except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            return raised(error, redact=body.log.redact)
+            return after_error(body, error)
 
     def _late(self, body: Body) -> None:
         left = body.ends - time.monotonic()
@@ -76,10 +76,18 @@ class Threaded:
             body.ask(Result.TIMED_OUT)
         self._give_up(body)
 
+    def _stop(self, body: Body) -> None:
+        if body.timer is not None:
+            body.timer.cancel()
+        if body.begun and body.why is Result.INTERRUPTED:
+            body.timer = self._minder.loop.call_later(self._shop.grace, self._give_up, body)
+        else:
+            self._give_up(body)
+
     def _give_up(self, body: Body) -> None:
         if body.timer is not None:
             body.timer.cancel()
         if body.claim():
             self._desk.drop(body, f"no thread was free within {body.timeout:g} s")
-        elif self._desk.report(body, stopped(body, "; the function still runs on its thread, and cannot be stopped")):
+        elif self._desk.give_up(body, "; the function still runs on its thread, and cannot be stopped"):
             self._threads.widen()

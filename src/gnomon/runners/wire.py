@@ -42,3 +42,5 @@ class Ended(Struct, frozen=True, tag="ended"):
     """How it ended."""
 
     outcome: Outcome
+    #: Whether it let the request to stop end it.
+    cancelled: bool = False

@@ -7,8 +7,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.editing import edited, fresh, kept_grid, leaves_some_due, paused, same_spec, verdict_before
+from gnomon.core.instants import ms_of
 from gnomon.core.jobs import Job
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
+from gnomon.core.triggers import At
 from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application, Edit
 
@@ -35,9 +37,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def created(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str, now: int) -> Plan:
-    """The plan for a job whose name is free. One that is not to run yet is paused from the start."""
+    """The plan for a job whose name is free. One that is not to run yet is paused from the start.
+
+    One that was to run once and then be gone, at a time that is past, is gone: there is nothing to do about it.
+    """
     workflow, spec = _versioned(job, newest, tenant)
     made = fresh(uid, tenant, job.name, spec, now=now)
+    if _is_gone(spec, now):
+        return Plan(change=Change.UNCHANGED, schedule=made)
     return Plan(
         change=Change.CREATED,
         schedule=made if job.enabled else replace(made, paused_at=now, next_fire_at=None),
@@ -59,6 +66,10 @@ def changed(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) 
     if pauses:
         after = replace(after, paused_at=now, next_fire_at=None)
     return Plan(change=Change.CHANGED, schedule=after, workflow=_new(workflow, newest), edit=Edit(verdict, after))
+
+
+def _is_gone(spec: Spec, now: int) -> bool:
+    return spec.delete_after_run and isinstance(spec.trigger, At) and ms_of(spec.trigger.instant) <= now
 
 
 def application(plans: Iterable[Plan]) -> Application:

@@ -1,9 +1,10 @@
 """The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gnomon.core.attempts import Limits
 from gnomon.core.gating import Admission, Request, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.model import TaskId
 from gnomon.core.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
@@ -52,7 +53,8 @@ class Dispatcher:
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        self._announce([one for one in admissions if one.task_id in done])
+        jobs = {one.task.task_id: one.run.schedule_id or one.run.workflow_id for one in ready}
+        self._announce([one for one in admissions if one.task_id in done], jobs)
         # There may be more: look again at once.
         return 0.0
 
@@ -95,13 +97,18 @@ class Dispatcher:
             return self._poll_seconds
         return min(self._poll_seconds, max(0.0, (next_at - self._clock.now()) / 1000))
 
-    def _announce(self, admissions: Sequence[Admission]) -> None:
+    def _announce(self, admissions: Sequence[Admission], jobs: Mapping[TaskId, str]) -> None:
         if any(one.state is TaskState.SCHEDULED for one in admissions):
             self.on_scheduled()
         for one in admissions:
             if one.note is not None:
                 self._events.emit(
-                    "task_not_scheduled", task=one.task_id, run=one.run_id, state=one.state, reason=one.note
+                    "task_not_scheduled",
+                    job=jobs[one.task_id],
+                    task=one.task_id,
+                    run=one.run_id,
+                    state=one.state,
+                    reason=one.note,
                 )
 
 

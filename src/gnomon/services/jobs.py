@@ -1,9 +1,11 @@
 """The job book: jobs as operators write them, keep them and look at them."""
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -22,9 +24,12 @@ from gnomon.ports.schedules import History, Schedules
 from gnomon.services.applying import Change, Plan, application, changed, created
 from gnomon.services.registrar import Registrar, next_runs
 
+T = TypeVar("T")
 #: How often a file is tried against others who change the same jobs.
 _TRIES = 20
 _PAGE = 1000
+#: How many jobs are thought about without a break.
+_LOT = 10
 #: Among how many of the newest runs those under way are looked for.
 _LOOK_BACK = 100
 _FOREVER = 1 << 62
@@ -110,7 +115,7 @@ class JobBook:
             for schedule in overdue:
                 await self._decide_overdue(schedule, now)
             if not overdue and await self._carried_out(plans, actor, now):
-                return [_applied(plan, now) for plan in plans]
+                return [_applied(plan, now) async for plan in _in_turns(plans)]
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
     async def _planned(self, jobs: Sequence[Job], tenant: str, now: int) -> list[Plan]:
@@ -118,7 +123,7 @@ class JobBook:
         standing = await self._standing(tenant, names)
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
         plans = []
-        for job in jobs:
+        async for job in _in_turns(jobs):
             workflow, schedule = newest.get(job.name), standing.get(job.name)
             if schedule is None:
                 uid = ScheduleUid(self._ids.new("sch", now))
@@ -244,6 +249,14 @@ def lock_of(
         acquired_at=holders[-1].created_at,
         ttl_ms=timeout + _LOCK_MARGIN_MS,
     )
+
+
+async def _in_turns(many: Sequence[T]) -> AsyncIterator[T]:
+    """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
+    for start in range(0, len(many), _LOT):
+        for one in many[start : start + _LOT]:
+            yield one
+        await asyncio.sleep(0)
 
 
 def _refuse_doubles(jobs: Sequence[Job]) -> None:

@@ -1,61 +1,108 @@
 """The keeper of a jobs file: what the file says is registered, and said again whenever the file changes."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gnomon.core.jobs import Job
 from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.events import Events
 from gnomon.services.applying import Change
-from gnomon.services.jobs import JobBook
+from gnomon.services.jobs import Applied, JobBook
 from gnomon.services.patience import Backoff
 
 #: How often the file is looked at.
 _LOOK_SECONDS = 1.0
 
 
-class JobsKeeper:
-    """Applies a file whole or not at all; a broken one is reported and what was registered stays as it is."""
+class WatchedFile:
+    """A jobs file, and how it stood when it was last read. It is read on a thread, beside everything else."""
 
     def __init__(
         self,
-        file: str,
-        stamp: Callable[[], object],
-        read: Callable[[], Sequence[Job]],
-        book: JobBook,
-        events: Events,
+        name: str,
         *,
-        actor: str,
+        stamp: Callable[[], object],
+        digest: Callable[[], object],
+        read: Callable[[], list[Job]],
     ) -> None:
-        self._file = file
-        #: Something that changes when the file does.
-        self._stamp = stamp
+        self.name = name
+        #: Something cheap that changes whenever the file is written, and something that changes with what it says.
+        self._stamp, self._digest = stamp, digest
         self._read = read
+        self._seen: object = None
+        self._known: object = None
+
+    async def read(self) -> list[Job]:
+        """The jobs as the file says them now; UsageError if it is wrong."""
+        self._seen, self._known = self._stamp(), None
+        digest = await asyncio.to_thread(self._digest)
+        jobs = await asyncio.to_thread(self._read)
+        if self._stamp() == self._seen:
+            # Else it was written in between, and which of the two was read is not known.
+            self._known = digest
+        return jobs
+
+    async def changed(self) -> bool:
+        """Whether it says something else than when it was last read. One that could not be read is new when written."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        if self._known is None or await asyncio.to_thread(self._digest) != self._known:
+            return True
+        self._seen = stamp
+        return False
+
+    def forget(self) -> None:
+        """It counts as changed, since what it says did not come to stand."""
+        self._seen = self._known = None
+
+
+class JobsKeeper:
+    """Applies a file whole or not at all; a broken one is reported and what was registered stays as it is."""
+
+    def __init__(self, file: WatchedFile, book: JobBook, events: Events, *, actor: str) -> None:
+        self._file = file
         self._book = book
         self._events = events
         self._actor = actor
-        self._applied: object = None
         self._backoff = Backoff(events, "jobs_keeper")
 
-    async def apply(self) -> None:
-        """What the file says is registered, or UsageError."""
-        stamp = self._stamp()
-        applied = await self._book.apply(self._read(), actor=self._actor)
-        self._applied = stamp
+    def announce(self, applied: Iterable[Applied]) -> None:
+        """Say what became of the jobs of the file."""
         changes = Counter(one.change for one in applied)
-        self._events.emit("jobs_applied", file=self._file, **{kind.value: changes[kind] for kind in Change})
+        self._events.emit("jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in Change})
 
     async def step(self) -> float:
         """One look at the file. Returns how many seconds to wait before the next."""
-        if self._stamp() == self._applied:
+        if not await self._file.changed():
             return _LOOK_SECONDS
         try:
-            await self.apply()
+            self.announce(await self._apply())
         except UsageError as error:
             # Until it changes again there is nothing more to say about it.
-            self._applied = self._stamp()
-            self._events.emit("jobs_refused", file=self._file, error=str(error))
+            self._events.emit("jobs_refused", file=self._file.name, error=str(error))
         except Unavailable as error:
             return self._backoff.failed(error)
         self._backoff.worked()
         return _LOOK_SECONDS
+
+    async def _apply(self) -> list[Applied]:
+        jobs = await self._file.read()
+        try:
+            return await self._book.apply(jobs, actor=self._actor)
+        except UsageError:
+            raise
+        except Exception:
+            self._file.forget()
+            raise
+
+
+def refuse_doubles(jobs: Mapping[str, Sequence[Job]]) -> None:
+    """UsageError if a job stands in two places, with both."""
+    found: dict[str, str] = {}
+    for place, some in jobs.items():
+        for job in some:
+            first = found.setdefault(job.name, place)
+            if first != place:
+                raise UsageError(f"the job {job.name!r} stands in {first} and in {place}")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from gnomon.ports.events import Events
 
@@ -28,7 +29,8 @@ async def keep_stepping(
         except Exception as error:
             if events is None:
                 raise
-            events.emit("step_failed", step=getattr(step, "__qualname__", str(step)), error=repr(error))
+            with suppress(Exception):  # not even a faulty announcer ends the loop
+                events.emit("step_failed", step=getattr(step, "__qualname__", str(step)), error=repr(error))
             wait = _AFTER_A_SURPRISE
         if wait > 0:
             await _either(stop, wake, wait)

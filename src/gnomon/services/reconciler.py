@@ -1,6 +1,6 @@
 """The reconciler and the replayer: find what got stuck, and let it go on."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
 from gnomon.core.gating import Waiting
@@ -35,6 +35,9 @@ class Reconciler:
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
         self._limits = limits_of(settings.execution)
+        #: The worker in this process. It is alive because we are, whatever a suspended machine made of its leases, and
+        #: its runner ends what takes too long.
+        self.own: str | None = None
         #: Called when something may be ready that was not.
         self.on_ready: Callable[[], None] = lambda: None
         self.backoff = Backoff(events, "reconciler")
@@ -72,9 +75,13 @@ class Reconciler:
             found = [await self._judged(one, page.now, alive) for one in page.attempts]
             endings = [one for one in found if one is not None]
             if endings:
-                await self._end(endings)
+                runs = {one.task.task_id: one.run for one in page.attempts}
+                jobs = {name: run.schedule_id or run.workflow_id for name, run in runs.items()}
+                await self._end(endings, jobs)
 
     async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> Ending | None:
+        if found.attempt.worker == self.own:
+            return None
         waiting = Waiting(task=found.task, run=found.run)
         workflow = await self._shelf.of(found.run)
         if alive and found.attempt.worker not in alive:
@@ -90,12 +97,13 @@ class Reconciler:
             held = Assignment(task=found.task, run=found.run, workflow=workflow, step=step, input={})
         return ending(held, outcome, now=self._clock.now(), limits=self._limits)
 
-    async def _end(self, endings: list[Ending]) -> None:
+    async def _end(self, endings: list[Ending], jobs: Mapping[TaskId, str]) -> None:
         counted = await self._work.report(endings)
         for one in endings:
             if (one.task_id, one.fence) in counted:
                 self._events.emit(
                     "attempt_ended_by_reconciler",
+                    job=jobs[one.task_id],
                     task=one.task_id,
                     run=one.run_id,
                     result=one.result,
@@ -103,7 +111,8 @@ class Reconciler:
                     error=one.error,
                 )
                 if one.dead_letter is not None:
-                    self._events.emit("dead_letter", run=one.run_id, task=one.task_id, reason=one.dead_letter)
+                    job, reason = jobs[one.task_id], one.dead_letter
+                    self._events.emit("dead_letter", job=job, run=one.run_id, task=one.task_id, reason=reason)
         if counted:
             self.on_ready()
 

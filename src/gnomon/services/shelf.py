@@ -22,6 +22,7 @@ class Shelf:
         key = run.tenant, run.workflow_id, run.workflow_version
         kept = self._kept.get(key)
         if kept is not None:
+            self._kept.move_to_end(key)
             return kept
         found = await self._jobs.workflow(*key)
         if found is not None:

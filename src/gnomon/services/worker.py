@@ -59,6 +59,7 @@ class Worker:
         self._to_start: list[tuple[Waiting, float]] = []
         #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
+        self._overrunning = 0
         self._renewed_at = float("-inf")
         self._look_for_cancelled = False
         self._draining = False
@@ -78,8 +79,11 @@ class Worker:
         self._unreported += [await self._ended(one) for one in self._runner.finished()]
         try:
             await self._show_up()
-            took = await self._exchange()
-            await self._start()
+            try:
+                took = await self._exchange()
+            finally:
+                # Whatever became of the reports, what was taken is ours to begin.
+                await self._start()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -98,7 +102,12 @@ class Worker:
         endings = self._unreported
         if not endings:
             return
-        counted = await self._place.report(endings)
+        try:
+            counted = await self._place.report(endings)
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
+            counted = frozenset().union(*[await self._report_alone(one) for one in endings])
         self._unreported = self._unreported[len(endings) :]
         for one in endings:
             held = one.task_id, one.fence
@@ -108,9 +117,24 @@ class Worker:
             else:
                 self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
 
+    async def _report_alone(self, one: Ending) -> frozenset[Held]:
+        """The ending, or, if the store cannot keep it, that it could not be kept."""
+        try:
+            return await self._place.report([one])
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
+            assignment = self._held.get((one.task_id, one.fence))
+            self._events.emit("result_refused", task=one.task_id, run=one.run_id, error=repr(error))
+            if assignment is None:
+                return frozenset()
+            outcome = Outcome(result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}")
+            return await self._place.report([ending(assignment, outcome, now=one.ended_at, limits=self._limits)])
+
     async def _take(self) -> bool:
         in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
         free = self._settings.slots - in_use - len(self._to_start)
+        self._watch_overrunning()
         if self._draining or free <= 0:
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
@@ -118,6 +142,13 @@ class Worker:
         taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
         self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
+
+    def _watch_overrunning(self) -> None:
+        """Whoever watches learns of slots that are taken by what was given up on and does not stop."""
+        overrunning = self._runner.overrunning
+        if overrunning != self._overrunning:
+            self._overrunning = overrunning
+            self._events.emit("slots_overrun", worker=self.worker, count=overrunning, slots=self._settings.slots)
 
     async def _start(self) -> None:
         """What was taken is begun; if its definition cannot be read now, in a later step."""

@@ -91,6 +91,11 @@ class SimulatedRunner:
         return self._functions()
 
     @property
+    def overrunning(self) -> int:
+        """See Runner.overrunning: what is told to stop here does."""
+        return 0
+
+    @property
     def occupied(self) -> int:
         """See Runner.occupied."""
         return len(self._running)

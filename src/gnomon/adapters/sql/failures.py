@@ -22,6 +22,7 @@ SQLITE_CODES = {
     23: "AUTH",
     26: "NOTADB",
 }
+_NOT_A_DATABASE = 26
 #: Classes of SQLSTATE, and single ones, that are the world's doing.
 SQLSTATES = {
     "08": "connection",
@@ -64,6 +65,17 @@ def lost(error: Exception) -> StoreUnavailable:
     failure = StoreUnavailable(_first_line(error))
     failure.__cause__ = error
     return failure
+
+
+def unopened(path: str, failure: StoreUnavailable) -> StoreUnavailable | UsageError:
+    """What to tell whoever asked for a file that could not be opened: its name, and UsageError if it is something else.
+
+    SQLite itself names no files.
+    """
+    code = getattr(_origin(failure.__cause__ or failure), "sqlite_errorcode", None)
+    if code is not None and code & 0xFF == _NOT_A_DATABASE:
+        return UsageError(f"{path} is no database: {failure}")
+    return StoreUnavailable(f"cannot open the database {path}: {failure}")
 
 
 def sqlstate_of(error: BaseException) -> str | None:

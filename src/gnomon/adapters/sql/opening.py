@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from gnomon.adapters.sql import migrating
+from gnomon.adapters.sql.failures import unopened
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.transactions import PATIENCE_MS, Transactions
-from gnomon.errors import UsageError
+from gnomon.errors import StoreUnavailable, UsageError
 
 
 def wall_clock() -> int:
@@ -41,7 +42,10 @@ async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate
     _folder_exists(path)
     refuse_network_disk(path)
     transactions = SqliteTransactions(path, now=now)
-    return await _ready(transactions, partial(transactions.write, migrating.upgrade) if migrate else None)
+    try:
+        return await _ready(transactions, partial(transactions.write, migrating.upgrade) if migrate else None)
+    except StoreUnavailable as error:
+        raise unopened(path, error) from error
 
 
 def _folder_exists(path: str) -> None:

@@ -1,19 +1,32 @@
-"""Noticing that someone has written to a database file, another process included."""
+"""Noticing what others do to a database file: that they have written to it, or taken it away."""
 
+import os
 import sqlite3
 from pathlib import Path
+
+from gnomon.ports.events import Events
+
+#: How often to look whether the file is still there.
+_LOOK_SECONDS = 1.0
 
 
 class FileWatch:
     """Asks SQLite whether anyone has committed since the last time of asking. That costs microseconds."""
 
     def __init__(self, path: str) -> None:
-        self._connection = sqlite3.connect(
-            Path(path).absolute().as_uri() + "?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        self._seen = self._version()
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._seen: int | None = None
+        self.changed()
 
     def _version(self) -> int:
+        if self._connection is None:
+            self._connection = sqlite3.connect(
+                Path(self._path).absolute().as_uri() + "?mode=ro",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+            )
         found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return found
 
@@ -28,4 +41,35 @@ class FileWatch:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
+
+
+class FileGuard:
+    """Says once that the path no longer leads to the file that it led to at first, and again if that recurs.
+
+    Whoever has such a file open goes on writing to what nobody will find again.
+    """
+
+    def __init__(self, path: str, events: Events) -> None:
+        self._path = os.path.realpath(path)
+        self._events = events
+        self._first = _identity(self._path)
+        self._gone = False
+
+    async def step(self) -> float:
+        """One look. Returns how many seconds to wait before the next."""
+        gone = _identity(self._path) != self._first
+        if gone and not self._gone:
+            self._events.emit("database_gone", path=self._path)
+        self._gone = gone
+        return _LOOK_SECONDS
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file the path leads to; None if to none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - each second, and there is nothing to gain from an object
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,167 @@
+"""Lines for a person: in order, about jobs, and never in the way of the scheduler."""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from gnomon.adapters.console import LINES, ConsoleEvents
+from gnomon.adapters.lines import Lines
+from gnomon.adapters.logs import LoggedEvents
+from gnomon.core.states import TaskState
+
+
+def said(name: str, **facts: object) -> str:
+    """The one line about an event, without its time."""
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    events.emit(name, **facts)
+    assert events.flush()
+    return stream.getvalue().rstrip("\n")[len("00:00:00  ") :]
+
+
+class Pipe:
+    """A pipe that nobody reads."""
+
+    def __init__(self) -> None:
+        self.reader, writer = os.pipe()
+        self.stream: TextIO = os.fdopen(writer, "w")
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    with suppress(OSError):
+        made.stream.close()
+    with suppress(OSError):
+        os.close(made.reader)
+
+
+# ---- what is said --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "mark"), [(TaskState.PENDING, "~"), (TaskState.FAILED, "!"), (TaskState.TIMEOUT, "!")]
+)
+def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, mark: str) -> None:
+    line = said("attempt_ended_by_reconciler", job="report", run="run_1", result="lost", state=state, error="gone")
+
+    assert line == f"{mark} report: lost: gone"
+
+
+def test_a_task_that_cannot_be_scheduled_is_called_by_its_job() -> None:
+    assert said("task_not_scheduled", job="report", run="run_1", reason="no_workers") == "~ report: no_workers"
+
+
+def test_without_a_job_the_run_is_named() -> None:
+    assert said("task_not_scheduled", run="run_1", reason="no_workers") == "~ run_1: no_workers"
+
+
+def test_a_failure_says_why() -> None:
+    line = said("task_failed", job="report", result="cancelled", error="superseded by a newer run")
+
+    assert line == "! report: cancelled: superseded by a newer run"
+
+
+def test_a_failure_without_a_reason_ends_where_it_ends() -> None:
+    assert said("task_failed", job="report", result="cancelled", error=None) == "! report: cancelled"
+
+
+def test_a_database_that_is_gone_is_named() -> None:
+    assert said("database_gone", path="/data/g.db").startswith("! the database file /data/g.db was moved or deleted")
+
+
+def test_lines_stay_in_order() -> None:
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    names = [f"job-{number}" for number in range(10)]
+    for name in names:
+        events.emit("task_succeeded", job=name)
+    events.emit("stopped")
+    events.flush()
+
+    assert [line.split()[-1] for line in stream.getvalue().splitlines()] == [*names, "stopped"]
+
+
+def test_what_would_scroll_by_too_fast_is_counted_and_the_end_is_told() -> None:
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    for number in range(1000):
+        events.emit("task_succeeded", job=f"job-{number}")
+    events.emit("stopped")
+    events.flush()
+
+    lines = [line[len("00:00:00  ") :] for line in stream.getvalue().splitlines()]
+    counted = sum(int(line.split()[2].replace(",", "")) for line in lines if line.startswith("…"))
+    assert lines[-1] == "stopped"
+    assert counted + sum(line.startswith("+") for line in lines) == 1000
+
+
+# ---- what cannot be said -------------------------------------------------------------------------
+
+
+class Full(io.StringIO):
+    """A stream on a disk that is full."""
+
+    def write(self, _: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_lines_that_cannot_be_written_are_counted() -> None:
+    lines = Lines(Full())
+
+    assert lines.add("one\n")
+    assert lines.add("two\n")
+    assert lines.flush(10)
+    assert lines.lost == 2
+
+
+def test_a_reader_that_has_left_is_no_failure(pipe: Pipe) -> None:
+    os.close(pipe.reader)
+    events = ConsoleEvents(pipe.stream)
+
+    events.emit("stopped")
+
+    assert events.flush()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_nothing_is_left_behind_in_the_buffer_of_a_stream() -> None:
+    with Path("/dev/full").open("w") as full:
+        events = ConsoleEvents(full)
+        events.emit("stopped")
+        assert events.flush()
+        full.flush()
+
+
+def test_a_reader_that_stands_still_keeps_nobody_waiting(pipe: Pipe) -> None:
+    lines = Lines(pipe.stream, most=10)
+    line = "x" * 10_000 + "\n"
+
+    taken = sum(lines.add(line) for _ in range(100))
+
+    assert taken < 100
+    assert not lines.flush(0.01)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_an_event_without_the_facts_of_its_line_is_told_all_the_same(name: str) -> None:
+    assert said(name)
+
+
+def test_a_log_that_cannot_be_written_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = LoggedEvents()
+
+    class Broken:
+        def info(self, name: str, **facts: object) -> None:
+            raise OSError(28, f"No space left on device for {name} {facts}")
+
+    monkeypatch.setattr(events, "_log", Broken())
+    events.emit("stopped")
+
+    assert events.lost == 1

@@ -1,0 +1,96 @@
+"""What others do to a database file is noticed: that they write to it, and that they take it away."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql.watching import FileGuard, FileWatch
+
+
+class Heard:
+    """What was announced."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def emit(self, name: str, **facts: object) -> None:
+        self.events.append((name, facts["path"]))
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "gnomon.db"
+    made.touch()
+    return made
+
+
+async def looked(guard: FileGuard, times: int = 2) -> None:
+    for _ in range(times):
+        await guard.step()
+
+
+def write(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as other, other:
+        other.execute("CREATE TABLE IF NOT EXISTS x (y)")
+        other.execute("INSERT INTO x VALUES (1)")
+
+
+def test_a_commit_is_noticed_once(file: Path) -> None:
+    write(file)
+    with closing(FileWatch(str(file))) as watch:
+        before = watch.changed()
+        write(file)
+
+        assert (before, watch.changed(), watch.changed()) == (False, True, False)
+
+
+def test_what_cannot_be_told_counts_as_a_change(tmp_path: Path) -> None:
+    with closing(FileWatch(str(tmp_path / "none.db"))) as watch:
+        assert watch.changed()
+
+
+def taken_and_put_back(file: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+    kept = file.with_name("kept.db")
+    return lambda: file.rename(kept), lambda: kept.rename(file)
+
+
+def replaced(file: Path) -> None:
+    other = file.with_name("other.db")
+    other.touch()
+    other.replace(file)
+
+
+async def test_a_file_that_stays_is_not_mentioned(file: Path, heard: Heard) -> None:
+    guard = FileGuard(str(file), heard)
+    write(file)
+    await looked(guard)
+
+    assert heard.events == []
+
+
+@pytest.mark.parametrize("taken", [Path.unlink, replaced, lambda file: file.rename(file.with_name("kept.db"))])
+async def test_a_file_that_is_gone_is_said_once(file: Path, heard: Heard, taken: Callable[[Path], None]) -> None:
+    guard = FileGuard(str(file), heard)
+    taken(file)
+    await looked(guard)
+
+    assert heard.events == [("database_gone", str(file))]
+
+
+async def test_a_file_that_was_put_back_may_be_gone_again(file: Path, heard: Heard) -> None:
+    guard, (take, put_back) = FileGuard(str(file), heard), taken_and_put_back(file)
+    for _ in range(2):
+        take()
+        await looked(guard)
+        put_back()
+        await looked(guard)
+
+    assert len(heard.events) == 2

@@ -1,0 +1,50 @@
+"""The shelf keeps what is asked for."""
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.model import Run, RunId, RunStatus, Source
+from gnomon.core.workflow import Workflow
+from gnomon.services import shelf as shelf_module
+from gnomon.services.shelf import Shelf
+
+RUN = Run(
+    run_id=RunId("run_1"),
+    tenant="default",
+    schedule_uid=None,
+    schedule_id=None,
+    workflow_id="a",
+    workflow_version=1,
+    user_id="",
+    source=Source.MANUAL,
+    status=RunStatus.PENDING,
+    queued=False,
+    planned_at=NOON,
+    fire_at=NOON,
+    created_at=NOON,
+)
+
+
+class Library(MemoryStore):
+    """Has every workflow, and counts who asks."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: NOON)
+        self.asked: list[str] = []
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        self.asked.append(workflow_id)
+        return Workflow(tenant=tenant, workflow_id=workflow_id, version=version or 1, steps=())
+
+
+async def test_what_is_asked_for_is_kept_when_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf_module, "_MOST", 2)
+    library = Library()
+    shelf = Shelf(library)
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        await shelf.of(replace(RUN, workflow_id=name))
+
+    assert library.asked == ["a", "b", "c", "b"]
