@@ -22,12 +22,13 @@ format: .venv/ready-to-test ## rewrite the files in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/ready-to-bench ## measure ourselves beside our peers
+bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our peers
 	$(BIN)/python bench/cron.py
 	$(BIN)/python bench/storm.py
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/drift.py
 	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/dag.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development
 
@@ -42,6 +43,12 @@ setup: .venv/ready-to-test ## make the environment with everything for developme
 
 .venv/ready-to-bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable '.[bench]'
+	@touch $@
+
+# Peers that would pull half the world into our own environment have one of their own.
+.venv/peers/ready: bench/peers/requirements.txt
+	$(PYTHON) -m venv .venv/peers
+	.venv/peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement bench/peers/requirements.txt
 	@touch $@
 
 lock: ## pin the newest versions that fit pyproject.toml

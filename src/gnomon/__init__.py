@@ -3,10 +3,11 @@
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.triggers import At, Every
-from gnomon.embedding import run, start
+from gnomon.embedding import emit, run, start
 from gnomon.errors import CronError, GnomonError
 from gnomon.runners.context import Context, GiveUp, Snooze
 from gnomon.runners.registry import Retry, function, job
+from gnomon.runners.workflows import index, item, step, workflow
 from gnomon.version import __version__
 
 __all__ = [
@@ -21,9 +22,14 @@ __all__ = [
     "Retry",
     "Snooze",
     "__version__",
+    "emit",
     "function",
+    "index",
+    "item",
     "job",
     "parse_schedule",
     "run",
     "start",
+    "step",
+    "workflow",
 ]

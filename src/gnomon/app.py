@@ -31,12 +31,14 @@ from gnomon.services.elector import Elector
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
+from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.looping import keep_stepping
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
 from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
 from gnomon.services.worker import Worker
+from gnomon.services.workflows import WorkflowStore
 from gnomon.settings import Database, Settings, load
 
 #: How often a process that stands by asks for the right to schedule.
@@ -157,7 +159,7 @@ class Node:
 
 
 class Crew:
-    """Those who bring tasks to their end: dispatcher, worker, reconciler, and what wakes them."""
+    """Those who bring tasks to their end: gatherer, dispatcher, worker, reconciler, and what wakes them."""
 
     def __init__(
         self,
@@ -171,6 +173,8 @@ class Crew:
         self._events = events
         #: Set to say that tasks may be ready, and that there may be something to take or to report.
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
+        #: Set to say that there may be events that wait for others.
+        self.gather = asyncio.Event()
         shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
         runner = FunctionRunner(
             functions,
@@ -187,6 +191,8 @@ class Crew:
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
         self.reconciler.on_ready = self.dispatch.set
         self.reconciler.own = name
+        self.gatherer = Gatherer(store, clock, events)
+        self.gatherer.on_ready = self.dispatch.set
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
@@ -200,11 +206,13 @@ class Crew:
             keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
             keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
             keep_stepping(self.reconciler.step, stop=stop, events=self._events),
+            keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
         ]
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
         self.worker.look()
+        self.gather.set()
         self.dispatch.set()
         self.work.set()
 
@@ -278,7 +286,7 @@ def _defaults(settings: Settings) -> Defaults:
 
 
 class Office:
-    """What operators work with: the books of jobs, executions and dead letters, and a launcher, on one store."""
+    """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
     def __init__(self, store: SqlStore, settings: Settings) -> None:
         clock, ids = SystemClock(), RandomIds()
@@ -287,6 +295,8 @@ class Office:
         self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
         self.launcher = Launcher(store, store, store, store, clock, ids)
         self.executions = ExecutionBook(store, store, store, store, clock)
+        self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
 
     @classmethod

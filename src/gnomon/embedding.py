@@ -1,15 +1,21 @@
 """Gnomon inside a Python program."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gnomon.errors import UsageError
 from gnomon.runners.registry import FUNCTIONS
 
 if TYPE_CHECKING:
     from gnomon.ports.events import Events
     from gnomon.serving import Running, Serving
+    from gnomon.settings import Settings
+
+#: The settings of the schedulers in this process.
+_SERVED: list["Settings"] = []
 
 
 def run(
@@ -62,6 +68,42 @@ def start(
     return Running(_plan(database, jobs, imports, settings, None))
 
 
+def emit(
+    name: str, body: object = None, *, key: str | None = None, database: str | None = None, actor: str | None = None
+) -> str:
+    """Say that something happened: every job that listens to it starts, as its `on` says. Its id comes back.
+
+    The same key is the same event, however often it is emitted. `database` is a path or a URL; if it is not given, that
+    of the scheduler in this process, or else the configured one.
+    """
+    import asyncio
+    import getpass
+
+    from gnomon.app import Office
+
+    settings = _SERVED[-1] if _SERVED and database is None else _settings(database, None)
+
+    async def emitted() -> str:
+        async with Office.open(settings, make=False) as office:
+            return (await office.events.emit(name, body, actor=actor or getpass.getuser(), key=key)).event.event_id
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(emitted())
+    raise UsageError("gnomon.emit waits for the database: in a coroutine, await asyncio.to_thread(gnomon.emit, ...)")
+
+
+@contextmanager
+def served(settings: "Settings") -> Iterator[None]:
+    """Meanwhile, what is emitted in this process goes to the database of these settings."""
+    _SERVED.append(settings)
+    try:
+        yield
+    finally:
+        _SERVED.remove(settings)
+
+
 def _plan(
     database: str | None,
     jobs: str | Path | Sequence[str | Path],
@@ -69,13 +111,18 @@ def _plan(
     settings: Mapping[str, object] | None,
     events: "Events | None",
 ) -> "Serving":
-    from gnomon.app import database_url
     from gnomon.serving import Serving
+
+    loaded = _settings(database, settings)
+    files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
+    return Serving(settings=loaded, jobs_files=files, imports=imports, events=events)
+
+
+def _settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
+    from gnomon.app import database_url
     from gnomon.settings import load
 
     flags = dict(settings or {})
     if database is not None:
         flags["database.url"] = database_url(database)
-    loaded = load(flags=flags, environment=os.environ)
-    files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
-    return Serving(settings=loaded, jobs_files=files, imports=imports, events=events)
+    return load(flags=flags, environment=os.environ)

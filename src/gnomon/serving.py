@@ -22,6 +22,7 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import digest_of
 from gnomon.app import Node, read_declared_jobs, read_jobs_file
 from gnomon.core.jobs import Job
+from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.events import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
@@ -66,9 +67,10 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
         keepers = await _registered(plan, node, files, jobs)
         # Thousands of jobs are no longer needed.
         del jobs
-        ready(node)
         services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
-        await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
+        with served(plan.settings):
+            ready(node)
+            await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
     finally:
         await node.close()
 

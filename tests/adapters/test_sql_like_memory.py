@@ -1,6 +1,6 @@
 """Whatever is done to both, in whatever order, the store on SQL comes to the same as the one in memory."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,13 +15,14 @@ from gnomon.core.editing import edited, verdict_before
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import Attempt, LogLine, Overlap, Result, RunId, Schedule, Source, TaskId
+from gnomon.core.model import LogLine, Overlap, Result, RunId, Schedule, Source
 from gnomon.core.plan import plan
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.triggers import At
 from gnomon.core.workflow import Delivery, Retry
 from gnomon.ports.runs import RunQuery
-from support.labour import LEASE, Store, admission, ended, workflow
+from support.labour import LEASE, admission, ended, workflow
+from support.pairs import Pair, everything
 from support.servers import postgres
 
 SCHEDULES = (
@@ -33,18 +34,6 @@ DEFINITIONS = (
     workflow(retry=Retry(max_attempts=3, initial_delay_ms=MINUTE), dead_letter=True),
     workflow(delivery=Delivery.AT_MOST_ONCE),
 )
-
-
-class Pair:
-    """Two stores that are told and asked the same."""
-
-    def __init__(self, memory: Store, sql: Store) -> None:
-        self.memory, self.sql = memory, sql
-
-    async def both(self, asked: Callable[[Store], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever they answer
-        expected, found = await asked(self.memory), await asked(self.sql)
-        assert found == expected
-        return found
 
 
 @pytest.fixture
@@ -177,38 +166,6 @@ class Operators:
         await self.pair.both(lambda store: store.resolve("default", names, by="ada", now=self.now))
 
 
-async def everything(store: Store) -> list[Any]:
-    """All that can be seen of a store."""
-    runs = list(await store.list_runs(RunQuery(limit=1000)))
-    tasks = await store.tasks(runs)
-    still_open = await store.open_attempts(after=TaskId(""), limit=1000)
-    of_schedules: Iterable[Any] = [
-        (
-            await store.find("default", schedule.schedule_id),
-            await store.ticks(schedule.uid, before=NOON * 2, limit=1000),
-            await store.runs(schedule.uid, before=NOON * 2, limit=1000),
-            await store.pauses(schedule.uid),
-            [(kept.revision, kept.actor, kept.schedule) for kept in await store.revisions(schedule.uid)],
-        )
-        for schedule in SCHEDULES
-    ]
-    return [
-        runs,
-        list(tasks),
-        [_unleased(attempt) for attempt in await store.attempts([task.task_id for task in tasks])],
-        [await store.payload(task.task_id, "output") for task in tasks],
-        [list(await store.log_lines(task.task_id)) for task in tasks],
-        list(await store.list_dead_letters("default", limit=1000)),
-        [(one.task, one.run, _unleased(one.attempt)) for one in still_open.attempts],
-        *of_schedules,
-    ]
-
-
-def _unleased(attempt: Attempt) -> Attempt:
-    """The attempt, whatever the clock of the store says."""
-    return replace(attempt, lease_until=0)
-
-
 @pytest.mark.parametrize(
     ("pair", "seed"), [*(("sqlite", n) for n in range(20)), *((18, n) for n in range(5))], indirect=["pair"]
 )
@@ -219,6 +176,6 @@ async def test_both_stores_come_to_the_same(pair: Pair, seed: int) -> None:
     for _ in range(80):
         await operators.act()
 
-    expected, found = await everything(pair.memory), await everything(pair.sql)
+    expected, found = await everything(pair.memory, SCHEDULES), await everything(pair.sql, SCHEDULES)
     assert found == expected
     assert len(expected[0]) > 10

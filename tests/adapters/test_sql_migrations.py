@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, migrate, open_store, tables
 from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
-from gnomon.core.model import RunStatus
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Result, RunStatus, TaskId
 from gnomon.errors import UsageError
 from gnomon.ports.runs import RunQuery
-from support.labour import finish
+from support.labour import ended, finish
 from support.servers import postgres
 
 #: Everything that makes up a schema, but the table in which migrations are counted.
@@ -104,7 +105,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
 
 async def test_migrating_again_changes_nothing(url: str) -> None:
-    assert [await migrate(url), await migrate(url)] == ["0002", "0002"]
+    assert [await migrate(url), await migrate(url)] == ["0003", "0003"]
 
 
 async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
@@ -112,7 +113,7 @@ async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
 
     reached = await asyncio.gather(*(store.transactions.write(upgrade) for store in (one, other)))
 
-    assert reached == ["0002", "0002"]
+    assert reached == ["0003", "0003"]
     await asyncio.gather(one.close(), other.close())
 
 
@@ -134,7 +135,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
         await store.transactions.write(fails)
 
     assert await store.transactions.read(lambda conn: sa.inspect(conn).get_table_names()) == []
-    assert await store.transactions.write(upgrade) == "0002"
+    assert await store.transactions.write(upgrade) == "0003"
     await store.close()
 
 
@@ -149,7 +150,7 @@ def test_a_migration_that_is_killed_half_way_leaves_nothing(tmp_path: Path) -> N
     engine = sa.create_engine(f"sqlite:///{database}")
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()
-    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0002"
+    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0003"
 
 
 async def test_an_unknown_kind_of_address_is_refused() -> None:
@@ -157,12 +158,13 @@ async def test_an_unknown_kind_of_address_is_refused() -> None:
         await open_store("mysql://localhost/gnomon")
 
 
-async def test_what_a_program_of_the_first_schema_has_written_is_there_after_the_upgrade(url: str) -> None:
+@pytest.mark.parametrize("schema", ["0001", "0002"])
+async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_upgrade(url: str, schema: str) -> None:
     store = await unready(url)
-    await store.transactions.write(partial(upgrade, to="0001"))
+    await store.transactions.write(partial(upgrade, to=schema))
     await store.transactions.write(written_under_the_first_schema)
 
-    assert await store.transactions.write(upgrade) == "0002"
+    assert await store.transactions.write(upgrade) == "0003"
 
     found = await store.find("default", "report")
     assert found is not None
@@ -172,6 +174,32 @@ async def test_what_a_program_of_the_first_schema_has_written_is_there_after_the
     assert await finish(store, waiting.run, now=NOON)
     assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
     await store.close()
+
+
+async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the_upgrade(url: str) -> None:
+    store = await unready(url)
+    await store.transactions.write(partial(upgrade, to="0002"))
+    await store.transactions.write(written_under_the_first_schema)
+    await store.transactions.write(taken_under_the_second_schema)
+
+    assert await store.transactions.write(upgrade) == "0003"
+
+    [held] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
+    assert (held.task.parent, held.task.open_items, held.task.skipped) == (None, 0, False)
+    assert (held.run.parent_task, held.run.depth) == (None, 0)
+    assert await store.report([ended(Waiting(task=held.task, run=held.run), Result.SUCCEEDED, now=NOON)])
+    assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
+    await store.close()
+
+
+def taken_under_the_second_schema(conn: sa.Connection) -> None:
+    """The run has begun, and a worker has its task in hand."""
+    conn.execute(sa.text("UPDATE task SET state = 'RUNNING', fence = 1"))
+    conn.execute(sa.text("UPDATE run SET status = 'running', started_at = created_at"))
+    attempt = (
+        "INSERT INTO attempt (task_id, number, worker, lease_until, dispatched_at) VALUES ('task_1', 1, 'w', 1, 1)"
+    )
+    conn.execute(sa.text(attempt))
 
 
 def written_under_the_first_schema(conn: sa.Connection) -> None:

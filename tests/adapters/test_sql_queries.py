@@ -13,6 +13,7 @@ from gnomon.adapters.sql import (
     SqlStore,
     book,
     dead_letters,
+    event_log,
     executions,
     halting,
     history,
@@ -21,15 +22,21 @@ from gnomon.adapters.sql import (
     ledger,
     open_postgres,
     open_sqlite,
+    unfolding,
     work,
 )
 from gnomon.adapters.sql.unreadable import MOST, Unreadable
-from gnomon.core.gating import Waiting
+from gnomon.core.gating import Request, Unfolding, Waiting
+from gnomon.core.happenings import Event
 from gnomon.core.keys import SHARDS, run_id
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunStatus, Source, TaskId
 from gnomon.core.plan import plan
+from gnomon.core.preparing import prepared, scope_of
 from gnomon.core.states import TaskState
+from gnomon.core.triggers import OnEvent
+from gnomon.core.workflow import Step, Workflow
+from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
 from support.servers import postgres
@@ -73,6 +80,13 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def prepare(store: SqlStore) -> None:
+    await prepare_runs(store)
+    await prepare_graphs(store)
+    for number in (1, 2):
+        await store.emit_event(event(number), now=NOON)
+
+
+async def prepare_runs(store: SqlStore) -> None:
     await store.add([replace(SCHEDULE, spec=replace(SCHEDULE.spec, overlap=Overlap.ALLOW))], actor="a", tzdata="")
     await store.add([REPLACING], actor="a", tzdata="")
     terms = await store.claim("node", ttl_ms=1000, limit=SHARDS)
@@ -94,6 +108,72 @@ async def prepare(store: SqlStore) -> None:
     await store.launch([wanted("waits"), wanted("ready"), wanted("b", REPLACING)], now=NOON)
     [ready] = [one.task for one in await store.waiting(NOON, limit=10) if one.run.run_id == "run_ready"]
     await store.admit([admission(ready)], now=NOON)
+
+
+# ---- graphs and events ---------------------------------------------------------------------------
+
+LEAF = workflow("leaf")
+GRAPH = Workflow(
+    workflow_id="graph",
+    version=1,
+    steps=(
+        Step(name="many", function="f", foreach=[1, 2, 3], max_parallel=2),
+        Step(name="one", function="f", foreach=[1]),
+        Step(name="sub", workflow="leaf"),
+        Step(name="wait"),
+        Step(name="last", function="f", depends_on=("many", "one", "sub")),
+    ),
+    max_parallel=4,
+)
+LISTENING = [
+    replace(minutely(name, trigger=trigger, overlap=Overlap.REPLACE), next_fire_at=None)
+    for name, trigger in {"listens": OnEvent("drift"), "gathers": OnEvent("drift", debounce_ms=1)}.items()
+]
+
+
+def event(number: int) -> Event:
+    return Event(event_id=f"evt_{number}", name="drift", emitted_at=NOON, actor="ada")
+
+
+async def prepare_graphs(store: SqlStore) -> None:
+    """A run all of whose steps wait for what is in hand, and one none of whose steps has begun."""
+    wish = Application(workflows=[GRAPH, LEAF], added=LISTENING)
+    assert await store.apply(wish, now=NOON, actor="a", tzdata="")
+    names = ("graph", "fresh")
+    await store.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
+    ready = [one for one in await store.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
+    assert await store.unfold([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
+    inner = [one.task for one in await store.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
+    await store.admit([admission(task) for task in inner], now=NOON)
+    assert len(await store.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
+
+
+def graph_launch(name: str) -> Launch:
+    return wanted(name, workflow_id="graph", schedule_uid=None, schedule_id=None)
+
+
+def unfolded(one: Waiting) -> Unfolding:
+    step = GRAPH.step(one.task.step)
+    assert step is not None
+    request = Request(waiting=one, workflow=GRAPH, step=step, input={})
+    made = prepared(request, scope_of(GRAPH, one, {}), LEAF, now=NOON)
+    assert isinstance(made, Unfolding)
+    return made
+
+
+def unfold(conn: sa.Connection, *steps: str) -> None:
+    """Steps of the run that has not begun do."""
+    ready = [one for one in work.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
+    assert len(unfolding.unfold(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
+
+
+def ended_in_graph(conn: sa.Connection, step: str, definition: Workflow = GRAPH) -> None:
+    """Everything that is in hand of a step ends well."""
+    found = [one for one in work.open_attempts(conn, TaskId(""), 100, 0).attempts if one.attempt.worker == "w2"]
+    held = [Waiting(task=one.task, run=one.run) for one in found if one.task.step == step]
+    endings = [ended(one, Result.SUCCEEDED, now=NOON, definition=definition, output=b"1") for one in held]
+    assert endings
+    assert len(work.report(conn, endings)) == len(endings)
 
 
 LINE = LogLine(NOON, "info", "done")
@@ -158,6 +238,22 @@ QUERIES: dict[str, Asked] = {
     "dead letters of a job": lambda conn: dead_letters.listed(conn, "default", "report", "dl", 10, unresolved=False),
     "unresolved dead letters": lambda conn: dead_letters.listed(conn, "default", None, "", 10, unresolved=True),
     "resolve": lambda conn: dead_letters.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
+    "unfold": lambda conn: unfold(conn, "many", "one", "sub"),
+    "unfold at once": lambda conn: unfold(conn, "wait"),
+    "report items": lambda conn: ended_in_graph(conn, "many"),
+    "report the last item": lambda conn: ended_in_graph(conn, "one"),
+    "report what a step waits for": lambda conn: ended_in_graph(conn, "main", LEAF),
+    "cancel a graph": lambda conn: halting.cancel(conn, RunId("run_graph"), "no", NOON),
+    "cancel a graph that has not begun": lambda conn: halting.cancel(conn, RunId("run_fresh"), "no", NOON),
+    "payloads": lambda conn: executions.payloads(conn, ["run_graph"], "input"),
+    "emit": lambda conn: event_log.emit(conn, event(3), NOON, READABLE),
+    "emit again": lambda conn: event_log.emit(conn, event(1), NOON, READABLE),
+    "next gathering": event_log.next_gathering_at,
+    "close gatherings": lambda conn: event_log.close(conn, NOON + 1, 10, READABLE),
+    "find event": lambda conn: event_log.find(conn, "evt_1"),
+    "list events": lambda conn: event_log.listed(conn, "default", None, None, 10),
+    "list events of a name": lambda conn: event_log.listed(conn, "default", "drift", (NOON, "evt_2"), 10),
+    "entries": lambda conn: event_log.entries(conn, ["evt_1", "evt_2"]),
     "workflow": lambda conn: jobs.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: jobs.workflow(conn, "default", "report", None),
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
@@ -170,6 +266,19 @@ async def test_no_query_walks_through_a_table_or_sorts(store: SqlStore, asked: A
 
     assert plans
     assert [step for step in plans if _sorts(step) or _walks(step)] == []
+
+
+async def test_the_steps_of_a_run_are_found_without_reading_its_items(store: SqlStore) -> None:
+    plans = await store.transactions.write(
+        lambda conn: EXPLAINED[conn.dialect.name](conn, lambda conn: ended_in_graph(conn, "one"))
+    )
+
+    asked = [step.partition(" <- ")[0] for step in plans if "AND parent IS NULL" in step.partition(" <- ")[2]]
+    assert [
+        step
+        for step in asked
+        if "(run_id=? AND parent=?)" in step or ("Index Cond" in step and "parent IS NULL" in step)
+    ]
 
 
 def _on_sqlite(conn: sa.Connection, asked: Asked) -> list[str]:
@@ -193,7 +302,7 @@ def _on_postgresql(conn: sa.Connection, asked: Asked) -> list[str]:
 
     @sa.event.listens_for(conn, "before_cursor_execute")
     def explain(_: object, cursor: Any, statement: str, parameters: Any, *__: object) -> None:  # noqa: ANN401
-        if statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE")):
+        if statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH")):
             cursor.execute(f"EXPLAIN {statement}", parameters)
             plans.extend(f"{row[0].strip()} <- {statement}" for row in cursor.fetchall())
 

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite, unreadable
+from gnomon.core.happenings import Event
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, Source
+from gnomon.core.triggers import OnEvent
 from gnomon.errors import UsageError
 from support.labour import finish, the_runs
 from support.servers import postgres
@@ -169,3 +172,37 @@ async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store
     found = await store.find("default", "broken")
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
+
+
+# ---- events --------------------------------------------------------------------------------------
+
+
+def listener(name: str, debounce_ms: int | None = None) -> Schedule:
+    trigger = OnEvent("drift", debounce_ms=debounce_ms)
+    return replace(minutely(name, trigger=trigger, overlap=Overlap.ALLOW), next_fire_at=None)
+
+
+DRIFT = Event(event_id="evt_1", name="drift", emitted_at=NOON, actor="ada")
+
+
+async def test_a_row_that_cannot_be_read_keeps_no_other_from_an_event(store: SqlStore) -> None:
+    broken, sound = listener("broken"), listener("sound")
+    await store.add([broken, sound], actor="ada", tzdata="")
+    await said(store, [broken], """trigger_options = '{"moon": 1}'""")
+
+    assert [entry.schedule_id for entry in await store.emit_event(DRIFT, now=NOON)] == ["sound"]
+
+
+async def test_what_a_row_has_gathered_waits_until_it_can_be_read_again(store: SqlStore) -> None:
+    job = listener("gathers", debounce_ms=1000)
+    await store.add([job], actor="ada", tzdata="")
+    await store.emit_event(DRIFT, now=NOON)
+    await said(store, [job], "overlap = 'negotiate'")
+
+    assert await store.close_gatherings(NOON + 1000, limit=10) == []
+
+    later = await store.next_gathering_at()
+    assert later == NOON + 1000 + MINUTE
+    await said(store, [job], "overlap = 'allow'")
+    assert await store.close_gatherings(later, limit=10) == [job.uid]
+    assert len(await the_runs(store, job)) == 1

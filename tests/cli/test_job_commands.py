@@ -1,122 +1,23 @@
 """What operators type about jobs, executions and dead letters, on a real file."""
 
-import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import replace
 from typer.main import get_command
 
-from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.cli import main
 from gnomon.cli.commands import app
-from gnomon.core.model import DAY_MS, LogLine, Result, RunId
+from gnomon.core.model import DAY_MS, LogLine, Result
 from gnomon.core.plan import plan, settled
 from gnomon.ports.workers import WorkerCard
-from support.labour import ended, taken_by, workflow
+from support.prompt import JOBS, Prompt
 
-T = TypeVar("T")
 PROGRAM = Path(sys.executable).with_name("gnomon")
-JOBS = """
-jobs:
-  - name: report
-    description: Yesterday in numbers
-    schedule: "every weekday at 9am"
-    timezone: America/New_York
-    function: reports.make
-    input: { day: yesterday }
-    input_schema: { properties: { day: { type: string } } }
-    timeout: 10m
-    lock: true
-    dead_letter: true
-    tags: [numbers]
-  - name: cleanup
-    function: disk.clean
-    overlap: queue
-"""
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: list[str]
-    err: list[str]
-
-    def data(self) -> Any:  # noqa: ANN401 - whatever was printed
-        return json.loads("\n".join(self.out))
-
-
-class Prompt:
-    """A prompt in an empty folder with a jobs file."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        monkeypatch.chdir(folder)
-        monkeypatch.delenv("DATABASE_URL", raising=False)
-        monkeypatch.setenv("LOGNAME", "ada")
-        self.write(JOBS)
-
-    def write(self, text: str) -> None:
-        (self.folder / "jobs.yaml").write_text(text)
-
-    def run(self, *arguments: str) -> Done:
-        self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        printed = self._capsys.readouterr()
-        return Done(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
-
-    def lines(self, *arguments: str) -> list[str]:
-        done = self.run(*arguments)
-        assert (done.code, done.err) == (0, [])
-        return done.out
-
-    def data(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever was printed
-        return json.loads("\n".join(self.lines(*arguments, "-o", "json")))
-
-    def triggered(self, job: str = "report", *more: str) -> str:
-        found: str = self.data("jobs", "trigger", job, *more)["execution_id"]
-        return found
-
-    def at_the_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
-        """Do something as a worker would."""
-
-        async def done() -> T:
-            store = await open_sqlite(str(self.folder / "gnomon.db"))
-            try:
-                return await work(store)
-            finally:
-                await store.close()
-
-        return asyncio.run(done())
-
-    def ends(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
-        async def work(store: SqlStore) -> None:
-            run = await store.find_run(RunId(execution))
-            assert run is not None
-            taken = await taken_by(store, "worker-1", run, now=run.planned_at)
-            now = run.planned_at + 1200
-            kept = replace(workflow(), dead_letter=True)
-            await store.report([ended(taken, result, now=now, definition=kept, **told)])
-
-        self.at_the_store(work)
-
-    def failed(self) -> str:
-        """The dead letter of a run that has failed."""
-        execution = self.triggered()
-        self.ends(execution, Result.FAILED, error="disk full\nTraceback")
-        [letter] = [one for one in self.data("dead-letters", "list") if one["execution_id"] == execution]
-        found: str = letter["dead_letter_id"]
-        return found
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from contracts.events import EventContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.memory import MemoryStore
@@ -17,7 +18,7 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract):
+class TestMemoryStore(StoreContract, WorkContract, EventContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.events import EventContract
 from contracts.store import StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
@@ -15,7 +16,7 @@ from support.servers import postgres
 ENDS = {"shard": "lease_until", "node": "seen_until", "attempt": "lease_until", "worker": "seen_until"}
 
 
-class PostgresContract(StoreContract, WorkContract):
+class PostgresContract(StoreContract, WorkContract, EventContract):
     version: int
     statement_cache = True
 

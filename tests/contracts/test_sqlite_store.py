@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.events import EventContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
@@ -18,7 +19,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -16,7 +16,7 @@ FUNCTIONS = {"f"}
 def request(assignment: Assignment | None = None, *, given: bytes | None = None) -> Request:
     one = assignment or held()
     waiting = Waiting(task=replace(one.task, state=TaskState.PENDING), run=one.run, input=given)
-    given_input = merged_input(one.workflow, one.step, given)
+    given_input = merged_input(one.workflow, one.step, waiting)
     return Request(waiting=waiting, workflow=one.workflow, step=one.step, input=given_input)
 
 
@@ -83,8 +83,11 @@ def test_a_step_is_given_the_runs_input_and_its_own() -> None:
     one = held(input={"a": 1, "b": 1})
     step = replace(one.step, input={"b": 2})
 
-    assert merged_input(one.workflow, step, None) == {"a": 1, "b": 2}
-    assert merged_input(one.workflow, step, b'{"c":3}') == {"c": 3, "b": 2}
+    waiting = Waiting(task=one.task, run=one.run)
+
+    assert merged_input(one.workflow, step, waiting) == {"a": 1, "b": 2}
+    assert merged_input(one.workflow, step, replace(waiting, input=b'{"c":3}')) == {"c": 3, "b": 2}
+    assert merged_input(one.workflow, step, replace(waiting, own_input=b'{"d":4}')) == {"d": 4}
 
 
 # ---- what is stuck -------------------------------------------------------------------------------

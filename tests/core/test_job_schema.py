@@ -50,6 +50,21 @@ def test_it_admits_what_is_read(file: Path, schema: jsonschema_rs.Draft202012Val
     schema.validate(yaml.safe_load(file.read_text()))
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"on": {"event": "model.drift", "where": {"a.b": 1}, "batch": {"max": 100, "wait": "10s"}}, "function": "f"},
+        {"dag": [{"step": "a", "workflow": "other"}, {"step": "b", "delay": "5s"}], "max_parallel": 2},
+        {"dag": [{"step": "a", "function": "f", "foreach": [1], "if": "input.x", "delay_until": "${input.at}"}]},
+    ],
+)
+def test_it_admits_graphs_and_events(said: dict[str, Any], schema: jsonschema_rs.Draft202012Validator) -> None:
+    job = {"name": "etl", **said}
+
+    schema.validate({"jobs": [job]})
+    schema.validate({"jobs": [job_as_data(read_job(job, Defaults(), now=0))]})
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_it_admits_what_is_shown(file: Path, schema: jsonschema_rs.Draft202012Validator) -> None:
     jobs = [read_job(said, Defaults(), now=0) for said in yaml.safe_load(file.read_text())["jobs"]]
@@ -78,6 +93,12 @@ def test_it_refuses_what_is_no_file_of_jobs(said: Any, schema: jsonschema_rs.Dra
         pytest.param({"schedule": 5}, id="a number for a text"),
         pytest.param({"schedule": "@daily", "every": "5m"}, id="two times"),
         pytest.param({"at": "2026-12-01T09:00:00Z", "every": "5m"}, id="an instant and an interval"),
+        pytest.param({"schedule": "@daily", "on": {"event": "a"}}, id="a time and an event"),
+        pytest.param({"on": {}}, id="an event without a name"),
+        pytest.param({"on": {"event": "a", "each": False}}, id="not every event, and nothing else"),
+        pytest.param({"on": {"event": "a", "each": True, "debounce": "5s"}}, id="two ways to count events"),
+        pytest.param({"on": {"event": "a", "batch": {"max": 5}}}, id="a batch that waits forever"),
+        pytest.param({"max_parallel": 2}, id="a limit for one step"),
         pytest.param({"dag": [{"step": "a", "function": "f"}]}, id="a function beside a graph"),
         pytest.param({"timeout": "30"}, id="a duration without a unit"),
         pytest.param({"timeout": "1:30"}, id="a duration of another kind"),
@@ -113,6 +134,9 @@ def test_what_it_refuses_the_reader_refuses(said: dict[str, Any], schema: jsonsc
         pytest.param([{"step": "a"}], id="a step without a function"),
         pytest.param([{"step": "a", "function": "f", "depends_on": "b"}], id="a text is no list"),
         pytest.param([{"step": "a", "function": "f", "tags": []}], id="an unknown key of a step"),
+        pytest.param([{"step": "a", "function": "f", "workflow": "b"}], id="a function and a workflow"),
+        pytest.param([{"step": "a", "function": "f", "max_parallel": 2}], id="a limit without items"),
+        pytest.param([{"step": "a", "function": "f", "when": "never"}], id="an unknown when"),
     ],
 )
 def test_it_refuses_a_graph_that_is_none(

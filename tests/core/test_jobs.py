@@ -102,7 +102,7 @@ def test_a_function_is_a_workflow_with_one_step() -> None:
         ),
     ],
 )
-def test_when_a_job_runs_is_said_in_one_of_three_fields(said: dict[str, Any], trigger: object) -> None:
+def test_when_a_job_runs_is_said_in_one_of_its_fields(said: dict[str, Any], trigger: object) -> None:
     assert job(**said).spec.trigger == trigger
 
 
@@ -578,6 +578,8 @@ TRIGGERS = st.sampled_from(
         {"schedule": "@daily", "dst": {"gap": "skip", "fold": "both"}, "timezone": "Europe/Berlin"},
         {"schedule": "every 7 minutes"},
         {"every": "1d2h"},
+        {"on": {"event": "model.drift", "where": {"model.name": "zen", "score": 0.5}, "debounce": "30s"}},
+        {"on": {"event": "model.drift", "batch": {"max": 7, "wait": "10s"}}},
         {"every": 0.25, "start_at": "2026-01-01T00:00:00.125Z"},
         {"at": "2026-12-01T09:00:00.125", "timezone": "Asia/Tokyo", "delete_after_run": True},
     ]
@@ -616,7 +618,16 @@ POLICIES = st.fixed_dictionaries(
 @st.composite
 def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
     names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
-    more = st.fixed_dictionaries({}, optional={**TRYING, "input": INPUTS})
+    more = st.fixed_dictionaries(
+        {},
+        optional={
+            **TRYING,
+            "input": INPUTS,
+            "if": st.just("input.a == 1"),
+            "foreach": st.lists(INPUTS),
+            "delay": SPANS,
+        },
+    )
     return [
         {
             "step": name,

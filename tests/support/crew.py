@@ -99,10 +99,10 @@ class Crewed:
         assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
-    async def run(self, job: Schedule, name: str = "a") -> Run:
+    async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
         """A run of the job, wanted now."""
         wanted = wanted_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
-        [became] = await self.store.launch([Launch(run=wanted, first_steps=("main",))], now=self.clock.now())
+        [became] = await self.store.launch([Launch(run=wanted, first_steps=first_steps)], now=self.clock.now())
         assert became in (Launching.STARTED, Launching.QUEUED)
         return wanted
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import gnomon
 
 
-def _note(what: str, ctx: gnomon.Context) -> None:
-    line = f"{what} {ctx.job} {ctx.run_id} {ctx.fence} {ctx.attempt} {os.getpid()}\n"
+def _note(what: str, ctx: gnomon.Context, name: str | None = None) -> None:
+    line = f"{what} {name or ctx.job} {ctx.run_id} {ctx.fence} {ctx.attempt} {os.getpid()}\n"
     file = os.open(os.environ["GNOMON_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line.encode())
@@ -32,6 +32,15 @@ def thread(ctx: gnomon.Context, seconds: float = 0.01) -> None:
     _note("start", ctx)
     time.sleep(seconds)
     _note("end", ctx)
+
+
+@gnomon.function("witness/step")
+def one_step(ctx: gnomon.Context, name: str) -> str:
+    """A step of a graph, which leaves its own name."""
+    _note("start", ctx, name)
+    time.sleep(0.005)
+    _note("end", ctx, name)
+    return name
 
 
 @gnomon.function("witness/stubborn")

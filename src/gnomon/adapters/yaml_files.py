@@ -18,7 +18,7 @@ from gnomon.errors import CronError, FieldError, FileError, JobsFileError
 
 _LARGEST_FILE = 4 * 2**20
 #: Where a date need not be quoted.
-_INSTANTS = ("at", "start_at", "end_at")
+_INSTANTS = ("at", "start_at", "end_at", "delay_until")
 
 
 class JobsFile:

@@ -222,7 +222,8 @@ class _Composer:
         place = _place(event)
         if not isinstance(event, yaml.ScalarEvent):
             raise self._refused("has a key that is no text", place)
-        return self._scalar(event, place)
+        # A field of jobs has this name, and as a key it can mean nothing else.
+        return "on" if event.value == "on" else self._scalar(event, place)
 
     def _check_tag(self, event: Any, *taken: str) -> None:  # noqa: ANN401 - the parser's events have no common type
         if event.tag not in (None, "!", *(_TAGS + tag for tag in taken)):

@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (operating.jobs, operating.executions, operating.dead_letters):
+for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
 
 

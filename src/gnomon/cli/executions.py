@@ -1,21 +1,26 @@
 """`gnomon executions`: what ran, how it went, and ending it."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from gnomon.app import Office
+from gnomon.cli.drawing import WAITING, Drawn, draw, run_of, state_of, steps_of
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import facts, first_line, iso, moment, span
 from gnomon.core.instants import instant_of
 from gnomon.core.launching import Cancelling
-from gnomon.core.model import Attempt, LogLine, Run, RunStatus, TaskId, Tick
+from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunStatus, TaskId, Tick
+from gnomon.core.states import TaskState
 from gnomon.errors import UsageError
 from gnomon.services.executions import ExecutionView, Said, StepView
 
 _SKIPPED = "skipped"
+#: Of how many steps and items it is told what went wrong.
+_MOST_FAILURES = 20
 
 
 def list_executions(job: str | None, status: str | None, limit: int, where: Where, form: Format) -> None:
@@ -71,7 +76,19 @@ def show(execution_id: str, where: Where, form: Format) -> None:
         return
     say("\n".join(facts(_told(view))))
     say("")
-    rows = [row for step in view.steps for row in _step_rows(step)]
+    if view.workflow is None or view.workflow.lone:
+        _print_attempts(view.steps)
+        return
+    draw(view, view.workflow)
+    # The graph says how often each step was tried; why it was tried again is told of those that were.
+    failed = [step for step in view.steps if any(one.error and one.worker != ENGINE for one in step.attempts)]
+    if failed:
+        say("")
+        _print_attempts(failed[:_MOST_FAILURES])
+
+
+def _print_attempts(steps: Sequence[StepView]) -> None:
+    rows = [row for step in steps for row in _step_rows(step)]
     print_table(["step", "state", "attempt", "worker", "started", "took", "ended", "error"], rows)
 
 
@@ -183,19 +200,39 @@ def _shown(view: ExecutionView) -> dict[str, Any]:
     own = view.workflow.input if view.workflow else None
     return run_data(view.run) | {
         "input": own if view.input is None else decoded(view.input),
-        "steps": [
-            {
-                "step": step.task.step,
-                "state": step.task.state.value,
-                "waits_for": step.task.wait_reason.value if step.task.state == "PENDING" else None,
-                "note": step.task.note,
-                "started_at": iso(step.started_at),
-                "ended_at": iso(step.ended_at),
-                "output": decoded(step.output),
-                "attempts": [attempt_data(attempt) for attempt in step.attempts],
-            }
-            for step in view.steps
-        ],
+        "parent_task": view.run.parent_task,
+        "steps": _steps_data(view),
+    }
+
+
+def _steps_data(view: ExecutionView) -> list[dict[str, Any]]:
+    if view.workflow is None:
+        return [{"step": step.task.step, **_task_data(step)} for step in view.steps]
+    return [_drawn_data(one) for one in steps_of(view, view.workflow)]
+
+
+def _drawn_data(drawn: Drawn) -> dict[str, Any]:
+    about = {"step": drawn.step.name, "depends_on": list(drawn.step.depends_on), "when": drawn.step.when.value}
+    if drawn.view is None:
+        return about | {"state": WAITING, "attempts": []}
+    data = about | _task_data(drawn.view) | {"execution_id": run_of(drawn)}
+    if drawn.step.foreach is not None:
+        data["items"] = [{"item": one.task.item, **_task_data(one)} for one in drawn.items]
+    return data
+
+
+def _task_data(step: StepView) -> dict[str, Any]:
+    task = step.task
+    return {
+        "state": task.state.value,
+        "waits_for": task.wait_reason.value if task.state is TaskState.PENDING else None,
+        "skipped": task.skipped,
+        "upstream_failed": task.upstream_failed,
+        "note": task.note,
+        "started_at": iso(step.started_at),
+        "ended_at": iso(step.ended_at),
+        "output": decoded(step.output),
+        "attempts": [attempt_data(attempt) for attempt in step.attempts],
     }
 
 
@@ -215,21 +252,24 @@ def _told(view: ExecutionView) -> list[tuple[str, str]]:
         ("error", run.error or ""),
         ("key", run.idempotency_key or ""),
         ("replay of", run.replay_of or ""),
+        ("part of", run.parent_task or ""),
         ("input", first_line((given or b"").decode(), 200)),
     ]
     return told + [
-        (f"output {one.task.step}", first_line(one.output.decode(), 200)) for one in view.steps if one.output
+        (f"output {one.task.step}", first_line(one.output.decode(), 200))
+        for one in view.steps
+        if one.output and one.task.parent is None
     ]
 
 
 def _step_rows(step: StepView) -> list[list[str]]:
     task = step.task
-    state = f"{task.state} ({task.wait_reason})" if task.state == "PENDING" else task.state.value
+    state, name = state_of(task), task.step if task.item is None else f"{task.step}[{task.item}]"
     if not step.attempts:
-        return [[task.step, state, "", "", "", "", "", first_line(task.note)]]
+        return [[name, state, "", "", "", "", "", first_line(task.note)]]
     return [
         [
-            task.step if index == 0 else "",
+            name if index == 0 else "",
             state if index == 0 else "",
             str(attempt.number),
             attempt.worker,

@@ -1,6 +1,5 @@
 """`gnomon jobs`: what runs and when."""
 
-import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from gnomon.app import Office, read_jobs_file
 from gnomon.cli.executions import run_data, sentence
+from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import facts, iso, moment, span, state_of, zone_of
@@ -17,7 +17,7 @@ from gnomon.core.job_data import job_as_data
 from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
-from gnomon.errors import FieldError
+from gnomon.core.workflow import Workflow
 from gnomon.services.applying import Change
 from gnomon.services.jobs import Applied, JobView
 
@@ -99,7 +99,7 @@ def trigger(
     name: str, given: str | None, where: Where, form: Format, *, key: str | None, force: bool, wait: bool
 ) -> bool:
     """Start a run of a job, and wait for its end if asked to; False if that was not well."""
-    wanted = _input(given)
+    wanted = json_given("--input", given)
 
     async def work(office: Office) -> Run | None:
         done = await office.launcher.trigger(name, actor=actor(), input=wanted, key=key, force=force)
@@ -183,21 +183,13 @@ def _counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
-def _input(given: str | None) -> Any:  # noqa: ANN401 - whether it is a mapping is for the launcher to say
-    """What `--input` says: JSON, or the JSON in the file after an @."""
-    if given is None:
-        return None
-    try:
-        text = Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
-        return json.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise FieldError("--input", given, f"cannot be read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise FieldError("--input", given, f"is no JSON: {error}") from None
-
-
 def _next_run_at(view: JobView) -> int | None:
     return None if view.schedule.paused_at is not None else next(iter(view.next_runs), None)
+
+
+def _functions(workflow: Workflow) -> dict[str, None]:
+    """What the steps call, each once."""
+    return dict.fromkeys(step.function for step in workflow.steps if step.function)
 
 
 def _applied_data(one: Applied) -> dict[str, Any]:
@@ -222,7 +214,7 @@ def _listed(view: JobView) -> dict[str, Any]:
         "under_way": schedule.active_runs,
         "queued": schedule.queued_runs,
         "version": schedule.spec.workflow_version,
-        "functions": [] if workflow is None else [step.function for step in workflow.steps],
+        "functions": [] if workflow is None else list(_functions(workflow)),
         "tags": [] if workflow is None else list(workflow.tags),
     }
 
@@ -267,7 +259,7 @@ def _show_text(view: JobView) -> None:
         ("schedule", schedule.spec.trigger.describe()),
         ("zone", zone),
         ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
-        ("functions", ", ".join(step.function for step in workflow.steps) if workflow else "not registered"),
+        ("functions", ", ".join(_functions(workflow)) if workflow else "not registered"),
         ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
         ("tags", ", ".join(workflow.tags) if workflow else ""),
         ("under way", ", ".join(run.run_id for run in view.under_way)),

@@ -1,5 +1,6 @@
-"""What operators type about jobs, executions, dead letters and workers. The work is in modules of their own."""
+"""What operators type about jobs, executions, events, workflows and the rest. The work is in modules of their own."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -9,6 +10,8 @@ from gnomon.cli.output import Format
 
 jobs = typer.Typer(name="jobs", help="What runs and when.", no_args_is_help=True)
 executions = typer.Typer(name="executions", help="What ran, and how it went.", no_args_is_help=True)
+events = typer.Typer(name="events", help="What happened outside, and what became of it.", no_args_is_help=True)
+workflows = typer.Typer(name="workflows", help="Graphs of steps that other programs write.", no_args_is_help=True)
 dead_letters = typer.Typer(name="dead-letters", help="What has failed for good.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.")]
@@ -193,6 +196,89 @@ def execution_logs(
     from gnomon.cli.offices import Where
 
     logs(execution, Where(database, config), output, follow=follow)
+
+
+@events.command("emit")
+def emit_event(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What happened, such as model.drift.")],
+    *,
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="JSON|@FILE", help="What is to be known about it.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Emitting again with the same key does nothing.")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say that something happened, and start the jobs that listen to it."""
+    from gnomon.cli.events import emit
+    from gnomon.cli.offices import Where
+
+    emit(name, body, key, Where(database, config), output)
+
+
+@events.command("list")
+def list_events(
+    *,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of this name.")] = None,
+    limit: Most = 20,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List events, the newest first."""
+    from gnomon.cli.events import list_events as run
+    from gnomon.cli.offices import Where
+
+    run(name, limit, Where(database, config), output)
+
+
+@events.command("show")
+def show_event(
+    event: Annotated[str, typer.Argument(metavar="ID", help="An event.")],
+    *,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show an event, and what became of it for every job that listens."""
+    from gnomon.cli.events import show
+    from gnomon.cli.offices import Where
+
+    show(event, Where(database, config), output)
+
+
+@workflows.command("deploy")
+def deploy_workflow(
+    file: Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A definition in JSON.")],
+    *,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Keep a definition as a new version, and let its triggers stand. Doing it again changes nothing."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.workflows import deploy
+
+    deploy(file, Where(database, config), output)
+
+
+@workflows.command("show")
+def show_workflow(
+    workflow: Annotated[str, typer.Argument(metavar="ID", help="A workflow.")],
+    *,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="Which; the newest if not given.")] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show a version of a workflow and draw its steps."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.workflows import show
+
+    show(workflow, version, Where(database, config), output)
 
 
 @dead_letters.command("list")

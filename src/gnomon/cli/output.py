@@ -21,12 +21,12 @@ def print_data(data: object, form: Format) -> None:
     if form is Format.YAML:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=_speaks_unicode()))
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=speaks_unicode()))
     else:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not _speaks_unicode()) + "\n")
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not speaks_unicode()) + "\n")
 
 
-def _speaks_unicode() -> bool:
+def speaks_unicode() -> bool:
     """Whether the output can carry every character; if not, data is escaped rather than damaged."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 

@@ -87,8 +87,8 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     dead_letter: str | None = None
     #: Only if this is still the end of the attempt's lease; None: however that may be.
     lease_until: int | None = None
-    #: It is the only task that its run will ever have.
-    alone: bool = True
+    #: What its run goes on with; None if the run has no other task.
+    graph: Workflow | None = None
 
     @property
     def over(self) -> bool:
@@ -129,7 +129,7 @@ def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> E
         logs=outcome.logs,
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
-        alone=len(held.workflow.steps) == 1,
+        graph=None if held.workflow.lone else held.workflow,
     )
 
 

@@ -7,8 +7,10 @@ from typing import Any, assert_never
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.attempts import Limits
+from gnomon.core.launching import Launch
 from gnomon.core.model import Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.retry import routing_delay_ms, share_of
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
@@ -24,6 +26,8 @@ class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     run: Run
     #: What the run was given, as JSON; None if that is the workflow's own input.
     input: bytes | None = None
+    #: What the task itself is given, every reference resolved, if that was worked out before.
+    own_input: bytes | None = None
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False):
@@ -33,6 +37,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     workflow: Workflow
     step: Step
     input: Mapping[str, Any]
+    #: The same as JSON, if references had to be resolved for it.
+    own_input: bytes | None = None
 
     @property
     def digest(self) -> str:
@@ -82,7 +88,12 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     fence: int | None = None
     note: str | None = None
     dead_letter: str | None = None
-    alone: bool = True
+    #: What its run goes on with; None if the run has no other task.
+    graph: Workflow | None = None
+    #: What the task itself is given, to be kept.
+    own_input: bytes | None = None
+    #: It is not to run.
+    skipped: bool = False
 
     @property
     def over(self) -> bool:
@@ -90,47 +101,110 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in TERMINAL
 
 
-def merged_input(workflow: Workflow, step: Step, given: bytes | None) -> dict[str, Any]:
-    """What a step is given: the workflow's input, or the one its run was given, and what the step adds."""
-    base: dict[str, Any] = workflow.input if given is None else msgspec.json.decode(given)
+class Unfolding(Struct, frozen=True, kw_only=True):
+    """A task that no worker carries out: it waits for its items, or for another run, or is done at once."""
+
+    task_id: TaskId
+    run_id: RunId
+    schedule_uid: ScheduleUid | None
+    fence: int
+    graph: Workflow
+    #: What each item is given, as JSON.
+    items: tuple[bytes, ...] = ()
+    #: How many of them may be under way at once.
+    limit: int | None = None
+    launch: Launch | None = None
+    #: What it returns, if it is done at once.
+    output: bytes | None = None
+
+
+def merged_input(workflow: Workflow, step: Step, waiting: Waiting) -> dict[str, Any]:
+    """What a step is given: the workflow's input, or the one its run was given, and what the step adds.
+
+    References in it are as they were written, unless they have been resolved for this task before.
+    """
+    if waiting.own_input is not None:
+        own: dict[str, Any] = msgspec.json.decode(waiting.own_input)
+        return own
+    base = run_input(workflow, waiting)
     return base | step.input if step.input else base
+
+
+def run_input(workflow: Workflow, waiting: Waiting) -> dict[str, Any]:
+    """What the run was given."""
+    given: dict[str, Any] = workflow.input if waiting.input is None else msgspec.json.decode(waiting.input)
+    return given
 
 
 def admitted(request: Request, ruled: Ruled, functions: Collection[str], *, now: int, limits: Limits) -> Admission:
     """What becomes of a task after the gate has spoken."""
+    made = _ruled(request, ruled, functions, now, limits)
+    if request.workflow.lone and request.own_input is None:
+        return made
+    return replace(made, graph=_graph(request.workflow), own_input=request.own_input)
+
+
+def _ruled(request: Request, ruled: Ruled, functions: Collection[str], now: int, limits: Limits) -> Admission:
+    waiting = request.waiting
     match ruled.ruling:
         case Ruling.ALLOW:
             if request.step.function in functions:
-                return _admission(request.waiting, TaskState.SCHEDULED, now)
+                return _admission(waiting, TaskState.SCHEDULED, now)
             reason = f"no_workers: no worker has registered the function {request.step.function!r}"
-            return _unroutable(request.waiting, reason, now, limits)
+            return _unroutable(waiting, reason, now, limits)
         case Ruling.ASK:
-            return _admission(request.waiting, TaskState.APPROVAL_REQUIRED, now, note=ruled.reason)
+            return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=ruled.reason)
         case Ruling.DENY:
-            return _admission(request.waiting, TaskState.DENIED, now, note=f"safety_denied: {ruled.reason}")
+            return _admission(waiting, TaskState.DENIED, now, note=f"safety_denied: {ruled.reason}")
         case Ruling.LATER:
             later = now + ruled.after_ms
-            return _admission(
-                request.waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=ruled.reason
-            )
+            return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=ruled.reason)
         case _:
             assert_never(ruled.ruling)
 
 
-def not_launchable(waiting: Waiting, reason: str, *, now: int, limits: Limits) -> Admission:
-    """What becomes of a task whose definition cannot be had: tried again a few times, then the run has failed."""
-    tries = waiting.task.routings + 1
-    note = f"launch_failed: {reason}"
-    if tries >= limits.launches:
-        return _admission(waiting, TaskState.FAILED, now, routings=tries, note=note, dead_letter="launch_failed")
-    later = now + routing_delay_ms(tries - 1, share_of(waiting.task.task_id, tries))
-    return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, routings=tries, note=note)
+def put_off(waiting: Waiting, workflow: Workflow, until: int) -> Admission:
+    """A task that is to start later."""
+    made = _admission(waiting, TaskState.PENDING, until, wait_reason=WaitReason.DELAY)
+    return replace(made, graph=_graph(workflow))
+
+
+def left_out(waiting: Waiting, workflow: Workflow, reason: str, *, now: int) -> Admission:
+    """A task that is not to run, because its condition does not hold."""
+    made = _admission(waiting, TaskState.CANCELLED, now, note=reason)
+    return replace(made, graph=_graph(workflow), skipped=True)
+
+
+def unworkable(waiting: Waiting, workflow: Workflow, reason: str, *, now: int) -> Admission:
+    """A task that can never run as it is: what it is to be given cannot be had."""
+    letter = "bad_input" if workflow.dead_letter else None
+    made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
+    return replace(made, graph=_graph(workflow))
+
+
+def _graph(workflow: Workflow) -> Workflow | None:
+    return None if workflow.lone else workflow
+
+
+def not_launchable(
+    waiting: Waiting, reason: str, *, now: int, limits: Limits, workflow: Workflow | None = None
+) -> Admission:
+    """What becomes of a task whose definition cannot be had: tried again a few times, then it has failed.
+
+    `workflow` is that of its run, if that can be had; if not, the run has failed with it.
+    """
+    made = _tried_again(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
+    return made if workflow is None else replace(made, graph=_graph(workflow))
 
 
 def _unroutable(waiting: Waiting, reason: str, now: int, limits: Limits) -> Admission:
+    return _tried_again(waiting, reason, now, most=limits.routings, letter="no_workers")
+
+
+def _tried_again(waiting: Waiting, reason: str, now: int, *, most: int, letter: str) -> Admission:
     tries = waiting.task.routings + 1
-    if tries >= limits.routings:
-        return _admission(waiting, TaskState.FAILED, now, routings=tries, note=reason, dead_letter="no_workers")
+    if tries >= most:
+        return _admission(waiting, TaskState.FAILED, now, routings=tries, note=reason, dead_letter=letter)
     later = now + routing_delay_ms(tries - 1, share_of(waiting.task.task_id, tries))
     return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, routings=tries, note=reason)
 

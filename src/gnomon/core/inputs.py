@@ -18,14 +18,20 @@ _DEEPEST = 64
 _NUMBERS = range(-(2**63), 2**63)
 #: Replaced by the secret of that name where and when an attempt starts.
 SECRET = re.compile(r"\$\{secret:([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}")
-_SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
+SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
 
 
 def read_input(field: str, value: object) -> dict[str, Any]:
     """The value, if it is a mapping that every store can keep and that is not too large."""
     if not isinstance(value, Mapping):
         raise FieldError(field, value, "must be a mapping")
-    copy: dict[str, Any] = _plain(field, value, _DEEPEST)
+    copy: dict[str, Any] = read_json(field, value)
+    return copy
+
+
+def read_json(field: str, value: object) -> Any:  # noqa: ANN401 - as varied as JSON is
+    """The value, if it is one that JSON has, that every store can keep and that is not too large."""
+    copy = _plain(field, value, _DEEPEST)
     check_size(field, copy)
     return copy
 
@@ -83,13 +89,13 @@ def _plain(field: str, value: object, depth: int) -> Any:  # noqa: ANN401 - as v
 def _key(field: str, key: object) -> str:
     if not isinstance(key, str):
         raise FieldError(field, key, "is a key, but no text")
-    if _SECRET_BEGINS.search(key):
+    if SECRET_BEGINS.search(key):
         raise FieldError(field, key, "is a key, and keys name no secrets")
     return _storable(field, key)
 
 
 def _text(field: str, value: str) -> str:
-    if len(_SECRET_BEGINS.findall(value)) != len(SECRET.findall(value)):
+    if len(SECRET_BEGINS.findall(value)) != len(SECRET.findall(value)):
         raise FieldError(field, value, "names a secret, but not as in ${secret:NAME}")
     return _storable(field, value)
 

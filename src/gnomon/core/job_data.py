@@ -7,12 +7,15 @@ from typing import Any
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
+from gnomon.core.job_events import event_trigger_as_data
 from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
-from gnomon.core.triggers import At, Every
-from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, Workflow
+from gnomon.core.triggers import At, Every, OnEvent
+from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, When, Workflow
 
 _MS = timedelta(milliseconds=1)
+#: What a job with one function says about its only step.
+_STEP_WORDS = ("function", "timeout", "retry", "isolation", "lock")
 
 
 def job_as_data(job: Job) -> dict[str, Any]:
@@ -27,6 +30,16 @@ def job_as_data(job: Job) -> dict[str, Any]:
     data |= dict(_policies(job.spec))
     data |= _said("enabled", job.enabled, True) | dict(_work(workflow))
     return data
+
+
+def workflow_as_data(workflow: Workflow) -> dict[str, Any]:
+    """What says the same workflow again, as it is deployed."""
+    work = dict(_work(workflow))
+    steps = [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
+    rest = {field: value for field, value in work.items() if field not in ("dag", *_STEP_WORDS)}
+    rest |= _said("input", workflow.input, {})
+    about = _said("description", workflow.description, "")
+    return {"workflow_id": workflow.workflow_id, "version": workflow.version, **about, "steps": steps, **rest}
 
 
 def _said(field: str, value: object, usual: object) -> dict[str, Any]:
@@ -49,6 +62,8 @@ def _trigger(spec: Spec) -> Iterator[tuple[str, Any]]:
         yield "every", duration_text(trigger.period // _MS)
     elif isinstance(trigger, At):
         yield "at", trigger.instant.isoformat()
+    elif isinstance(trigger, OnEvent):
+        yield "on", event_trigger_as_data(trigger)
 
 
 def _policies(spec: Spec) -> Iterator[tuple[str, Any]]:
@@ -70,6 +85,7 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
         yield "dag", [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
     else:
         yield from _step(workflow.steps[0])
+    yield from _said("max_parallel", workflow.max_parallel, None).items()
     yield from _said("input", workflow.input, {}).items()
     yield from _said("input_schema", workflow.input_schema, None).items()
     if workflow.delivery is not Delivery.AT_LEAST_ONCE:
@@ -82,13 +98,28 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
 
 def _is_a_graph(workflow: Workflow) -> bool:
     first = workflow.steps[0]
-    return len(workflow.steps) > 1 or first.name != ONLY_STEP or bool(first.input)
+    plain = Step(
+        name=ONLY_STEP,
+        function=first.function,
+        timeout_ms=first.timeout_ms,
+        retry=first.retry,
+        isolation=first.isolation,
+    )
+    return workflow.steps != (plain,) or not first.function or workflow.max_parallel is not None
 
 
 def _step(step: Step) -> Iterator[tuple[str, Any]]:
-    yield "function", step.function
+    yield from _said("function", step.function, "").items()
+    yield from _said("workflow", step.workflow, None).items()
     yield from _said("depends_on", list(step.depends_on), []).items()
+    if step.when is not When.ALL_SUCCESS:
+        yield "when", step.when.value
+    yield from _said("if", step.condition, None).items()
     yield from _said("input", step.input, {}).items()
+    yield from _said("foreach", step.foreach, None).items()
+    yield from _said("max_parallel", step.max_parallel, None).items()
+    yield from _span("delay", step.delay_ms, None).items()
+    yield from _said("delay_until", step.delay_until, None).items()
     yield from _span("timeout", step.timeout_ms, None).items()
     if step.retry is not None:
         yield "retry", _retry(step.retry)

@@ -1,20 +1,23 @@
 """What a file of jobs may say, for editors. `read_job` has the last word: a schema cannot say everything."""
 
+from itertools import combinations
 from typing import Any, get_args
 
 from gnomon.core.cron import Dialect
 from gnomon.core.cron.dst import Fold, Gap
+from gnomon.core.job_events import LARGEST_BATCH
 from gnomon.core.job_steps import (
     FUNCTION,
     LARGEST_MULTIPLIER,
     LONGEST_RETENTION_DAYS,
     LONGEST_TAG,
     MOST_ATTEMPTS,
+    MOST_PARALLEL,
     MOST_TAGS,
 )
 from gnomon.core.model import Catchup, Overlap
 from gnomon.core.said import LONGEST_LIST, LONGEST_TEXT, NAME
-from gnomon.core.workflow import Delivery, Isolation
+from gnomon.core.workflow import Delivery, Isolation, When
 
 _Schema = dict[str, Any]
 _SPAN_TEXT: _Schema = {
@@ -45,9 +48,8 @@ def job_schema() -> _Schema:
         "required": ["name"],
         "oneOf": [{"required": ["function"]}, {"required": ["dag"]}],
         "allOf": [
-            {"not": {"required": ["schedule", "at"]}},
-            {"not": {"required": ["schedule", "every"]}},
-            {"not": {"required": ["at", "every"]}},
+            *({"not": {"required": list(two)}} for two in combinations(("schedule", "at", "every", "on"), 2)),
+            {"not": {"required": ["function", "max_parallel"]}},
             {
                 "if": {"required": ["lock"], "properties": {"lock": {"const": True}}},
                 "then": {"properties": {"overlap": {"const": "skip"}}},
@@ -71,9 +73,10 @@ def _job_fields() -> _Schema:
             "type": "array",
             "minItems": 1,
             "maxItems": LONGEST_LIST,
-            "items": {**_mapping("One step.", _step_fields()), "required": ["step", "function"]},
+            "items": _step_schema(),
             "description": "Steps that depend on each other, instead of one function.",
         },
+        "max_parallel": _whole(1, MOST_PARALLEL, "How many steps of a run are under way at once."),
         "input_schema": {"type": "object", "description": "A JSON Schema that inputs must satisfy."},
         "delivery": _one_of(Delivery, "Whether an attempt that was lost is followed by another."),
         "lock": _flag("Runs exclude each other by a lock that others can see; implies overlap skip."),
@@ -104,6 +107,7 @@ def _time_fields() -> _Schema:
         "schedule": _text("Cron, a macro, a sentence or an ISO instant."),
         "at": _text("One ISO instant; in the timezone, if it names none."),
         "every": _duration("The period of an interval, counted from start_at or from its registration."),
+        "on": _event_schema(),
         "timezone": _text("An IANA time zone; UTC if not given."),
         "dialect": _one_of(get_args(Dialect), "Which cron the schedule is written in."),
         "dst": _mapping("What to do when clocks are changed.", dst),
@@ -136,16 +140,55 @@ def _work_fields() -> _Schema:
     }
 
 
+def _event_schema() -> _Schema:
+    batch = {
+        "max": _whole(1, LARGEST_BATCH, "How many events make a batch."),
+        "wait": _duration("How long the first of them waits for others."),
+    }
+    fields = {
+        "event": _named("The name of the event."),
+        "where": {"type": "object", "description": "Paths into the event's body, and what must stand there."},
+        "each": {"const": True, "description": "Every event starts a run, as it does if nothing else is said."},
+        "debounce": _duration("One run for all events, once it has been silent for so long."),
+        "batch": {**_mapping("One run for many events.", batch), "required": ["wait"]},
+    }
+    return {
+        **_mapping("An event that starts it, instead of a time.", fields),
+        "required": ["event"],
+        "allOf": [{"not": {"required": list(two)}} for two in combinations(("each", "debounce", "batch"), 2)],
+    }
+
+
+def _step_schema() -> _Schema:
+    return {
+        **_mapping("One step.", _step_fields()),
+        "required": ["step"],
+        "anyOf": [{"required": [field]} for field in ("function", "workflow", "delay", "delay_until")],
+        "not": {"required": ["function", "workflow"]},
+        "dependentRequired": {"max_parallel": ["foreach"]},
+    }
+
+
 def _step_fields() -> _Schema:
     return {
         "step": _named("The name of the step."),
         **_work_fields(),
+        "workflow": _named("Another workflow, which is run and waited for."),
         "depends_on": {
             "type": "array",
             "uniqueItems": True,
             "items": _named("A step of the same dag."),
-            "description": "The steps that must have succeeded before.",
+            "description": "The steps that must be over before.",
         },
+        "when": _one_of(When, "What must have become of them."),
+        "if": _text("A condition on earlier outputs and the input; the step is skipped unless it holds."),
+        "foreach": {
+            "type": ["array", "string"],
+            "description": "A list, or a reference to one: the step is done once for each item.",
+        },
+        "max_parallel": _whole(1, MOST_PARALLEL, "How many items are done at once."),
+        "delay": _duration("How long to wait before it starts."),
+        "delay_until": _instant("The instant to wait for, or a reference to one."),
     }
 
 

@@ -1,26 +1,34 @@
 """What a job does: its function or its graph of steps, and how each is to be tried."""
 
 import re
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from gnomon.core.durations import duration_ms
-from gnomon.core.inputs import check_input, check_size, read_input, read_schema
+from gnomon.core.inputs import check_input, check_size, read_input, read_json, read_schema
+from gnomon.core.instants import instant_of
+from gnomon.core.job_graphs import check_graph, is_reference
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import Said, printable, schedule_name
-from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, Workflow
+from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, When, Workflow
 from gnomon.errors import FieldError
 
 #: What says how a step is tried; a job may say it for all of its steps.
 _TRY_FIELDS = ("timeout", "retry", "isolation")
 WORK_FIELDS = (
-    "name", "description", "tags", "function", "dag", "input", "input_schema", *_TRY_FIELDS, "delivery", "lock",
-    "dead_letter", "retention",
+    "name", "description", "tags", "function", "dag", "max_parallel", "input", "input_schema", *_TRY_FIELDS,
+    "delivery", "lock", "dead_letter", "retention",
 )  # fmt: skip
-STEP_FIELDS = ("step", "function", "depends_on", "input", *_TRY_FIELDS)
+STEP_FIELDS = (
+    "step", "function", "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel", "delay",
+    "delay_until", *_TRY_FIELDS,
+)  # fmt: skip
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
+LONGEST_DELAY_MS = 366 * DAY_MS
+MOST_PARALLEL = 100_000
 LONGEST_RETENTION_DAYS = 36_500
 MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
 MOST_TAGS, LONGEST_TAG = 50, 64
@@ -43,7 +51,7 @@ def read_workflow(said: Said) -> Workflow:
     given = read_input(said.at("input"), said["input"]) if "input" in said else {}
     schema = read_schema(said.at("input_schema"), said["input_schema"]) if "input_schema" in said else None
     check_input(said.at("input"), given, schema)
-    steps = _steps(said, trying)
+    steps = _steps(said, name, trying)
     if delivery is Delivery.AT_MOST_ONCE:
         _refuse_second_starts(said, steps)
     return Workflow(
@@ -56,12 +64,13 @@ def read_workflow(said: Said) -> Workflow:
         input_schema=schema,
         delivery=delivery,
         dead_letter=said.flag("dead_letter", default=False),
+        max_parallel=_max_parallel(said, "dag"),
         lock=said.flag("lock", default=False),
         retention_days=_retention_days(said),
     )
 
 
-def _steps(said: Said, trying: _Trying) -> tuple[Step, ...]:
+def _steps(said: Said, name: str, trying: _Trying) -> tuple[Step, ...]:
     if "function" in said and "dag" in said:
         raise said.refused("dag", "cannot be beside function: say one of them")
     if "dag" not in said:
@@ -70,7 +79,7 @@ def _steps(said: Said, trying: _Trying) -> tuple[Step, ...]:
     if not steps:
         raise said.refused("dag", "has no steps")
     check_size(said.at("dag"), steps)
-    _check_graph(said, steps)
+    check_graph(said.at("dag"), name, steps)
     return steps
 
 
@@ -85,60 +94,78 @@ def _trying(said: Said, above: _Trying) -> _Trying:
 
 
 def _step(said: Said, above: _Trying) -> Step:
-    trying = _trying(said, above)
     return Step(
         name=said.name("step"),
-        function=_function(said),
         depends_on=tuple(schedule_name(path, name) for path, name in said.entries("depends_on")),
+        when=_when(said),
+        condition=said.text("if") if "if" in said else None,
         input=read_input(said.at("input"), said["input"]) if "input" in said else {},
-        **asdict(trying),
+        foreach=_foreach(said),
+        max_parallel=_max_parallel(said, "foreach"),
+        delay_ms=said.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
+        delay_until=_delay_until(said),
+        **_doing(said, above),
     )
 
 
-def _check_graph(said: Said, steps: tuple[Step, ...]) -> None:
-    places: dict[str, int] = {}
-    for index, step in enumerate(steps):
-        if step.name in places:
-            reason = f"is already the name of dag[{places[step.name]}]"
-            raise FieldError(f"{said.at('dag')}[{index}].step", step.name, reason)
-        places[step.name] = index
-    for index, step in enumerate(steps):
-        for number, needed in enumerate(step.depends_on):
-            field = f"{said.at('dag')}[{index}].depends_on[{number}]"
-            if needed == step.name:
-                raise FieldError(field, needed, "is the step itself")
-            if needed not in places:
-                raise FieldError(field, needed, "is no step of this dag")
-            if needed in step.depends_on[:number]:
-                raise FieldError(field, needed, "is named a second time")
-    cycle = _cycle(steps)
-    if cycle:
-        field = f"{said.at('dag')}[{places[cycle[0]]}].depends_on"
-        raise FieldError(field, cycle[1], f"closes a circle: {' -> '.join(cycle)}")
+def _doing(said: Said, above: _Trying) -> dict[str, Any]:
+    """What the step does: it calls a function, runs another workflow, or only waits. Tried as far as that can be."""
+    trying = _trying(said, above)
+    if "workflow" in said:
+        _refuse_beside(said, "function", "workflow", "say one of them")
+        for field in ("timeout", "isolation"):
+            _refuse_beside(said, field, "workflow", "whose own steps have theirs")
+        return {"workflow": said.name("workflow"), "retry": trying.retry}
+    if "function" not in said and ("delay" in said or "delay_until" in said):
+        for field in ("input", "foreach", *_TRY_FIELDS):
+            if field in said:
+                raise said.refused(field, "means nothing for a step that only waits")
+        return {}
+    return {"function": _function(said), **asdict(trying)}
 
 
-def _cycle(steps: tuple[Step, ...]) -> list[str]:
-    """Steps of which each needs the next and the last is the first; none, if there is an order to run them in."""
-    needs = {step.name: set(step.depends_on) for step in steps}
-    needed_by: dict[str, list[str]] = {step.name: [] for step in steps}
-    for step in steps:
-        for needed in step.depends_on:
-            needed_by[needed].append(step.name)
-    ready = [name for name, needed in needs.items() if not needed]
-    while ready:
-        done = ready.pop()
-        del needs[done]
-        for name in needed_by[done]:
-            needs[name].discard(done)
-            if not needs[name]:
-                ready.append(name)
-    if not needs:
-        return []
-    # Each step that is left needs another that is left, so following them comes back to one of them.
-    way = [next(iter(needs))]
-    while way.count(way[-1]) < 2:
-        way.append(min(needs[way[-1]]))
-    return way[way.index(way[-1]) :]
+def _refuse_beside(said: Said, field: str, other: str, reason: str) -> None:
+    if field in said:
+        raise said.refused(field, f"cannot be beside {other}: {reason}")
+
+
+def _when(said: Said) -> When:
+    when = said.choice("when", When, When.ALL_SUCCESS)
+    if when is not When.ALL_SUCCESS and not said.entries("depends_on"):
+        raise said.refused("when", "means nothing without depends_on")
+    return when
+
+
+def _foreach(said: Said) -> str | list[Any] | None:
+    if "foreach" not in said:
+        return None
+    value = said["foreach"]
+    if isinstance(value, list | tuple):
+        items: list[Any] = read_json(said.at("foreach"), value)
+        return items
+    if isinstance(value, str) and is_reference(value):
+        return value
+    raise said.refused("foreach", "must be a list, or one reference such as ${steps.list.output}")
+
+
+def _max_parallel(said: Said, many: str) -> int | None:
+    if "max_parallel" not in said:
+        return None
+    if many not in said:
+        raise said.refused("max_parallel", f"means nothing without {many}")
+    return said.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
+
+
+def _delay_until(said: Said) -> str | None:
+    if "delay_until" not in said:
+        return None
+    value = said["delay_until"]
+    if isinstance(value, str) and is_reference(value):
+        return value
+    at = said.instant("delay_until")
+    if at is None:
+        raise said.refused("delay_until", "must be an ISO instant, or one reference such as ${steps.ask.output}")
+    return instant_of(at).isoformat()
 
 
 def _refuse_second_starts(said: Said, steps: tuple[Step, ...]) -> None:

@@ -8,17 +8,18 @@ from msgspec import Struct
 
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
+from gnomon.core.job_events import read_event_trigger
 from gnomon.core.job_steps import WORK_FIELDS, read_workflow
 from gnomon.core.model import DAY_MS, MINUTE_MS, Catchup, Overlap, Spec
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.requests import MOST_JITTER_MS, OTHER_CHOICES, Defaults, read_dst, window
 from gnomon.core.said import Said
-from gnomon.core.triggers import LONGEST_PERIOD, SHORTEST_PERIOD, At, Every, OnDemand
+from gnomon.core.triggers import LONGEST_PERIOD, SHORTEST_PERIOD, At, Every, OnDemand, OnEvent
 from gnomon.core.workflow import Workflow
 from gnomon.errors import CronError, FieldError
 
 _MS = timedelta(milliseconds=1)
-_TRIGGERS = ("schedule", "at", "every")
+_TRIGGERS = ("schedule", "at", "every", "on")
 #: What says when a job runs.
 TIME_FIELDS = (
     *_TRIGGERS, "timezone", "dialect", "dst", "start_at", "end_at", "jitter", "overlap", "catchup", "misfire_grace",
@@ -78,6 +79,8 @@ def warnings(job: Job) -> list[str]:
             f"catchup {job.spec.catchup} with overlap skip: of the ticks that are caught up, those that come due while "
             "one runs are skipped; overlap queue runs them all"
         )
+    if isinstance(job.spec.trigger, OnEvent) and job.spec.overlap is Overlap.SKIP:
+        found.append("on with overlap skip: an event during a run starts nothing; overlap queue runs them all")
     return found
 
 
@@ -119,7 +122,7 @@ def _overlap(said: Said, defaults: Defaults) -> Overlap:
     return overlap
 
 
-def _trigger(said: Said) -> Cron | Every | At | OnDemand:
+def _trigger(said: Said) -> Cron | Every | At | OnDemand | OnEvent:
     named = [field for field in _TRIGGERS if field in said]
     if len(named) > 1:
         raise said.refused(named[1], f"says when a second time: {named[0]} does already")
@@ -130,13 +133,15 @@ def _trigger(said: Said) -> Cron | Every | At | OnDemand:
     try:
         return _said_trigger(said, kind)
     except CronError as error:
-        raise _blamed(said, kind or "", error) from None
+        raise blamed(said, kind or "", error) from None
 
 
-def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand:
+def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
     zone = said.text("timezone") if "timezone" in said else None
     if kind is None:
         return OnDemand()
+    if kind == "on":
+        return read_event_trigger(said)
     if kind == "every":
         low, high = SHORTEST_PERIOD // _MS, LONGEST_PERIOD // _MS
         return Every(said.duration("every", 0, low=low, high=high) * _MS)
@@ -149,7 +154,7 @@ def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand:
     return trigger
 
 
-def _blamed(said: Said, kind: str, error: CronError) -> FieldError:
+def blamed(said: Said, kind: str, error: CronError) -> FieldError:
     """The error about a schedule as one about the field that it stands in."""
     field = error.field if error.field.partition(".")[0] in ("timezone", "dialect", "dst") else kind
     hint = f'; did you mean "{error.suggestion}"?' if error.suggestion else ""

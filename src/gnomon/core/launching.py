@@ -1,13 +1,15 @@
 """Starting runs that no tick asked for: by hand, through the API, from a dead letter."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.keys import task_id
-from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source, Spec, Task
+from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source, Spec, Task, TaskId
 from gnomon.core.states import TaskState, WaitReason
 
 
@@ -89,6 +91,53 @@ def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ..
         )
         for step in steps
     )
+
+
+class NotRun(Struct, frozen=True):
+    """A step that will not run, and why."""
+
+    step: str
+    note: str
+    #: A step before it did not succeed; otherwise it was not to run.
+    upstream_failed: bool = False
+
+
+def not_run_task(run: Run, why: NotRun, *, now: int) -> Task:
+    """The task of a step that will not run: over from the start, so that whoever looks sees why."""
+    [task] = first_tasks(run, (why.step,), now=now)
+    failed = why.upstream_failed
+    return replace(task, state=TaskState.CANCELLED, note=why.note, skipped=not failed, upstream_failed=failed)
+
+
+def next_tasks(run: Run, steps: Sequence[str], *, held: bool, now: int) -> tuple[Task, ...]:
+    """The tasks of steps whose turn has come while the run goes on."""
+    wait = WaitReason.DEPS if held else WaitReason.READY
+    return tuple(replace(task, available_at=now, wait_reason=wait) for task in first_tasks(run, tuple(steps), now=now))
+
+
+def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
+    """The tasks of the items of a step; those that have to wait for others wait."""
+    most = count if limit is None else limit
+    return tuple(
+        Task(
+            task_id=TaskId(f"{parent.task_id}.{number:06}"),
+            tenant=parent.tenant,
+            run_id=parent.run_id,
+            step=parent.step,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.READY if number < most else WaitReason.DEPS,
+            available_at=now,
+            created_at=now,
+            parent=parent.task_id,
+            item=number,
+        )
+        for number in range(count)
+    )
+
+
+def sub_run_id(task: Task) -> RunId:
+    """The one run that an attempt of a step can start and wait for."""
+    return keyed_run_id(task.tenant, task.task_id, str(task.fence))
 
 
 def keyed_run_id(tenant: str, scope: str, key: str) -> RunId:

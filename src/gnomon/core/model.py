@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gnomon.core.cron import Cron
 from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.triggers import At, Every, OnDemand
+from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.core.workflow import ONLY_STEP
 
 ScheduleUid = NewType("ScheduleUid", str)
@@ -21,6 +21,8 @@ TaskId = NewType("TaskId", str)
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
+#: Who has tasks in hand that no worker needs to carry out: those that wait for items, or for another run.
+ENGINE = "gnomon"
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
@@ -106,7 +108,7 @@ class Source(StrEnum):
 class Spec(Struct, frozen=True, kw_only=True, gc=False):
     """What an operator says about a schedule. Every change of it is a new revision."""
 
-    trigger: Cron | Every | At | OnDemand
+    trigger: Cron | Every | At | OnDemand | OnEvent
     workflow_id: str
     workflow_version: int = 1
     user_id: str = ""
@@ -213,6 +215,9 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     idempotency_key: str | None = None
     #: The dead letter that it tries again.
     replay_of: str | None = None
+    #: The task that waits for its end, and how many such runs there are above it.
+    parent_task: TaskId | None = None
+    depth: int = 0
 
     @property
     def over(self) -> bool:
@@ -241,6 +246,16 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     routings: int = 0
     #: What it waits for, or why it failed, in words.
     note: str | None = None
+    #: The task of which this is one item, and which one.
+    parent: TaskId | None = None
+    item: int | None = None
+    #: It was not to run.
+    skipped: bool = False
+    #: It never ran, because a step before it did not succeed.
+    upstream_failed: bool = False
+    #: Of a task with items: how many are not over, and how many did not succeed.
+    open_items: int = 0
+    failed_items: int = 0
 
 
 class Result(StrEnum):

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gnomon.core.attempts import Outcome
-from gnomon.core.model import Attempt, Result, Run, Task
+from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
 from gnomon.core.workflow import Workflow
 
 
@@ -31,6 +31,9 @@ class Patience(Struct, frozen=True, kw_only=True):
 def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience: Patience) -> Outcome | None:
     """How the attempt is to be taken to have ended; None while it may go on. `now` is the store's clock."""
     attempt = found.attempt
+    if attempt.worker == ENGINE:
+        # It ends with what it waits for.
+        return None
     if attempt.lease_until <= now:
         if attempt.started_at is None:
             text = f"{attempt.worker} was lost before it started"

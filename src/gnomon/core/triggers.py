@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from gnomon.core.instants import EPOCH, unplaced
 from gnomon.errors import CronError
@@ -161,6 +163,68 @@ class OnDemand:
     def describe(self) -> str:
         """That it waits to be asked."""
         return "only when it is triggered"
+
+
+@dataclass(frozen=True, slots=True)
+class OnEvent:
+    """Fires when something happens, not at any time: for each event, after a silence, or for many at once."""
+
+    event: str
+    #: What the event's body must have, as canonical JSON.
+    where: str = "{}"
+    #: How long it must have been silent.
+    debounce_ms: int | None = None
+    #: How many events make a batch, and how long its first one waits.
+    most: int | None = None
+    batch_ms: int | None = None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether several events start one run."""
+        return self.debounce_ms is not None or self.batch_ms is not None
+
+    @property
+    def wait_ms(self) -> int:
+        """How long an event waits for others."""
+        return self.debounce_ms or self.batch_ms or 0
+
+    @property
+    def condition(self) -> dict[str, Any]:
+        """What the event's body must have."""
+        found: dict[str, Any] = msgspec.json.decode(self.where)
+        return found
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """None: nothing is planned."""
+        del instant
+        return None
+
+    def previous_before(self, instant: datetime) -> datetime | None:
+        """None: nothing was planned."""
+        del instant
+        return None
+
+    def matches(self, instant: datetime) -> bool:
+        """Never."""
+        del instant
+        return False
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """None at all."""
+        del after, until
+        return 0
+
+    def describe(self) -> str:
+        """What it waits for."""
+        what = f"when {self.event} happens"
+        if self.where != "{}":
+            what += f" with {self.where}"
+        if self.debounce_ms is not None:
+            what += f", once it has been silent for {self.debounce_ms / 1000:g} s"
+        elif self.batch_ms is not None:
+            most = f" or {self.most} of them" if self.most is not None else ""
+            what += f", together after {self.batch_ms / 1000:g} s{most}"
+        return what
 
 
 def fire_times(trigger: Trigger, *, after: datetime, until: datetime) -> Iterator[datetime]:

@@ -28,6 +28,16 @@ class Isolation(StrEnum):
     PROCESS = "process"
 
 
+class When(StrEnum):
+    """What must have become of the steps that a step depends on."""
+
+    ALL_SUCCESS = "all_success"
+    #: They are over, however they ended: for cleaning up.
+    ALL_DONE = "all_done"
+    #: They are over, and at least one of them did not succeed: for telling someone.
+    ANY_FAILED = "any_failed"
+
+
 class Retry(Struct, frozen=True, kw_only=True, gc=False):
     """How often and when a failed attempt is followed by another."""
 
@@ -44,15 +54,36 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One piece of a workflow's work."""
 
     name: str
-    function: str
-    #: The steps that must have succeeded before this one starts.
+    #: Empty if it runs another workflow, or only waits.
+    function: str = ""
+    #: The steps that must be over before this one starts.
     depends_on: tuple[str, ...] = ()
+    when: When = When.ALL_SUCCESS
+    #: Skipped unless this holds.
+    condition: str | None = None
+    #: May take outputs of steps before it: `${steps.extract.output.path}`.
     input: dict[str, Any] = {}
+    #: Another workflow to run and wait for.
+    workflow: str | None = None
+    #: Done once for each item of a list, or of what a reference leads to.
+    foreach: str | list[Any] | None = None
+    #: How many items are done at once.
+    max_parallel: int | None = None
+    #: How long to wait, after the steps before it are over, before it starts.
+    delay_ms: int | None = None
+    #: The instant to wait for, or a reference to one.
+    delay_until: str | None = None
     #: How long one attempt may take; None for the default of the worker.
     timeout_ms: int | None = None
     #: None: what fails is not tried again, and what was lost with its worker is.
     retry: Retry | None = None
     isolation: Isolation = Isolation.NONE
+
+    @property
+    def plain(self) -> bool:
+        """Whether it only calls its function, with what its run was given."""
+        more = self.input or self.foreach or self.condition or self.delay_ms or self.delay_until
+        return bool(self.function) and not more
 
 
 class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +102,8 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     #: Whether a run that has failed for good leaves a dead letter.
     dead_letter: bool = False
+    #: How many steps of a run are under way at once.
+    max_parallel: int | None = None
     #: Whether the runs exclude each other by a lock that others can see.
     lock: bool = False
     #: How long its history is kept; None for the default.
@@ -80,6 +113,11 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def first_steps(self) -> tuple[str, ...]:
         """The steps that wait for no other."""
         return tuple(step.name for step in self.steps if not step.depends_on)
+
+    @property
+    def lone(self) -> bool:
+        """Whether a run of it has one task and never another."""
+        return len(self.steps) == 1 and not self.steps[0].foreach
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""

@@ -1,6 +1,6 @@
 """Starting, ending and looking at runs. Every method is one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,7 +35,15 @@ class Runs(Protocol):
         ...
 
 
-class Executions(Protocol):
+class Payloads(Protocol):
+    """What runs and tasks were given and have returned."""
+
+    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        """The `input` of each run or task, or the `output` of each task, that has one."""
+        ...
+
+
+class Executions(Payloads, Protocol):
     """Looking at runs and what they are made of."""
 
     async def find_run(self, run_id: RunId) -> Run | None:
@@ -51,7 +59,7 @@ class Executions(Protocol):
         ...
 
     async def payload(self, owner_id: str, kind: str) -> bytes | None:
-        """The `input` of a run, or the `output` of a task."""
+        """The `input` of a run or a task, or the `output` of a task."""
         ...
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Waiting
+from gnomon.core.gating import Admission, Unfolding, Waiting
 from gnomon.core.model import TaskId
 from gnomon.core.reconciling import OpenAttempt
 
@@ -49,6 +49,13 @@ class Work(Protocol):
         """Carry out every admission whose task is still PENDING, under the same fence; these come back.
 
         A task that is over may end its run.
+        """
+        ...
+
+    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+        """Begin every task that is still PENDING under its fence and that no worker carries out; these come back.
+
+        It is RUNNING until all its items, or its run, are over, and ends with them; with nothing to wait for, at once.
         """
         ...
 

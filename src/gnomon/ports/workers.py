@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gnomon.ports.runs import Payloads
 from gnomon.ports.work import Work
 
 
@@ -35,5 +36,5 @@ class Workers(Protocol):
         ...
 
 
-class Workplace(Work, Workers, Protocol):
-    """Where work is handed out, and who is there to take it."""
+class Workplace(Work, Workers, Payloads, Protocol):
+    """Where work is handed out, what came of it, and who is there to take it."""

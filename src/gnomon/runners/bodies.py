@@ -82,14 +82,15 @@ class Body:
 
     def call(self, secrets: SecretSource) -> Callable[[], Any]:
         """The function with its arguments; UsageError if the input does not fit."""
-        given, found = secrets.resolve(self.assignment.input)
+        binder = self.function.binder
+        wanted = binder.wanted(self.assignment)
+        given, found = secrets.resolve(wanted)
         if found:
             self.log.redact = redactor(found)
-        binder = self.function.binder
         if binder.takes_nothing and not given:
             return self.function.body
         context = Context(self.facts(), self.log, self.stop, self.ends) if binder.takes_context else None
-        positional, named = binder.bind(given, context, self.assignment.input)
+        positional, named = binder.bind(given, context, wanted)
         return partial(self.function.body, *positional, **named)
 
 

@@ -9,10 +9,15 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET, Struct
 
+from gnomon.core.attempts import Assignment
+from gnomon.core.model import Source
+from gnomon.core.workflow import ONLY_STEP
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Context
 
 _CONTEXT_NAME = "ctx"
+#: What a run that an event started is given besides its job's input.
+_OF_EVENTS = ("event", "events")
 _PLACE = re.compile(r" - at `(\$[^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -37,6 +42,22 @@ class Binder:
         self._kind = _struct(fields, open_=self._takes_any)
         #: Whether it is called without anything.
         self.takes_nothing = not (self._context or fields or self._takes_any)
+
+    def wanted(self, assignment: Assignment) -> Mapping[str, Any]:
+        """What the function is given: what its step says, and of what every step is given what it has parameters for.
+
+        A job with one function is given all of its input, so that a slip in it is noticed.
+        """
+        given = assignment.input
+        if self._takes_any:
+            return given
+        if len(assignment.workflow.steps) > 1 or assignment.step.name != ONLY_STEP:
+            kept = {*self._names, *assignment.step.input}
+        elif assignment.run.source is Source.EVENT:
+            kept = {*self._names, *(name for name in given if name not in _OF_EVENTS)}
+        else:
+            return given
+        return {name: value for name, value in given.items() if name in kept}
 
     @property
     def takes_context(self) -> bool:

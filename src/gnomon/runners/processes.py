@@ -106,7 +106,8 @@ class Processes:
         await asyncio.wait([child.exited], timeout=self._shop.grace)
 
     def _request(self, body: Body) -> Request:
-        given, found = self._shop.secrets.resolve(body.assignment.input)
+        wanted = body.function.binder.wanted(body.assignment)
+        given, found = self._shop.secrets.resolve(wanted)
         if found:
             body.log.redact = redactor(found)
         main = sys.modules["__main__"]
@@ -123,7 +124,7 @@ class Processes:
             qualname=body.function.qualname,
             function=body.function.name,
             input=_plain(given),
-            shown=_plain(body.assignment.input),
+            shown=_plain(wanted),
             secrets=found,
             facts=body.facts(),
             timeout_ms=round(body.timeout * 1000),

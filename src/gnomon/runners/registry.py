@@ -43,6 +43,7 @@ class JobWords(TypedDict, total=False):
     dialect: str
     at: datetime | str
     every: Span
+    on: Mapping[str, Any]
     dst: Any
     start_at: datetime | str
     end_at: datetime | str
@@ -54,6 +55,7 @@ class JobWords(TypedDict, total=False):
     queue_limit: int
     input: Mapping[str, Any]
     input_schema: Mapping[str, Any]
+    max_parallel: int
     timeout: Span
     retry: Retry | Mapping[str, Any]
     lock: bool
@@ -112,6 +114,8 @@ class Functions(Collection[str]):
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._jobs: dict[str, Mapping[str, Any]] = {}
+        #: Where each job was written.
+        self._origins: dict[str, str] = {}
         #: Whether this process is that of one function: programs are read to find it, and nothing else is started.
         self.loading = False
 
@@ -143,13 +147,24 @@ class Functions(Collection[str]):
 
     def add(self, body: Callable[..., Any], name: str | None = None) -> Function:
         """Let the function run under the name. Another function under the same name is refused."""
-        added = Function(_name_of(body, name), body)
+        added = Function(registered_name(body, name), body)
         known = self._functions.get(added.name)
         if known is not None and not known.same_as(added):
             where = f"{known.module}.{known.qualname}"
             raise FieldError("function", added.name, f"is already the name of {where}")
         self._functions[added.name] = added
         return added
+
+    def name_of(self, body: Callable[..., Any]) -> str | None:
+        """The name under which the function itself was registered."""
+        return next((name for name, known in self._functions.items() if known.body is body), None)
+
+    def declare(self, said: Mapping[str, Any], written: Function) -> None:
+        """Keep a job that was written as a function, or beside one. Another one of the same name is refused."""
+        name, origin = said["name"], f"{written.module}.{written.qualname}"
+        if self._origins.setdefault(name, origin) != origin:
+            raise FieldError("name", name, f"is already the name of the job at {self._origins[name]}")
+        self._jobs[name] = said
 
     @overload
     def function(self, name: Body, /) -> Body: ...
@@ -174,18 +189,19 @@ class Functions(Collection[str]):
         said: dict[str, Any] = dict(words)
         if schedule is not None:
             said["schedule"] = schedule
-        if not said.keys() & {"schedule", "at", "every"}:
-            raise UsageError("a job needs a schedule, such as schedule='every day at 7am'")
+        if not said.keys() & {"schedule", "at", "every", "on"}:
+            raise UsageError("a job needs a schedule, such as schedule='every day at 7am', or an event")
 
         def registered(body: Body) -> Body:
             added = self.add(body, name)
-            self._jobs[added.name] = {"name": added.name, "function": added.name, **_plain(said)}
+            self.declare({"name": added.name, "function": added.name, **plain_words(said)}, added)
             return body
 
         return registered
 
 
-def _name_of(body: Callable[..., Any], name: str | None) -> str:
+def registered_name(body: Callable[..., Any], name: str | None) -> str:
+    """The name it is given, or its own with dashes."""
     if not callable(body):
         raise FieldError("function", body, "cannot be called")
     if name is None:
@@ -198,7 +214,7 @@ def _name_of(body: Callable[..., Any], name: str | None) -> str:
     return name
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a job
+def plain_words(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a job
     """The value as a jobs file would say it."""
     match value:
         case timedelta():
@@ -208,13 +224,13 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a j
         case Enum():
             said = value.value
         case Retry():
-            said = {field: _plain(getattr(value, field)) for field in value.__struct_fields__}
+            said = {field: plain_words(getattr(value, field)) for field in value.__struct_fields__}
         case Mapping():
-            said = {key: _plain(each) for key, each in value.items()}
+            said = {key: plain_words(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            said = [_plain(each) for each in value]
+            said = [plain_words(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            said = _plain(asdict(value))
+            said = plain_words(asdict(value))
         case _:
             said = value
     return said

@@ -10,9 +10,11 @@ from gnomon.core.editing import edited, fresh, kept_grid, leaves_some_due, pause
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs import Job
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
+from gnomon.core.plan import settled
 from gnomon.core.triggers import At
 from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application, Edit
+from gnomon.ports.schedules import Schedules
 
 
 class Change(StrEnum):
@@ -80,6 +82,14 @@ def application(plans: Iterable[Plan]) -> Application:
         added=[plan.schedule for plan in plans if plan.change is Change.CREATED],
         edits=[plan.edit for plan in plans if plan.edit is not None],
     )
+
+
+async def decide_overdue(schedules: Schedules, schedule: Schedule, *, now: int, tzdata: str) -> None:
+    """All that is due is decided; if someone else was quicker, whoever reads it next goes on."""
+    while leaves_some_due(verdict := verdict_before(schedule, now=now), now=now):
+        schedule = settled(verdict)
+        if not await schedules.change(verdict, schedule, now=now, actor="", tzdata=tzdata):
+            return
 
 
 def _versioned(job: Job, newest: Workflow | None, tenant: str) -> tuple[Workflow, Spec]:

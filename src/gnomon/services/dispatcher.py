@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from gnomon.core.attempts import Limits
-from gnomon.core.gating import Admission, Request, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.gating import Admission, Request, Unfolding, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.keys import task_id
 from gnomon.core.model import TaskId
+from gnomon.core.preparing import Prepared, outputs_needed, prepared, scope_of
 from gnomon.core.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
@@ -48,8 +50,10 @@ class Dispatcher:
                 wait = self._until(await self._place.next_available_at())
                 self.backoff.worked()
                 return wait
-            admissions = await self._ruled(ready, now)
-            done = await self._place.admit(admissions, now=now)
+            found = [await self._prepared(waiting, now) for waiting in ready]
+            await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
+            admissions = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
+            done = await self._place.admit(admissions, now=now) if admissions else frozenset()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -58,31 +62,50 @@ class Dispatcher:
         # There may be more: look again at once.
         return 0.0
 
-    async def _ruled(self, ready: Sequence[Waiting], now: int) -> list[Admission]:
-        requests: list[Request] = []
-        admissions: list[Admission] = []
-        for waiting in ready:
-            request = await self._materialised(waiting)
-            if isinstance(request, str):
-                admissions.append(not_launchable(waiting, request, now=now, limits=self._limits))
-            else:
-                requests.append(request)
-        functions = await self._known_functions({request.step.function for request in requests})
-        rulings = await self._gate.admit(requests)
-        for request, ruled in zip(requests, rulings, strict=True):
-            admissions.append(admitted(request, ruled, functions, now=now, limits=self._limits))
+    async def _unfold(self, unfoldings: Sequence[Unfolding], now: int) -> None:
+        if unfoldings:
+            await self._place.unfold(unfoldings, now=now)
+
+    async def _ruled(self, prepared: Sequence[Request | Admission], now: int) -> list[Admission]:
+        requests = [one for one in prepared if isinstance(one, Request)]
+        admissions = [one for one in prepared if isinstance(one, Admission)]
+        if requests:
+            functions = await self._known_functions({request.step.function for request in requests})
+            rulings = await self._gate.admit(requests)
+            for request, ruled in zip(requests, rulings, strict=True):
+                admissions.append(admitted(request, ruled, functions, now=now, limits=self._limits))
         return admissions
 
-    async def _materialised(self, waiting: Waiting) -> Request | str:
-        """All that will be done, or why that cannot be said."""
+    async def _prepared(self, waiting: Waiting, now: int) -> Prepared:
+        """All that will be done, or what becomes of the task instead."""
         run = waiting.run
         workflow = await self._shelf.of(run)
         if workflow is None:
-            return f"there is no workflow {run.workflow_id!r} of version {run.workflow_version}"
+            reason = f"there is no workflow {run.workflow_id!r} of version {run.workflow_version}"
+            return not_launchable(waiting, reason, now=now, limits=self._limits)
         step = step_of(workflow, waiting)
         if step is None:
-            return f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
-        return Request(waiting=waiting, workflow=workflow, step=step, input=merged_input(workflow, step, waiting.input))
+            reason = f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
+            return not_launchable(waiting, reason, now=now, limits=self._limits)
+        given = merged_input(workflow, step, waiting)
+        request = Request(waiting=waiting, workflow=workflow, step=step, input=given)
+        return request if workflow.lone and step.plain else await self._looked_into(request, now)
+
+    async def _looked_into(self, request: Request, now: int) -> Prepared:
+        """The request with everything it refers to."""
+        step, run = request.step, request.waiting.run
+        sub = None
+        if step.workflow is not None:
+            sub = await self._shelf.newest(run.tenant, step.workflow)
+            if sub is None:
+                reason = f"there is no workflow {step.workflow!r}"
+                own = request.workflow
+                return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
+        needed = outputs_needed(step)
+        owners = {str(task_id(run.run_id, name)): name for name in needed}
+        kept = await self._place.payloads(list(owners), "output") if owners else {}
+        outputs = {name: kept.get(owner) for owner, name in owners.items()}
+        return prepared(request, scope_of(request.workflow, request.waiting, outputs), sub, now=now)
 
     async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
         stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS

@@ -89,13 +89,12 @@ class ExecutionBook:
         """The run with its tasks, their attempts and what they returned."""
         run = await self._find(tenant, execution_id)
         tasks = await self._history.tasks([run])
-        tried = await self._executions.attempts([task.task_id for task in tasks])
+        tried: dict[TaskId, list[Attempt]] = {}
+        for one in await self._executions.attempts([task.task_id for task in tasks]):
+            tried.setdefault(one.task_id, []).append(one)
+        outputs = await self._executions.payloads([task.task_id for task in tasks], "output")
         steps = [
-            StepView(
-                task=task,
-                attempts=tuple(one for one in tried if one.task_id == task.task_id),
-                output=await self._executions.payload(task.task_id, "output"),
-            )
+            StepView(task=task, attempts=tuple(tried.get(task.task_id, ())), output=outputs.get(str(task.task_id)))
             for task in tasks
         ]
         return ExecutionView(

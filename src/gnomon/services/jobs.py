@@ -9,10 +9,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from gnomon.core.editing import leaves_some_due, verdict_before
 from gnomon.core.jobs import Job
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick
-from gnomon.core.plan import settled
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
 from gnomon.core.workflow import Workflow
@@ -21,7 +19,7 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.schedules import History, Schedules
-from gnomon.services.applying import Change, Plan, application, changed, created
+from gnomon.services.applying import Change, Plan, application, changed, created, decide_overdue
 from gnomon.services.registrar import Registrar, next_runs
 
 T = TypeVar("T")
@@ -113,7 +111,7 @@ class JobBook:
             plans = await self._planned(jobs, tenant, now)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]
             for schedule in overdue:
-                await self._decide_overdue(schedule, now)
+                await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
             if not overdue and await self._carried_out(plans, actor, now):
                 return [_applied(plan, now) async for plan in _in_turns(plans)]
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
@@ -142,13 +140,6 @@ class JobBook:
             found |= {schedule.schedule_id: schedule for schedule in page}
             wanted = wanted[bisect_right(wanted, page[-1].schedule_id) :] if len(page) == limit else []
         return found
-
-    async def _decide_overdue(self, schedule: Schedule, now: int) -> None:
-        """All that is due is decided; if someone else was quicker, whoever reads it next goes on."""
-        while leaves_some_due(verdict := verdict_before(schedule, now=now), now=now):
-            schedule = settled(verdict)
-            if not await self._schedules.change(verdict, schedule, now=now, actor="", tzdata=self._tzdata):
-                return
 
     async def _carried_out(self, plans: Sequence[Plan], actor: str, now: int) -> bool:
         wish = application(plans)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
 from gnomon.core.gating import Waiting
-from gnomon.core.model import Result, TaskId
+from gnomon.core.model import ENGINE, Result, TaskId
 from gnomon.core.reconciling import OpenAttempt, Patience, overdue
 from gnomon.core.states import WaitReason
 from gnomon.errors import Unavailable
@@ -84,7 +84,7 @@ class Reconciler:
             return None
         waiting = Waiting(task=found.task, run=found.run)
         workflow = await self._shelf.of(found.run)
-        if alive and found.attempt.worker not in alive:
+        if alive and found.attempt.worker not in {*alive, ENGINE}:
             outcome: Outcome | None = _orphaned(found)
         else:
             outcome = overdue(found, workflow, now=now, patience=self._patience)

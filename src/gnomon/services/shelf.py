@@ -31,6 +31,10 @@ class Shelf:
                 self._kept.popitem(last=False)
         return found
 
+    async def newest(self, tenant: str, workflow_id: str) -> Workflow | None:
+        """The newest version of a workflow."""
+        return await self._jobs.workflow(tenant, workflow_id)
+
 
 def step_of(workflow: Workflow, waiting: Waiting) -> Step | None:
     """The step that a task is of."""

@@ -177,7 +177,7 @@ class Worker:
         if workflow is None or step is None:
             known = placeholder(waiting)
             return known, f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
-        given = merged_input(workflow, step, waiting.input)
+        given = merged_input(workflow, step, waiting)
         assignment = Assignment(task=waiting.task, run=run, workflow=workflow, step=step, input=given)
         if step.function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {step.function!r}"

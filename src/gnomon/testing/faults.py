@@ -1,11 +1,11 @@
 """Which faults there are, how likely each is, and a store that has them: what one process sees of the shared one."""
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Waiting
+from gnomon.core.gating import Admission, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import RunId, Schedule, ScheduleUid, TaskId, Verdict
 from gnomon.core.workflow import Workflow
@@ -188,6 +188,19 @@ class FaultyWorkplace:
         await self._recording.look(one.run_id for one in admissions if one.task_id in done)
         await self._trouble.after()
         return done
+
+    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+        """See Work.unfold."""
+        await self._trouble.before()
+        done = await self._store.unfold(unfoldings, now=now)
+        await self._recording.look(one.run_id for one in unfoldings if one.task_id in done)
+        await self._trouble.after()
+        return done
+
+    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        """See Payloads.payloads."""
+        await self._trouble.before()
+        return await self._store.payloads(owner_ids, kind)
 
     async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
         """See Work.take."""

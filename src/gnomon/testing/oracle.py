@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from gnomon.core.model import Spec
-from gnomon.core.triggers import At, Every, OnDemand
+from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.testing.scanner import scan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ def planned(spec: Spec, after: int, until: int) -> list[int]:
     if isinstance(spec.trigger, At):
         at = (spec.trigger.instant - EPOCH) // timedelta(milliseconds=1)
         return [at] if low < at <= high else []
-    if isinstance(spec.trigger, OnDemand):
+    if isinstance(spec.trigger, OnDemand | OnEvent):
         return []
     cron = spec.trigger
     # Six words name seconds: every second must be looked at, so less of them at once.

@@ -1,55 +1,39 @@
 """Tasks, attempts and runs in memory. No method awaits half-way, so each one is a transaction by itself."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Ending, run_status, stopped_instead, tick_status
-from gnomon.core.dead_letters import dead_letter
-from gnomon.core.gating import Admission, Waiting
-from gnomon.core.launching import Cancelling, Launch, Launching, first_tasks, launching, room_made
+from gnomon.adapters.memory.endings import IN_HAND, MemoryEndings
+from gnomon.core.attempts import Ending, Outcome
+from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.launching import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
 from gnomon.core.model import (
+    ENGINE,
     Attempt,
     DeadLetter,
     LogLine,
+    Result,
     Run,
     RunId,
     RunStatus,
     Schedule,
-    ScheduleUid,
-    Source,
     Task,
     TaskId,
-    Tick,
     TickStatus,
 )
-from gnomon.core.plan import superseded
 from gnomon.core.reconciling import OpenAttempt
-from gnomon.core.states import TERMINAL, TaskState, WaitReason
-from gnomon.core.workflow import Workflow
+from gnomon.core.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.work import Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
-_IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
+_FOREVER = 1 << 62
 
 
-class MemoryWork:
+class MemoryWork(MemoryEndings):
     """What comes after a decision: the ports Work, Workers, Runs, Executions and DeadLetters."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._schedules: dict[ScheduleUid, Schedule] = {}
-        self._ticks: dict[tuple[ScheduleUid, int], Tick] = {}
-        self._runs: dict[RunId, Run] = {}
-        self._tasks: dict[TaskId, Task] = {}
-        self._attempts: dict[Held, Attempt] = {}
-        self._payloads: dict[tuple[str, str], bytes] = {}
-        self._logs: dict[TaskId, list[LogLine]] = {}
-        self._dead_letters: dict[str, DeadLetter] = {}
-        self._workers: dict[str, tuple[WorkerCard, int]] = {}
-        self._workflows: dict[tuple[str, str], list[Workflow]] = {}
 
     # ---- work --------------------------------------------------------------------------------
 
@@ -67,7 +51,8 @@ class MemoryWork:
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
     def _with_run(self, task: Task) -> Waiting:
-        return Waiting(task=task, run=self._runs[task.run_id], input=self._payloads.get((task.run_id, "input")))
+        given, own = self._payloads.get((task.run_id, "input")), self._payloads.get((task.task_id, "input"))
+        return Waiting(task=task, run=self._runs[task.run_id], input=given, own_input=own)
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """See Work.admit."""
@@ -83,11 +68,37 @@ class MemoryWork:
                 available_at=one.available_at,
                 routings=one.routings,
                 note=one.note,
+                skipped=one.skipped,
             )
+            if one.own_input is not None:
+                self._payloads[task.task_id, "input"] = one.own_input
             done.add(task.task_id)
             if one.over:
                 self._over(one, one.note, now)
         return frozenset(done)
+
+    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+        """See Work.unfold."""
+        return frozenset(one.task_id for one in unfoldings if self._unfold(one, now))
+
+    def _unfold(self, one: Unfolding, now: int) -> bool:
+        task = self._tasks.get(one.task_id)
+        if task is None or task.state is not TaskState.PENDING or task.fence != one.fence:
+            return False
+        held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(one.items), note=None)
+        self._tasks[task.task_id] = held
+        self._attempts[held.task_id, held.fence] = Attempt(
+            task_id=task.task_id, number=held.fence, worker=ENGINE, lease_until=_FOREVER, dispatched_at=now
+        )
+        self._start((held.task_id, held.fence), now)
+        for made, given in zip(item_tasks(held, len(one.items), limit=one.limit, now=now), one.items, strict=True):
+            self._tasks[made.task_id] = made
+            self._payloads[made.task_id, "input"] = given
+        if one.launch is not None:
+            self._launch(one.launch, now)
+        elif not one.items:
+            self._end_inner(held, one.graph, Outcome(result=Result.SUCCEEDED, output=one.output), now)
+        return True
 
     async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
         """See Work.take."""
@@ -115,11 +126,6 @@ class MemoryWork:
             self._start(one, now)
         return granted
 
-    def _state(self, held: Held) -> TaskState | None:
-        """The state of the task, if that is its current attempt."""
-        task = self._tasks.get(held[0])
-        return task.state if task is not None and task.fence == held[1] else None
-
     def _start(self, held: Held, now: int) -> None:
         task = self._tasks[held[0]] = replace(self._tasks[held[0]], state=TaskState.RUNNING)
         self._attempts[held] = replace(self._attempts[held], started_at=now)
@@ -131,7 +137,7 @@ class MemoryWork:
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""
         del worker
-        ours = [one for one in held if self._state(one) in _IN_HAND]
+        ours = [one for one in held if self._state(one) in IN_HAND]
         for one in ours:
             self._attempts[one] = replace(self._attempts[one], lease_until=self._now() + lease_ms)
         to_cancel = (one for one in ours if self._runs[self._tasks[one[0]].run_id].cancel_requested_at is not None)
@@ -140,30 +146,6 @@ class MemoryWork:
     async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
         """See Work.report."""
         return frozenset((one.task_id, one.fence) for one in endings if self._end_attempt(one))
-
-    def _end_attempt(self, one: Ending) -> bool:
-        held = one.task_id, one.fence
-        if self._state(held) not in _IN_HAND or one.lease_until not in (None, self._attempts[held].lease_until):
-            return False
-        if self._runs[one.run_id].cancel_requested_at is not None:
-            one = stopped_instead(one)
-        self._attempts[held] = replace(self._attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
-        self._tasks[one.task_id] = replace(
-            self._tasks[one.task_id],
-            state=one.state,
-            wait_reason=one.wait_reason,
-            available_at=one.available_at,
-            attempts=one.attempts,
-            losses=one.losses,
-            routings=one.routings,
-            note=one.error,
-        )
-        if one.output is not None:
-            self._payloads[one.task_id, "output"] = one.output
-        self._logs.setdefault(one.task_id, []).extend(one.logs)
-        if one.over:
-            self._over(one, one.error, one.ended_at)
-        return True
 
     async def asked_to_stop(self, worker: str) -> frozenset[Held]:
         """See Work.asked_to_stop."""
@@ -178,82 +160,6 @@ class MemoryWork:
         tasks = [(self._tasks[task_id], self._attempts[task_id, number]) for task_id, number in found[:limit]]
         page = [OpenAttempt(task=task, run=self._runs[task.run_id], attempt=attempt) for task, attempt in tasks]
         return OpenPage(page, self._now())
-
-    # ---- the end of tasks and runs -----------------------------------------------------------
-
-    def _over(self, ended: Ending | Admission, error: str | None, now: int) -> None:
-        task, run = self._tasks[ended.task_id], self._runs[ended.run_id]
-        if ended.dead_letter is not None:
-            attempts = [attempt for held, attempt in self._attempts.items() if held[0] == task.task_id]
-            given = self._payloads.get((run.run_id, "input"))
-            made = dead_letter(task, run, attempts, ended.dead_letter, error, given, now=now)
-            self._dead_letters.setdefault(made.dead_letter_id, made)
-        if ended.alone:
-            self._end_run(run, run_status(task.state), error, now)
-
-    def _end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
-        why = None if status is RunStatus.COMPLETED else run.error or error
-        ended = replace(run, status=status, queued=False, completed_at=now, error=why)
-        self._runs[run.run_id] = ended
-        self._set_tick(ended, tick_status(status, started=ended.started_at is not None))
-        if status is RunStatus.COMPLETED and ended.replay_of is not None:
-            self._resolve(ended.replay_of, f"replay {ended.run_id}", now)
-        schedule = self._schedules.get(ended.schedule_uid) if ended.schedule_uid else None
-        if schedule is not None:
-            self._make_room(schedule, active=schedule.active_runs - (not run.queued), now=now)
-            if schedule.spec.delete_after_run and run.source is Source.CRON:
-                self._retire(self._schedules[schedule.uid], status, now)
-
-    def _retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
-        """A one-shot has done its work: it is gone if that was well, paused if not."""
-        raise NotImplementedError
-
-    def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
-        queued = [r for r in self._runs.values() if r.schedule_uid == schedule.uid and r.queued and not r.over]
-        room = room_made(active=active, waiting=tuple(sorted(queued, key=lambda r: (r.planned_at, r.run_id))))
-        self._schedules[schedule.uid] = replace(schedule, active_runs=room.active, queued_runs=room.queued)
-        if room.released is not None:
-            freed = room.released
-            self._runs[freed.run_id] = replace(freed, queued=False)
-            wait = WaitReason.DELAY if freed.fire_at > now else WaitReason.READY
-            self._set_tasks(freed.run_id, wait_reason=wait)
-
-    def _set_tick(self, run: Run, status: TickStatus) -> None:
-        if run.schedule_uid is None:
-            return
-        tick = self._ticks.get((run.schedule_uid, run.planned_at))
-        if tick is not None and tick.run_id == run.run_id:
-            self._ticks[run.schedule_uid, run.planned_at] = replace(tick, status=status)
-
-    def _set_tasks(self, run_id: RunId, **changes: object) -> None:
-        for task in [task for task in self._tasks.values() if task.run_id == run_id]:
-            self._tasks[task.task_id] = replace(task, **changes)
-
-    def _supersede(self, uid: ScheduleUid, now: int, *, by: RunId) -> None:
-        """The schedule's runs, all but the one that replaces them, are over or asked to end."""
-        # First those that wait: nobody may take a turn that is about to be cancelled.
-        for made in sorted(self._under_way(uid), key=lambda made: not made.queued):
-            if made.run_id != by:
-                self._halt(superseded(made, now=now), now)
-
-    def _cancel_queued(self, uid: ScheduleUid, now: int) -> None:
-        for made in self._under_way(uid):
-            if made.queued:
-                self._halt(superseded(made, now=now, why="its schedule was deleted"), now)
-
-    def _under_way(self, uid: ScheduleUid) -> list[Run]:
-        return [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]
-
-    def _halt(self, stopped: Run, now: int) -> None:
-        """What waits of the run is cancelled; so is the run, if nothing else is left of it."""
-        self._runs[stopped.run_id] = stopped
-        for task in [task for task in self._tasks.values() if task.run_id == stopped.run_id]:
-            if task.state not in TERMINAL and task.state not in _IN_HAND:
-                self._tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
-        if stopped.over:
-            self._set_tick(stopped, TickStatus.SKIPPED)
-        elif not any(t.state in _IN_HAND for t in self._tasks.values() if t.run_id == stopped.run_id):
-            self._end_run(stopped, RunStatus.CANCELLED, stopped.error, now)
 
     # ---- workers -----------------------------------------------------------------------------
 
@@ -316,8 +222,7 @@ class MemoryWork:
             return Cancelling.UNKNOWN
         if run.over:
             return Cancelling.OVER
-        asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
-        self._halt(replace(run, cancel_requested_at=asked_at, error=run.error or reason), now)
+        self._cancel(run, reason, now)
         return Cancelling.CANCELLED if self._runs[run_id].over else Cancelling.ASKED
 
     # ---- executions --------------------------------------------------------------------------
@@ -345,6 +250,10 @@ class MemoryWork:
     async def payload(self, owner_id: str, kind: str) -> bytes | None:
         """See Executions.payload."""
         return self._payloads.get((owner_id, kind))
+
+    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        """See Executions.payloads."""
+        return {name: self._payloads[name, kind] for name in owner_ids if (name, kind) in self._payloads}
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
@@ -375,13 +284,6 @@ class MemoryWork:
         """See DeadLetters.resolve."""
         ours = [name for name in dead_letter_ids if await self.find_dead_letter(tenant, name)]
         return sum(self._resolve(name, by, now) for name in ours)
-
-    def _resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
-        letter = self._dead_letters[dead_letter_id]
-        if letter.resolved_at is not None:
-            return False
-        self._dead_letters[dead_letter_id] = replace(letter, resolved_at=now, resolved_by=by)
-        return True
 
 
 def _earliest(task: Task) -> tuple[int, str]:

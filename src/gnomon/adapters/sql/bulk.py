@@ -191,11 +191,21 @@ def those(conn: sa.Connection, asked: Statement, rows: Rows, key: str, *, at: in
     return {name for (name,) in found}
 
 
-def insert(conn: sa.Connection, table: sa.Table, rows: Rows) -> None:
-    """Every row stands in the table, its last columns left to their defaults if the rows are shorter."""
+def returned(conn: sa.Connection, asked: Statement, rows: Rows) -> Sequence[Sequence[Any]]:
+    """The statement is carried out for every row; what it returns comes back."""
+    if not rows:
+        return ()
+    if conn.dialect.name == "sqlite":
+        execute = conn.connection.cursor().execute
+        return [found for row in rows for found in execute(asked.sqlite, row).fetchall()]
+    return conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True))).all()
+
+
+def insert(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple[str, ...] = ()) -> None:
+    """Every row stands in the table; without columns it is as its table begins. All others have their defaults."""
     if not rows:
         return
-    columns = tuple(column.name for column in table.columns)[: len(rows[0])]
+    columns = columns or tuple(column.name for column in table.columns)[: len(rows[0])]
     if len(rows) >= _WORTH_A_COPY and conn.get_execution_options().get(MAY_COPY):
         _copy(conn, table, columns, rows)
     else:

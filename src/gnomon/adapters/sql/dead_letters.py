@@ -23,7 +23,7 @@ from gnomon.core.model import Attempt, DeadLetter, TaskId
 
 _letter = tables.dead_letter.c
 _TASKS = bulk.statement(
-    f"SELECT {named(TASK)}, {named(RUN)}, payload.body FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
+    f"SELECT {named(TASK)}, {named(RUN)}, payload.body, NULL FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
     " LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input' WHERE task.task_id IN KEYS"
 )
 _ATTEMPTS = bulk.statement(f"SELECT {named(ATTEMPT)} FROM attempt WHERE task_id IN KEYS ORDER BY task_id, number")  # noqa: S608 - our own names

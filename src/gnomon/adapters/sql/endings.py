@@ -1,34 +1,26 @@
-"""The end of runs, and everything that follows from it in the same transaction."""
+"""The beginning and the end of runs, and everything that follows from it in the same transaction."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, tables
 from gnomon.adapters.sql.rooms import Ended, Rooms
-from gnomon.core.attempts import Ending, run_status, tick_status
-from gnomon.core.gating import Admission
+from gnomon.core.attempts import tick_status
 from gnomon.core.model import Run, RunStatus, Source, TickStatus
 
+_START = bulk.statement("UPDATE run SET status = 'running', started_at = ? WHERE run_id IN KEYS AND started_at IS NULL")
 _END = bulk.changing(tables.run, ("status", "queued", "completed_at", "error"), by=("run_id",))
 _SHOW = bulk.changing(tables.tick, ("status",), by=("uid", "planned_at", "run_id"))
 
 
-class Over(NamedTuple):
-    """A task that is over, with its run as it was until then."""
-
-    task: Ending | Admission
-    run: Run
-    error: str | None
-    at: int
-
-
-def end_tasks(conn: sa.Connection, over: Sequence[Over], rooms: Rooms) -> None:
-    """What has failed for good has left a dead letter, and runs that have no other task are over."""
-    letters = [dead_letters.Dead(o.task.task_id, o.task.dead_letter, o.error, o.at) for o in over if o.task.dead_letter]
-    dead_letters.write(conn, letters)
-    end_runs(conn, [Ended(o.run, run_status(o.task.state), o.error, o.at) for o in over if o.task.alone], rooms)
+def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
+    """Those of the runs that had not begun have."""
+    fresh = {run.run_id: run for run in runs if run.started_at is None}
+    if fresh:
+        names: list[str] = sorted(fresh)
+        bulk.run(conn, _START, now, names)
+        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh.values()))
 
 
 def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
@@ -38,7 +30,7 @@ def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
     bulk.many(
         conn,
         _END,
-        [(status.value, False, at, _why(run, status, error), run.run_id) for run, status, error, at in ended],
+        [(status.value, False, at, why(run, status, error), run.run_id) for run, status, error, at in ended],
     )
     show_ticks(conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, _, _ in ended))
     for run, status, _, at in ended:
@@ -47,7 +39,8 @@ def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
     _make_room(conn, ended, rooms)
 
 
-def _why(run: Run, status: RunStatus, error: str | None) -> str | None:
+def why(run: Run, status: RunStatus, error: str | None) -> str | None:
+    """What a run shows as the reason of its end."""
     return None if status is RunStatus.COMPLETED else run.error or error
 
 

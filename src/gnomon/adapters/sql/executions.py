@@ -1,10 +1,10 @@
 """Looking at runs and what they are made of. Every query reads off an index as much as it gives back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import tables
+from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.run_rows import RUN, run_of
 from gnomon.core.model import LogLine, Run, RunId, TaskId
 from gnomon.ports.runs import RunQuery
@@ -20,6 +20,7 @@ _LIST = (
 _PAYLOAD = sa.select(_payload.body).where(
     _payload.owner_id == sa.bindparam("owner"), _payload.kind == sa.bindparam("of")
 )
+_PAYLOADS = bulk.statement("SELECT owner_id, body FROM payload WHERE owner_id IN KEYS AND kind = ?")
 _LOG = (
     sa.select(_log.at, _log.level, _log.text)
     .where(_log.task_id == sa.bindparam("task"), _log.seq > sa.bindparam("after"))
@@ -50,6 +51,11 @@ def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
     """See Executions.payload."""
     found: bytes | None = conn.scalar(_PAYLOAD, {"owner": owner_id, "of": kind})
     return found
+
+
+def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+    """See Executions.payloads."""
+    return {owner_id: body for owner_id, body in bulk.rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
 
 
 def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:

@@ -1,12 +1,15 @@
 """Runs that are to end before their time: what waits of them ends at once, what runs is asked to."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, tables
-from gnomon.adapters.sql.endings import end_runs, show_ticks
+from gnomon.adapters.sql.endings import show_ticks
+from gnomon.adapters.sql.graphs import follow, rooms_for
+from gnomon.adapters.sql.idling import end_idle
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import RUN, named, run_of
 from gnomon.core.launching import Cancelling
@@ -20,7 +23,16 @@ _DONE_OR_IN_HAND = IN_HAND | {state.value for state in TERMINAL}
 _UNDER_WAY = bulk.statement(f"SELECT run_id FROM run WHERE schedule_uid IN KEYS AND {tables.NOT_OVER}")  # noqa: S608 - our own
 _QUEUED = bulk.statement("SELECT run_id FROM run WHERE schedule_uid IN KEYS AND queued")
 _OWNER = bulk.statement("SELECT schedule_uid FROM run WHERE run_id = ?")
-_TASKS = bulk.statement("SELECT task_id, run_id, state FROM task WHERE run_id IN KEYS ORDER BY run_id, step FOR UPDATE")
+_OF_RUNS = "SELECT task_id, run_id, state FROM task WHERE run_id IN KEYS"
+# Items before their steps, as whoever ends items does.
+_TASKS = bulk.Statement(
+    bulk.statement(_OF_RUNS).sqlite,
+    bulk.statement(f"{_OF_RUNS} ORDER BY parent NULLS LAST, task_id FOR UPDATE").postgresql,
+)
+_NOT_OVER = bulk.statement(f"SELECT run_id FROM run WHERE run_id IN KEYS AND {tables.NOT_OVER}")  # noqa: S608 - our own
+_BELOW = bulk.statement(
+    f"SELECT run_id, parent_task FROM run WHERE parent_task IN KEYS AND parent_task IS NOT NULL AND {tables.NOT_OVER}"  # noqa: S608 - our own
+)
 _RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608 - our own
 _CANCEL = bulk.changing(tables.task, ("state", "note"), by=("task_id",))
 _STOP = bulk.changing(tables.run, ("status", "queued", "completed_at", "cancel_requested_at", "error"), by=("run_id",))
@@ -48,39 +60,85 @@ def cancel(conn: sa.Connection, run_id: RunId, reason: str, now: int) -> Cancell
     owner = bulk.rows(conn, _OWNER, run_id)
     if not owner:
         return Cancelling.UNKNOWN
-
-    def asked(run: Run) -> Run:
-        asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
-        return replace(run, cancel_requested_at=asked_at, error=run.error or reason)
-
-    in_hand = _halt(conn, [run_id], asked, Rooms(conn, [owner[0][0]]), now)
-    if run_id not in in_hand:
+    rooms = rooms_for(conn, [(run_id, owner[0][0])])
+    if not _halt(conn, [run_id], lambda run: _asked(run, reason, now), rooms, now):
         return Cancelling.OVER
-    return Cancelling.ASKED if in_hand[run_id] else Cancelling.CANCELLED
+    return Cancelling.ASKED if bulk.rows(conn, _NOT_OVER, [run_id]) else Cancelling.CANCELLED
+
+
+def _asked(run: Run, reason: str, now: int) -> Run:
+    asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
+    return replace(run, cancel_requested_at=asked_at, error=run.error or reason)
 
 
 def _halt(
     conn: sa.Connection, run_ids: Sequence[str], stopped_from: Callable[[Run], Run], rooms: Rooms, now: int
-) -> Mapping[RunId, bool]:
-    """Stop those that are not over. Whether a worker still has something of each in hand comes back."""
+) -> bool:
+    """Stop those that are not over, and every run that a step of them waits for. Whether there was any comes back."""
     if not run_ids:
-        return {}
-    tasks = bulk.rows(conn, _TASKS, list(run_ids))
-    runs = [run_of(row) for row in bulk.rows(conn, _RUNS, list(run_ids))]
-    stopped = {run.run_id: stopped_from(run) for run in runs if not run.over}
-    busy = {run_id for _, run_id, state in tasks if state in IN_HAND}
+        return False
+    found = _found(conn, run_ids)
+    stopped: dict[str, Run] = {}
+    for run in found.runs:
+        above = stopped.get(found.above.get(run.run_id, ""))
+        if run.run_id not in found.above:
+            stopped[run.run_id] = stopped_from(run)
+        elif above is not None and not above.over:
+            stopped[run.run_id] = _asked(run, above.error or "", now)
     cancelled = [
         (TaskState.CANCELLED.value, stopped[run_id].error, task_id)
-        for task_id, run_id, state in tasks
+        for task_id, run_id, state in found.tasks
         if run_id in stopped and state not in _DONE_OR_IN_HAND
     ]
     bulk.many(conn, _CANCEL, cancelled)
     bulk.many(conn, _STOP, [_stopped_row(run) for run in stopped.values()])
     # Those that never had their turn are out of the queue before any other makes room for the first in it.
     show_ticks(conn, ((run, TickStatus.SKIPPED) for run in stopped.values() if run.over))
-    ending = [run for run in stopped.values() if not run.over and run.run_id not in busy]
-    end_runs(conn, [Ended(run, RunStatus.CANCELLED, run.error, now) for run in ending], rooms)
-    return {run_id: run_id in busy for run_id in stopped}
+    _end_what_is_left(conn, found, stopped, rooms, now)
+    return bool(stopped)
+
+
+class _Found(NamedTuple):
+    """Runs with those that their steps wait for, all of them nobody else's to change."""
+
+    #: Those that are not over, each after the one above it.
+    runs: Sequence[Run]
+    #: By the name of a run that a step waits for, the run of that step.
+    above: Mapping[str, str]
+    #: Name, run and state of each.
+    tasks: Sequence[Sequence[str]]
+
+
+def _found(conn: sa.Connection, run_ids: Sequence[str]) -> _Found:
+    tasks: list[Sequence[str]] = []
+    above: dict[str, str] = {}
+    runs: list[Run] = []
+    level = list(run_ids)
+    while level:
+        there = bulk.rows(conn, _TASKS, level)
+        runs += [run for run in map(run_of, bulk.rows(conn, _RUNS, level)) if not run.over]
+        if conn.dialect.name != "sqlite":
+            # Whoever held one of them may have let others begin; from now on nobody can.
+            there = bulk.rows(conn, _TASKS, level)
+        tasks += there
+        in_hand = {task_id: run_id for task_id, run_id, state in there if state in IN_HAND}
+        below = bulk.rows(conn, _BELOW, list(in_hand)) if in_hand else ()
+        above |= {run_id: in_hand[task_id] for run_id, task_id in below}
+        level = [run_id for run_id, _ in below]
+    return _Found(runs, above, tasks)
+
+
+def _end_what_is_left(conn: sa.Connection, found: _Found, stopped: Mapping[str, Run], rooms: Rooms, now: int) -> None:
+    """Those of which nobody has anything in hand are over, the lowest first: it may be all that is left above."""
+    busy = {run_id for _, run_id, state in found.tasks if state in IN_HAND}
+    asked = [run for run in stopped.values() if not run.over]
+    for depth in sorted({run.depth for run in asked}, reverse=True):
+        here = {run.run_id: run for run in asked if run.depth == depth}
+        if found.above:
+            here = {run_id: here[run_id] for (run_id,) in bulk.rows(conn, _NOT_OVER, list(here))}
+        held = end_idle(conn, [run for name, run in here.items() if name in busy], now)
+        ended = [run for name, run in here.items() if name not in held]
+        follow(conn, [Ended(run, RunStatus.CANCELLED, run.error, now) for run in ended], rooms)
 
 
 def _stopped_row(run: Run) -> tuple[object, ...]:

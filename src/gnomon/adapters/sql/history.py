@@ -26,9 +26,7 @@ _RUNS = (
     .order_by(_run.planned_at.desc(), _run.run_id.desc())
     .limit(_LIMIT)
 )
-_TASKS = (
-    sa.select(*TASK).where(_task.run_id.in_(sa.bindparam("runs", expanding=True))).order_by(_task.run_id, _task.step)
-)
+_TASKS = sa.select(*TASK).where(_task.run_id.in_(sa.bindparam("runs", expanding=True)))
 _SCHEDULE = sa.select(*SCHEDULE).where(tables.schedule.c.uid == _UID)
 _REVISIONS = (
     sa.select(tables.schedule_revision)
@@ -54,7 +52,9 @@ def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
     """See History.tasks."""
     wanted = sorted({run.run_id for run in runs})
     pages = [wanted[start : start + _RUNS_AT_ONCE] for start in range(0, len(wanted), _RUNS_AT_ONCE)]
-    return [task_of(row) for page in pages for row in conn.execute(_TASKS, {"runs": page})]
+    found = (task_of(row) for page in pages for row in conn.execute(_TASKS, {"runs": page}))
+    # The name of an item begins with that of its step's task.
+    return sorted(found, key=lambda task: (task.run_id, task.step, task.task_id))
 
 
 def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:

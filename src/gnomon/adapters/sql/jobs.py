@@ -7,15 +7,17 @@ import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import book, bulk, tables
+from gnomon.adapters.sql.definitions import decoded, definition
 from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application
 
 _workflow = tables.workflow.c
-_VERSIONS = sa.select(_workflow.definition).where(
-    _workflow.tenant == sa.bindparam("owner"), _workflow.workflow_id == sa.bindparam("name")
+_NEWEST = (
+    sa.select(_workflow.definition)
+    .where(_workflow.tenant == sa.bindparam("owner"), _workflow.workflow_id == sa.bindparam("name"))
+    .order_by(_workflow.version.desc())
+    .limit(1)
 )
-_VERSION = _VERSIONS.where(_workflow.version == sa.bindparam("wanted"))
-_NEWEST = _VERSIONS.order_by(_workflow.version.desc()).limit(1)
 _ADD = bulk.inserting(
     tables.workflow,
     tuple(column.name for column in tables.workflow.columns),
@@ -26,7 +28,6 @@ _NEWEST_OF_EACH = bulk.statement(
     " (SELECT max(version) FROM workflow AS v WHERE v.tenant = w.tenant AND v.workflow_id = w.workflow_id)"
     " ORDER BY workflow_id"
 )
-_DEFINITION = msgspec.json.Decoder(Workflow)
 
 
 class Void(Exception):
@@ -35,16 +36,16 @@ class Void(Exception):
 
 def workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int | None) -> Workflow | None:
     """See Jobs.workflow."""
-    named = {"owner": tenant, "name": workflow_id}
-    query, asked = (_NEWEST, named) if version is None else (_VERSION, named | {"wanted": version})
-    found: str | None = conn.scalar(query, asked)
-    return None if found is None else _DEFINITION.decode(found)
+    if version is not None:
+        return definition(conn, tenant, workflow_id, version)
+    found: str | None = conn.scalar(_NEWEST, {"owner": tenant, "name": workflow_id})
+    return None if found is None else decoded(found)
 
 
 def newest_workflows(conn: sa.Connection, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
     """See Jobs.newest_workflows."""
     found = bulk.rows(conn, _NEWEST_OF_EACH, tenant, sorted(set(workflow_ids)))
-    return [_DEFINITION.decode(definition) for (definition,) in found]
+    return [decoded(text) for (text,) in found]
 
 
 def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: str) -> None:

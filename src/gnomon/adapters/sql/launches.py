@@ -9,7 +9,7 @@ from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.halting import supersede
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import SCHEDULE, schedule_of
-from gnomon.adapters.sql.run_rows import WANTED_RUN, named, run_row, task_row
+from gnomon.adapters.sql.run_rows import WANTED_RUN, named, task_row, wanted_row
 from gnomon.core.launching import Launch, Launching, first_tasks, launching
 from gnomon.core.model import Run, Spec
 
@@ -76,8 +76,7 @@ class _Batch:
     def write(self) -> None:
         """Everything so far stands in the database."""
         made, self._made = self._made, []
-        rows = [(*run_row(run), run.idempotency_key, run.replay_of) for run, _ in made]
-        added = bulk.those(self._conn, _ADD, rows, "run_id")
+        added = bulk.those(self._conn, _ADD, [wanted_row(run) for run, _ in made], "run_id")
         self.too_late |= {run.run_id for run, _ in made if run.run_id not in added}
         made = [(run, wish) for run, wish in made if run.run_id in added]
         tasks = [task for run, wish in made for task in first_tasks(run, wish.first_steps, now=self._now)]

@@ -23,7 +23,7 @@ from gnomon.core.model import (
     TickKind,
     TickStatus,
 )
-from gnomon.core.triggers import At, Every, OnDemand
+from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
 
@@ -45,6 +45,8 @@ _UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError)
 _MS = timedelta(milliseconds=1)
 _OVERLAPS = {str(one): one for one in Overlap}
 _CATCHUPS = {str(one): one for one in Catchup}
+#: What an event must have, and how many of them make a run; those of a newer program are unknown here.
+_OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -120,10 +122,11 @@ def _spec_row(spec: Spec) -> tuple[Any, ...]:
         spec.queue_limit,
         spec.lookahead_ms,
         spec.delete_after_run,
+        _options_text(spec.trigger),
     )
 
 
-def _trigger_row(trigger: Cron | Every | At | OnDemand) -> tuple[Any, ...]:
+def _trigger_row(trigger: Cron | Every | At | OnDemand | OnEvent) -> tuple[Any, ...]:
     match trigger:
         case Cron(expression=expression, timezone=timezone, dialect=dialect, dst=dst):
             return ("cron", expression, timezone, dialect, dst.gap, dst.fold, None, None, None)
@@ -133,8 +136,17 @@ def _trigger_row(trigger: Cron | Every | At | OnDemand) -> tuple[Any, ...]:
             return ("at", None, None, None, None, None, None, None, ms_of(instant))
         case OnDemand():
             return ("on_demand", *[None] * 8)
+        case OnEvent(event=event):
+            return ("event", event, *[None] * 7)
         case _:
             assert_never(trigger)
+
+
+def _options_text(trigger: Cron | Every | At | OnDemand | OnEvent) -> str | None:
+    if not isinstance(trigger, OnEvent):
+        return None
+    said = {name: getattr(trigger, name) for name in _OPTIONS}
+    return msgspec.json.encode({name: value for name, value in said.items() if value is not None}).decode()
 
 
 def _spec_of(row: Row) -> Spec:
@@ -154,9 +166,10 @@ def _spec_of(row: Row) -> Spec:
         queue,
         ahead,
         once,
+        options,
     ) = row[_TRIGGER_ENDS:]
     return Spec(
-        trigger=_trigger_of(*row[:_TRIGGER_ENDS]),
+        trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
         workflow_id=workflow_id,
         workflow_version=version,
         user_id=user_id,
@@ -177,8 +190,8 @@ def _spec_of(row: Row) -> Spec:
 
 
 @lru_cache(maxsize=8192)  # many schedules share few triggers, and a cron expression is costly to read
-def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At | OnDemand:  # noqa: ANN401 - as the columns are
-    expression, timezone, dialect, gap, fold, period_ms, anchor_at, at_at = columns
+def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At | OnDemand | OnEvent:  # noqa: ANN401 - as the columns are
+    expression, timezone, dialect, gap, fold, period_ms, anchor_at, at_at, options = columns
     match kind:
         case "cron":
             return Cron(expression, timezone, dialect, Dst(gap, fold))
@@ -188,6 +201,8 @@ def _trigger_of(kind: str, *columns: Any) -> Cron | Every | At | OnDemand:  # no
             return At(instant_of(at_at))
         case "on_demand":
             return OnDemand()
+        case "event":
+            return OnEvent(expression, **msgspec.json.decode(options))
         case _:
             raise ValueError(f"a trigger of the unknown kind {kind!r}")
 

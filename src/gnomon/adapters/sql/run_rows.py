@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.adapters.sql import tables
 from gnomon.core.gating import Waiting
@@ -52,7 +53,7 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 #: What a new run says; all else comes later.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
 #: What a run says besides, if somebody wanted it.
-WANTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of")
+WANTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -74,10 +75,16 @@ def run_row(run: Run) -> tuple[Any, ...]:
     )
 
 
+def wanted_row(run: Run) -> tuple[Any, ...]:
+    """A new run as a row of WANTED_RUN."""
+    return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth)
+
+
 def run_of(row: Row) -> Run:
     """The run that stands in a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
-    planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:]
+    planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
+    parent_task, depth = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -99,6 +106,8 @@ def run_of(row: Row) -> Run:
         error=error,
         idempotency_key=key,
         replay_of=replay_of,
+        parent_task=parent_task,
+        depth=depth,
     )
 
 
@@ -119,11 +128,28 @@ def task_row(task: Task) -> tuple[Any, ...]:
     )
 
 
+#: What a new task says if it has a place in a graph: most have none.
+NEW_STEP = (*(column.name for column in TASK[:8]), "note", "skipped", "upstream_failed")
+NEW_ITEM = (*(column.name for column in TASK[:8]), "parent", "item", "has_input")
+#: What the rest of a row of TASK says if the task has no place in a graph.
+_NO_PLACE = (None, None, False, False, 0, 0)
+
+
+def step_row(task: Task) -> tuple[Any, ...]:
+    """The task of a step of a run that goes on as a row of NEW_STEP."""
+    return (*task_row(task), task.note, task.skipped, task.upstream_failed)
+
+
+def item_row(task: Task) -> tuple[Any, ...]:
+    """The task of an item as a row of NEW_ITEM. What each is given is kept for it."""
+    return (*task_row(task), task.parent, task.item, True)
+
+
 def task_of(row: Row) -> Task:
     """The task that stands in a row of TASK."""
     task_id, tenant, run_id, step, state, wait_reason, available_at, created_at = row[:8]
-    attempts, fence, losses, routings, note = row[8:]
-    return Task(
+    attempts, fence, losses, routings, note = row[8:13]
+    task = Task(
         task_id=task_id,
         tenant=tenant,
         run_id=run_id,
@@ -138,6 +164,20 @@ def task_of(row: Row) -> Task:
         routings=routings,
         note=note,
     )
+    return task if row[13:] == _NO_PLACE else _placed(task, row[13:])
+
+
+def _placed(task: Task, row: Row) -> Task:
+    parent, item, skipped, upstream_failed, open_items, failed_items = row
+    return replace(
+        task,
+        parent=parent,
+        item=item,
+        skipped=bool(skipped),
+        upstream_failed=bool(upstream_failed),
+        open_items=open_items,
+        failed_items=failed_items,
+    )
 
 
 def task_and_run_of(row: Row) -> tuple[Task, Run]:
@@ -146,8 +186,9 @@ def task_and_run_of(row: Row) -> tuple[Task, Run]:
 
 
 def waiting_of(row: Row) -> Waiting:
-    """What stands in a row of TASK, RUN and the input of the run."""
-    return Waiting(task=task_of(row[:_TASK_ENDS]), run=run_of(row[_TASK_ENDS:_RUN_ENDS]), input=row[_RUN_ENDS])
+    """What stands in a row of TASK, RUN, the input of the run and that of the task itself."""
+    task, run = task_and_run_of(row)
+    return Waiting(task=task, run=run, input=row[_RUN_ENDS], own_input=row[_RUN_ENDS + 1])
 
 
 # ---- attempts and dead letters -------------------------------------------------------------------

@@ -1,14 +1,27 @@
 """The store on SQL: every port, on SQLite and on PostgreSQL with the same statements."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from gnomon.adapters.sql import book, dead_letters, executions, history, jobs, leases, ledger, work, workers
+from gnomon.adapters.sql import (
+    book,
+    dead_letters,
+    event_log,
+    executions,
+    history,
+    jobs,
+    leases,
+    ledger,
+    work,
+    workers,
+)
 from gnomon.adapters.sql.halting import cancel
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.transactions import Transactions
+from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Waiting
+from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import (
     Attempt,
@@ -71,6 +84,10 @@ class SqlStore:
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """See Work.admit."""
         return await self.transactions.write(lambda conn: work.admit(conn, admissions, now))
+
+    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+        """See Work.unfold."""
+        return await self.transactions.write(lambda conn: unfold(conn, unfoldings, now))
 
     async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
         """See Work.take."""
@@ -146,6 +163,10 @@ class SqlStore:
         """See Executions.payload."""
         return await self.transactions.read(lambda conn: executions.payload(conn, owner_id, kind))
 
+    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        """See Executions.payloads."""
+        return await self.transactions.read(lambda conn: executions.payloads(conn, owner_ids, kind))
+
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
         return await self.transactions.read(lambda conn: executions.log_lines(conn, task_id, after, limit))
@@ -167,6 +188,34 @@ class SqlStore:
     async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
         """See DeadLetters.resolve."""
         return await self.transactions.write(lambda conn: dead_letters.resolve(conn, tenant, dead_letter_ids, by, now))
+
+    # ---- events ------------------------------------------------------------------------------
+
+    async def emit_event(self, event: Event, *, now: int) -> Sequence[Entry]:
+        """See EventLog.emit_event."""
+        return await self.transactions.write(lambda conn: event_log.emit(conn, event, now, self._unreadable))
+
+    async def next_gathering_at(self) -> int | None:
+        """See EventLog.next_gathering_at."""
+        return await self.transactions.read(event_log.next_gathering_at)
+
+    async def close_gatherings(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+        """See EventLog.close_gatherings."""
+        return await self.transactions.write(lambda conn: event_log.close(conn, now, limit, self._unreadable))
+
+    async def list_events(
+        self, tenant: str, *, name: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> Sequence[Event]:
+        """See EventLog.list_events."""
+        return await self.transactions.read(lambda conn: event_log.listed(conn, tenant, name, after, limit))
+
+    async def find_event(self, event_id: str) -> Event | None:
+        """See EventLog.find_event."""
+        return await self.transactions.read(lambda conn: event_log.find(conn, event_id))
+
+    async def entries(self, event_ids: Sequence[str]) -> Sequence[Entry]:
+        """See EventLog.entries."""
+        return await self.transactions.read(lambda conn: event_log.entries(conn, event_ids))
 
     # ---- jobs --------------------------------------------------------------------------------
 

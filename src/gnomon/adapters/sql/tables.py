@@ -14,8 +14,11 @@ Instant = sa.BigInteger
 NOT_OVER = "completed_at IS NULL"
 TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
+HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
 OPEN = "ended_at IS NULL"
+LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
+GATHERED = "kind = 'gathered'"
 
 metadata = sa.MetaData()
 
@@ -67,10 +70,13 @@ schedule = sa.Table(
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("deleted_at", Instant),
     sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
+    # What else there is to say about a trigger, as JSON.
+    sa.Column("trigger_options", sa.Text),
     _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
     _partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+    _partial("schedule_listening", "tenant", "expression", where=LISTENS),
 )
 
 schedule_revision = sa.Table(
@@ -143,10 +149,13 @@ run = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("idempotency_key", sa.Text),
     sa.Column("replay_of", Name),
+    sa.Column("parent_task", Name),
+    sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     _partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     _partial("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
     _partial("run_to_stop", "run_id", where=TO_STOP),
+    _partial("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
     # In the order in which runs are listed, of a tenant and of one of its jobs.
     sa.Index("run_listed", "tenant", "created_at", "run_id"),
     sa.Index("run_of_job", "tenant", "schedule_id", "created_at", "run_id"),
@@ -168,7 +177,17 @@ task = sa.Table(
     sa.Column("losses", sa.Integer, nullable=False, server_default="0"),
     sa.Column("routings", sa.Integer, nullable=False, server_default="0"),
     sa.Column("note", sa.Text),
-    sa.Index("task_of_run", "run_id", "step"),
+    sa.Column("parent", Name),
+    sa.Column("item", sa.Integer),
+    sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("upstream_failed", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("open_items", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("failed_items", sa.Integer, nullable=False, server_default="0"),
+    # Few tasks have an input of their own, and it is not looked for if there is none.
+    sa.Column("has_input", sa.Boolean, nullable=False, server_default=sa.false()),
+    # The steps of a run are found beside their items, of which there may be a hundred thousand.
+    sa.Index("task_of_run", "run_id", "parent", "item"),
+    _partial("task_held", "parent", "item", where=HELD),
     # In the order in which tasks are let through and taken, so that a page of them is read off the index
     # even while a hundred thousand wait since one instant.
     _partial("task_waiting", "available_at", "task_id", where=WAITS),
@@ -225,6 +244,43 @@ dead_letter = sa.Table(
     sa.Index("dead_letter_listed", "tenant", "dead_letter_id"),
     sa.Index("dead_letter_of_job", "tenant", "job", "dead_letter_id"),
     _partial("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
+)
+
+event = sa.Table(
+    "event",
+    metadata,
+    sa.Column("event_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("key", sa.Text),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("emitted_at", Instant, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Index("event_listed", "tenant", "emitted_at", "event_id"),
+    sa.Index("event_of_name", "tenant", "name", "emitted_at", "event_id"),
+)
+
+event_entry = sa.Table(
+    "event_entry",
+    metadata,
+    sa.Column("event_id", Name, primary_key=True),
+    sa.Column("schedule_uid", Name, primary_key=True),
+    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("run_id", Name),
+    sa.Column("decided_at", Instant, nullable=False),
+    _partial("event_gathered", "schedule_uid", where=GATHERED),
+)
+
+gathering = sa.Table(
+    "gathering",
+    metadata,
+    sa.Column("schedule_uid", Name, primary_key=True),
+    sa.Column("first_at", Instant, nullable=False),
+    sa.Column("due_at", Instant, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Index("gathering_due", "due_at", "schedule_uid"),
 )
 
 worker = sa.Table(

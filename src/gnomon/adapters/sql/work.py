@@ -6,21 +6,24 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, tables
-from gnomon.adapters.sql.endings import Over, end_tasks, show_ticks
+from gnomon.adapters.sql.attempts import KEEP, write_down
+from gnomon.adapters.sql.endings import start_runs
+from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, attempt_of, named, run_of, task_and_run_of, waiting_of
 from gnomon.core.attempts import Ending, stopped_instead
 from gnomon.core.gating import Admission, Waiting
-from gnomon.core.model import Run, RunStatus, TaskId, TickStatus
+from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState
 from gnomon.ports.work import Held, OpenPage, Renewal
 
 _PENDING = TaskState.PENDING.value
 _WITH_RUN = f"""
-SELECT {named(TASK)}, {named(RUN)}, payload.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
+SELECT {named(TASK)}, {named(RUN)}, payload.body, own.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
 LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input'
+LEFT JOIN payload AS own ON own.owner_id = CASE WHEN task.has_input THEN task.task_id END AND own.kind = 'input'
 """  # noqa: S608 - our own names, here and below
 
 
@@ -40,14 +43,19 @@ def _page(those: str, *, lock: str = "") -> bulk.Statement:
 _WAITING = _page(f"{tables.WAITS} AND task.available_at <= ?")
 _READY = _page(tables.SCHEDULED, lock=" FOR UPDATE SKIP LOCKED")
 _NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {tables.WAITS} ORDER BY available_at, task_id LIMIT 1")  # noqa: S608
-_STATES = bulk.statement("SELECT task_id, state, fence FROM task WHERE task_id IN KEYS ORDER BY task_id FOR UPDATE")
+_STATES = bulk.statement(
+    "SELECT task_id, state, fence, parent FROM task WHERE task_id IN KEYS ORDER BY task_id FOR UPDATE"
+)
 _RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
 _HANDS = f"""
-SELECT task.task_id, task.fence, task.state, {named(RUN)} FROM task JOIN run ON run.run_id = task.run_id
+SELECT task.task_id, task.fence, task.state, task.parent, {named(RUN)} FROM task JOIN run ON run.run_id = task.run_id
 WHERE task.task_id IN KEYS
 """  # noqa: S608
 _IN_HAND = bulk.statement(_HANDS)
-_HELD = bulk.statement(f"{_HANDS} ORDER BY task.task_id FOR UPDATE")
+# By run: two who end different steps of the same runs do not wait for each other in a circle.
+_HELD = bulk.Statement(
+    _IN_HAND.sqlite, bulk.statement(f"{_HANDS} ORDER BY task.run_id, task.task_id FOR UPDATE").postgresql
+)
 _OPEN = bulk.statement(
     f"SELECT {named(TASK)}, {named(RUN)}, {named(ATTEMPT)}"  # noqa: S608
     " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
@@ -66,19 +74,15 @@ _DISPATCH = bulk.statement(
     "UPDATE task SET state = ?, fence = fence + 1, note = NULL WHERE task_id IN KEYS",
 )
 _START = bulk.statement("UPDATE task SET state = 'RUNNING' WHERE task_id IN KEYS")
-_START_RUNS = bulk.statement(
-    "UPDATE run SET status = 'running', started_at = ? WHERE run_id IN KEYS AND started_at IS NULL"
-)
-_ADMIT = bulk.changing(tables.task, ("state", "wait_reason", "available_at", "routings", "note"), by=("task_id",))
-_ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
-_END_TASK = bulk.changing(tables.task, _ATTEMPTED, by=("task_id",))
+_HAS_INPUT = bulk.statement("UPDATE task SET has_input = true WHERE task_id IN KEYS")
+_ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skipped")
+_ADMIT = bulk.changing(tables.task, _ADMITTED, by=("task_id",))
 _BEGIN = bulk.changing(tables.attempt, ("started_at",), by=("task_id", "number"))
 _RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
-_END = bulk.changing(tables.attempt, ("ended_at", "result", "error"), by=("task_id", "number"))
-_OUTPUT = bulk.inserting(
-    tables.payload, ("owner_id", "kind", "body"), "ON CONFLICT (owner_id, kind) DO UPDATE SET body = excluded.body"
-)
-_SAID = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
+
+
+#: The state of a task, its run, and the task of which it is one item.
+_Hand = tuple[str, Run, TaskId | None]
 
 
 # ---- the gate ------------------------------------------------------------------------------------
@@ -98,28 +102,36 @@ def next_available_at(conn: sa.Connection) -> int | None:
 def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
     """See Work.admit."""
     over = [one for one in admissions if one.over]
-    rooms = Rooms(conn, (one.schedule_uid for one in over))
+    rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in over))
     names: list[str] = [one.task_id for one in admissions]
-    pending = {task_id: fence for task_id, state, fence in bulk.rows(conn, _STATES, names) if state == _PENDING}
+    pending = {row[0]: row for row in bulk.rows(conn, _STATES, names) if row[1] == _PENDING}
     admitted: dict[TaskId, Admission] = {}
     for one in admissions:
         # The first one counts, unless there was another attempt since it was read.
-        if one.task_id in pending and one.fence in (None, pending[one.task_id]):
+        if one.task_id in pending and one.fence in (None, pending[one.task_id][2]):
             admitted.setdefault(one.task_id, one)
     bulk.many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
+    _keep_inputs(conn, [(one.task_id, one.own_input) for one in admitted.values() if one.own_input is not None])
     if over:
-        _turn_away(conn, [one for one in admitted.values() if one.over], rooms, now)
+        items = {task_id: parent for task_id, _, _, parent in pending.values()}
+        _turn_away(conn, [(one, items[one.task_id]) for one in admitted.values() if one.over], rooms, now)
     return frozenset(admitted)
 
 
 def _admitted_row(one: Admission) -> tuple[object, ...]:
-    return one.state.value, one.wait_reason.value, one.available_at, one.routings, one.note, one.task_id
+    return one.state.value, one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped, one.task_id
 
 
-def _turn_away(conn: sa.Connection, over: Sequence[Admission], rooms: Rooms, now: int) -> None:
-    names: list[str] = sorted({one.run_id for one in over})
+def _keep_inputs(conn: sa.Connection, given: Sequence[tuple[str, bytes]]) -> None:
+    if given:
+        bulk.run(conn, _HAS_INPUT, [task_id for task_id, _ in given])
+        bulk.many(conn, KEEP, [(task_id, "input", body) for task_id, body in given])
+
+
+def _turn_away(conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], rooms: Rooms, now: int) -> None:
+    names: list[str] = sorted({one.run_id for one, _ in over})
     runs = {run.run_id: run for run in map(run_of, bulk.rows(conn, _RUNS, names))}
-    end_tasks(conn, [Over(one, runs[one.run_id], one.note, now) for one in over], rooms)
+    end_tasks(conn, [Over(one, runs[one.run_id], one.note, now, parent) for one, parent in over], rooms)
 
 
 # ---- attempts ------------------------------------------------------------------------------------
@@ -137,7 +149,7 @@ def take(conn: sa.Connection, worker: str, limit: int, lease_until: int, now: in
     made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
     bulk.insert(conn, tables.attempt, made)
     if begin:
-        _start_runs(conn, [one.run for one in ready], now)
+        start_runs(conn, [one.run for one in ready], now)
     return [_taken(one, state, started_at) for one in ready]
 
 
@@ -145,7 +157,8 @@ def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
     task, run = one.task, one.run
     if started_at is not None and run.started_at is None:
         run = replace(run, status=RunStatus.RUNNING, started_at=started_at)
-    return Waiting(task=replace(task, state=state, fence=task.fence + 1, note=None), run=run, input=one.input)
+    held = replace(task, state=state, fence=task.fence + 1, note=None)
+    return Waiting(task=held, run=run, input=one.input, own_input=one.own_input)
 
 
 def begin(conn: sa.Connection, held: Collection[Held], now: int) -> frozenset[Held]:
@@ -156,16 +169,8 @@ def begin(conn: sa.Connection, held: Collection[Held], now: int) -> frozenset[He
         names: list[str] = [task_id for task_id, _ in granted]
         bulk.run(conn, _START, names)
         bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
-        _start_runs(conn, [found[one][1] for one in granted], now)
+        start_runs(conn, [found[one][1] for one in granted], now)
     return frozenset(granted)
-
-
-def _start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
-    fresh = {run.run_id: run for run in runs if run.started_at is None}
-    if fresh:
-        names: list[str] = sorted(fresh)
-        bulk.run(conn, _START_RUNS, now, names)
-        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh.values()))
 
 
 def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Renewal:
@@ -177,10 +182,10 @@ def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Rene
     return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
 
 
-def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, tuple[str, Run]]:
-    """The state and the run of every task under its current attempt."""
+def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, _Hand]:
+    """The state, the run and the parent of every task under its current attempt."""
     names: list[str] = [task_id for task_id, _ in held]
-    return {(row[0], row[1]): (row[2], run_of(row[3:])) for row in bulk.rows(conn, asked, names)}
+    return {(row[0], row[1]): (row[2], run_of(row[4:]), row[3]) for row in bulk.rows(conn, asked, names)}
 
 
 def asked_to_stop(conn: sa.Connection, worker: str) -> frozenset[Held]:
@@ -202,20 +207,20 @@ def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> O
 
 def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     """See Work.report."""
-    rooms = Rooms(conn, (one.schedule_uid for one in endings))
+    rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _HELD)
     renewed = _renewed(conn, endings)
     counted: dict[Held, Ending] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
-        state, run = found.get(held, ("", None))
+        state, run, parent = found.get(held, ("", None, None))
         if run is None or state not in IN_HAND or held in counted or held in renewed:
             continue
         ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
         if ending.over:
-            over.append(Over(ending, run, ending.error, ending.ended_at))
-    _write_down(conn, list(counted.values()))
+            over.append(Over(ending, run, ending.error, ending.ended_at, parent))
+    write_down(conn, list(counted.values()))
     end_tasks(conn, over, rooms)
     return frozenset(counted)
 
@@ -228,40 +233,6 @@ def _renewed(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     names: list[str] = [task_id for task_id, _ in lost]
     leases = {(task_id, number): until for task_id, number, until in bulk.rows(conn, _LEASES, names)}
     return frozenset(held for held, until in lost.items() if leases.get(held) != until)
-
-
-def _write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
-    bulk.many(conn, _END_TASK, [_ended_row(one) for one in endings])
-    ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
-    bulk.many(conn, _END, ended)
-    bulk.many(conn, _OUTPUT, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
-    _keep_logs(conn, [one for one in endings if one.logs])
-
-
-def _ended_row(one: Ending) -> tuple[object, ...]:
-    return (
-        one.state.value,
-        one.wait_reason.value,
-        one.available_at,
-        one.attempts,
-        one.losses,
-        one.routings,
-        one.error,
-        one.task_id,
-    )
-
-
-def _keep_logs(conn: sa.Connection, endings: Sequence[Ending]) -> None:
-    if not endings:
-        return
-    names: list[str] = [one.task_id for one in endings]
-    said = {task_id: last for task_id, last in bulk.rows(conn, _SAID, names)}  # noqa: C416
-    lines = [
-        (one.task_id, number, line.at, line.level, line.text)
-        for one in endings
-        for number, line in enumerate(one.logs, said.get(one.task_id, 0) + 1)
-    ]
-    bulk.insert(conn, tables.task_log, lines)
 
 
 def _earliest(waiting: Waiting) -> tuple[int, str]:

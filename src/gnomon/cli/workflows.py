@@ -1,0 +1,61 @@
+"""`gnomon workflows`: graphs of steps that other programs write."""
+
+from pathlib import Path
+from typing import Any
+
+from gnomon.app import Office
+from gnomon.cli.drawing import draw_definition
+from gnomon.cli.given import json_given
+from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.output import Format, print_data
+from gnomon.cli.readable import facts
+from gnomon.core.job_data import workflow_as_data
+from gnomon.errors import FieldError
+from gnomon.services.workflows import Deployed
+
+
+def deploy(file: Path, where: Where, form: Format) -> None:
+    """Keep a definition as a new version, and let its triggers stand."""
+    definition = json_given("--file", f"@{file}")
+    if not isinstance(definition, dict):
+        raise FieldError("--file", str(file), "holds no JSON object")
+
+    async def work(office: Office) -> Deployed:
+        return await office.workflows.deploy(definition, actor=actor())
+
+    done = in_office(where, work, make=True)
+    if form is not Format.TABLE:
+        print_data(_data(done), form)
+        return
+    say(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
+    for name in done.schedules:
+        say(f"schedule {name}")
+    for name in done.removed:
+        say(f"schedule {name} is deleted; its history stays")
+
+
+def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:
+    """Show a version of a workflow."""
+    workflow = in_office(where, lambda office: office.workflows.get(workflow_id, version))
+    if form is not Format.TABLE:
+        print_data(workflow_as_data(workflow), form)
+        return
+    told = [
+        ("workflow", workflow.workflow_id),
+        ("version", str(workflow.version)),
+        ("about", workflow.description),
+        ("tags", ", ".join(workflow.tags)),
+    ]
+    say("\n".join(facts(told)))
+    say("")
+    draw_definition(workflow)
+
+
+def _data(done: Deployed) -> dict[str, Any]:
+    return {
+        "workflow_id": done.workflow_id,
+        "version": done.version,
+        "new": done.new,
+        "schedules": list(done.schedules),
+        "removed": list(done.removed),
+    }

@@ -1,0 +1,95 @@
+"""Real processes killed in the middle of real graphs: they go on from the last step that was done."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from acceptance.test_killed_workers import all_runs, until
+from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import Result, RunId, RunStatus, Source
+from gnomon.core.states import TaskState
+from support.cases import EFFORT
+from support.processes import up
+from support.witness import seen
+
+JOBS = """
+jobs:
+  - name: diamond
+    overlap: allow
+    dag:
+      - {step: extract, function: witness/step, input: {name: extract}}
+      - {step: left, function: witness/step, depends_on: [extract], input: {name: left}}
+      - {step: right, function: witness/step, depends_on: [extract], input: {name: right}}
+      - {step: each, function: witness/step, depends_on: [left], foreach: [1, 2, 3], input: {name: "each${item}"}}
+      - {step: load, function: witness/step, depends_on: [right, each], input: {name: load}}
+"""
+ORDER = {"left": ["extract"], "right": ["extract"], "load": ["right", "each1", "each2", "each3"]} | {
+    f"each{n}": ["left"] for n in (1, 2, 3)
+}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+    yield store
+    await store.close()
+
+
+async def launch(store: SqlStore, count: int) -> None:
+    schedule = await store.find("default", "diamond")
+    assert schedule is not None
+    ids, now = RandomIds(), SystemClock().now()
+    runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
+    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
+
+
+@pytest.mark.req("H-07")
+@pytest.mark.guarantee("S13", "E2")
+@pytest.mark.timeout(180)
+async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
+    tmp_path: Path, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, witness, file = tmp_path / "gnomon.db", tmp_path / "witness", tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    monkeypatch.setenv("GNOMON_WITNESS", str(witness))
+    dice = random.Random("killed graphs")
+    with up(database, "--jobs", str(file)) as first:
+        first.kill()
+    await launch(store, 150)
+    for _ in range(6 * EFFORT):
+        with up(database, "--jobs", str(file)) as victim:
+            await asyncio.sleep(dice.uniform(0.05, 0.6))  # the moment of death must be any
+            victim.kill()
+    with up(database, "--jobs", str(file)) as last:
+
+        async def all_over() -> bool:
+            return all(run.over for run in await all_runs(store))
+
+        await until(all_over)
+        assert last.terminate() == 0
+
+    runs = await all_runs(store)
+    tasks = await store.tasks(runs)
+    attempts = defaultdict(list)
+    for attempt in await store.attempts([task.task_id for task in tasks]):
+        attempts[attempt.task_id].append(attempt.result)
+    # What a killed process had in hand may be lost three times; everything else has succeeded, once.
+    given_up = {task.run_id for task in tasks if task.state is TaskState.FAILED}
+    assert {run.run_id for run in runs if run.status is not RunStatus.COMPLETED} == given_up
+    assert len(given_up) < len(runs) / 2
+    assert all(results.count(Result.SUCCEEDED) <= 1 for results in attempts.values())
+    assert sum(results.count(Result.LOST) for results in attempts.values()) > 0
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for number, (what, name, run, *_) in enumerate(seen(witness)):
+        if what == "end":
+            ends[run].setdefault(name, number)
+        else:
+            for needed in ORDER.get(name, []):
+                assert needed in ends[run], f"{name} of {run} began before {needed} had ended"

@@ -1,0 +1,286 @@
+"""Workflows written in Python: what they become, and how misuse is refused."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gnomon.core.jobs import Job, read_job
+from gnomon.core.requests import Defaults
+from gnomon.core.triggers import OnDemand, OnEvent
+from gnomon.core.workflow import Retry as CoreRetry
+from gnomon.core.workflow import Step, When
+from gnomon.errors import FieldError, UsageError
+from gnomon.runners.registry import Functions, Retry
+from gnomon.runners.workflows import Workflows, index, item, step
+
+
+class Desk:
+    """A registry with some functions and a way to write workflows."""
+
+    def __init__(self) -> None:
+        self.functions = Functions()
+        self.workflow = Workflows(self.functions).workflow
+        self.extract = self.functions.function("etl/extract")(extract)
+        self.load_rows = self.functions.function()(load_rows)
+
+    def job(self) -> Job:
+        return read_job(self.functions.jobs[-1], Defaults(), now=0)
+
+    def steps(self) -> tuple[Step, ...]:
+        return self.job().workflow.steps
+
+
+def extract(date: str) -> dict[str, Any]:
+    return {"date": date}
+
+
+def load_rows(rows: list[int]) -> int:
+    return len(rows)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.mark.req("H-07")
+def test_a_workflow_is_a_job_with_a_graph(desk: Desk) -> None:
+    @desk.workflow(schedule="every day at 2am", max_parallel=2, retry=Retry(max_attempts=2), tags=["etl"])
+    def nightly_etl(date: str = "today") -> None:
+        found = step(desk.extract, date=date)
+        step(desk.load_rows, rows=found.output["rows"])
+
+    job = desk.job()
+
+    assert (job.name, job.workflow.input, job.workflow.max_parallel) == ("nightly-etl", {"date": "today"}, 2)
+    retry = CoreRetry(max_attempts=2)
+    assert job.workflow.steps == (
+        Step(name="extract", function="etl/extract", input={"date": "${input.date}"}, retry=retry),
+        Step(
+            name="load-rows",
+            function="load-rows",
+            depends_on=("extract",),
+            input={"rows": "${steps.extract.output.rows}"},
+            retry=retry,
+        ),
+    )
+
+
+def test_a_workflow_without_a_schedule_waits_to_be_asked(desk: Desk) -> None:
+    @desk.workflow
+    def load(rows: list[int]) -> None:
+        step(desk.load_rows, rows=rows)
+
+    assert desk.job().spec.trigger == OnDemand()
+
+
+def test_a_workflow_may_wait_for_an_event_and_take_from_it(desk: Desk) -> None:
+    @desk.workflow(on={"event": "model.drift"})
+    def retrain(event: dict[str, Any]) -> None:
+        step(desk.extract, date=event["body"]["date"])
+
+    assert desk.job().spec.trigger == OnEvent("model.drift")
+    assert desk.steps()[0].input == {"date": "${input.event.body.date}"}
+
+
+def test_a_decorated_workflow_stays_as_it_was(desk: Desk) -> None:
+    def load() -> None:
+        step("f")
+
+    assert desk.workflow(load) is load
+
+
+def test_references_go_into_texts_lists_and_mappings(desk: Desk) -> None:
+    @desk.workflow
+    def load() -> None:
+        first = step("list", name="first")
+        step("f", text=f"from {first.output['path']}", deep=[{"x": first.output[0]["y"]}], whole=first.output)
+
+    assert desk.steps()[1].depends_on == ("first",)
+    assert desk.steps()[1].input == {
+        "text": "from ${steps.first.output.path}",
+        "deep": [{"x": "${steps.first.output[0].y}"}],
+        "whole": "${steps.first.output}",
+    }
+
+
+def test_a_step_says_all_that_a_file_can_say(desk: Desk) -> None:
+    @desk.workflow
+    def everything() -> None:
+        files = step("list-files")
+        step(
+            "team/app/convert",
+            name="convert",
+            after=["list-files"],
+            when="all_done",
+            condition=f"{files.output['count']} > 0",
+            foreach=files.output["files"],
+            max_parallel=4,
+            delay=timedelta(seconds=5),
+            timeout="1m",
+            retry=Retry(max_attempts=2, initial_delay=1),
+            isolation="process",
+            path=item["path"],
+            number=index,
+            input={"name": "x"},
+        )
+
+    assert desk.steps()[1] == Step(
+        name="convert",
+        function="team/app/convert",
+        depends_on=("list-files",),
+        when=When.ALL_DONE,
+        condition='steps["list-files"]["output"]["count"] > 0',
+        foreach="${steps.list-files.output.files}",
+        max_parallel=4,
+        delay_ms=5000,
+        timeout_ms=60_000,
+        retry=CoreRetry(max_attempts=2, initial_delay_ms=1000),
+        isolation=desk.steps()[1].isolation,
+        input={"name": "x", "path": "${item.path}", "number": "${index}"},
+    )
+    assert desk.steps()[1].isolation == "process"
+
+
+def test_a_step_may_only_wait(desk: Desk) -> None:
+    @desk.workflow
+    def pausing() -> None:
+        step(name="pause", delay="5m")
+        step(name="later", delay_until=datetime(2026, 12, 1, 9, tzinfo=UTC), after=["pause"])
+
+    assert desk.steps() == (
+        Step(name="pause", delay_ms=300_000),
+        Step(name="later", delay_until="2026-12-01T09:00:00+00:00", depends_on=("pause",)),
+    )
+
+
+def test_a_step_may_run_another_workflow(desk: Desk) -> None:
+    @desk.workflow
+    def inner(x: int) -> None:
+        step("f", x=x)
+
+    @desk.workflow
+    def outer() -> None:
+        done = step(inner, x=1)
+        step(workflow="elsewhere", name="other", y=done.output)
+
+    assert desk.steps() == (
+        Step(name="inner", workflow="inner", input={"x": 1}),
+        Step(name="other", workflow="elsewhere", depends_on=("inner",), input={"y": "${steps.inner.output}"}),
+    )
+
+
+def test_a_condition_in_words_makes_the_step_come_after_what_it_asks_for(desk: Desk) -> None:
+    @desk.workflow
+    def load() -> None:
+        step("count")
+        step("f", condition="steps.count.output.rows > 0 and input.mode == 'full'")
+
+    assert desk.steps()[1].depends_on == ("count",)
+
+
+def test_a_workflow_loaded_again_takes_its_old_place(desk: Desk) -> None:
+    for _ in range(2):
+
+        @desk.workflow
+        def load() -> None:
+            step("f")
+
+    assert len(desk.functions.jobs) == 1
+
+
+def refused(desk: Desk, body: Any, **words: Any) -> UsageError:  # noqa: ANN401 - whatever someone may write
+    with pytest.raises(UsageError) as found:
+        desk.workflow(name="bad", **words)(body)
+    assert desk.functions.jobs == []
+    return found.value
+
+
+def test_a_step_outside_of_a_workflow_is_refused() -> None:
+    with pytest.raises(UsageError, match="outside of a workflow"):
+        step("f")
+
+
+def test_after_a_workflow_that_failed_steps_are_refused_again(desk: Desk) -> None:
+    refused(desk, lambda: step(5))  # type: ignore[arg-type] # that is the point
+
+    with pytest.raises(UsageError, match="outside of a workflow"):
+        step("f")
+
+
+def two_of_one_name() -> None:
+    step("f")
+    step("f")
+
+
+def no_json() -> None:
+    step("f", x={1, 2}, y=object())
+
+
+def a_step_for_a_value() -> None:
+    step("f", name="g", x=step("f"))
+
+
+def decided_too_early() -> None:
+    if step("f").output:
+        step("g")
+
+
+def compared_too_early() -> None:
+    if step("f").output["rows"] == 5:
+        step("g")
+
+
+def gone_through_too_early() -> None:
+    step("g", x=list(step("f").output))
+
+
+def a_key_that_is_none() -> None:
+    step("g", x=step("f").output["a b"])
+
+
+async def a_coroutine() -> None:
+    step("f")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda: None, "has no steps"),
+        (lambda: step(load_rows, name="x"), "is no registered function"),
+        (lambda: step("f", workflow="other"), "say one of them"),
+        (lambda: step(delay="5s"), "only waits"),
+        (lambda: step("f", name="Bad Name"), "must be 1 to 128"),
+        (two_of_one_name, "name of an earlier step"),
+        (no_json, "nothing that JSON has"),
+        (a_step_for_a_value, "take its .output"),
+        (decided_too_early, "no value before its run"),
+        (compared_too_early, "no value before its run"),
+        (gone_through_too_early, "no value before its run"),
+        (a_key_that_is_none, "can be no part of it"),
+        (a_coroutine, "is a coroutine"),
+        (lambda *args: step("f", x=args), "no input could be named after"),
+    ],
+)
+def test_misuse_is_refused_where_it_stands(desk: Desk, body: Any, reason: str) -> None:  # noqa: ANN401
+    desk.functions = Functions()
+    desk.workflow = Workflows(desk.functions).workflow
+
+    assert reason in str(refused(desk, body))
+
+
+def test_a_parameter_that_no_clock_could_give_is_refused(desk: Desk) -> None:
+    assert "has no default" in str(refused(desk, lambda date: step("f", date=date), schedule="@daily"))
+
+
+def test_two_workflows_of_one_name_are_refused(desk: Desk) -> None:
+    def one() -> None:
+        step("f")
+
+    def other() -> None:
+        step("f")
+
+    desk.workflow(name="etl")(one)
+    with pytest.raises(FieldError, match="already the name of the job"):
+        desk.workflow(name="etl")(other)

@@ -1,0 +1,227 @@
+"""Random graphs with random outcomes, crashes and lost answers: what is promised holds in every one of them."""
+
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gnomon.core.model import Result, Run, RunStatus, Task
+from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.workflow import Retry, Step, When, Workflow
+from gnomon.errors import StoreUnavailable
+from gnomon.services.dispatcher import Dispatcher
+from gnomon.services.shelf import Shelf
+from support.cases import EFFORT
+from support.crew import Crewed, ToldRunner
+from support.labour import Store
+
+CHANGES = {"admit", "take", "report", "unfold", "renew"}
+
+
+class Unsteady:
+    """A store that fails before or after its commits."""
+
+    def __init__(self, store: Store, dice: random.Random, chance: float) -> None:
+        self._store, self._dice, self.chance = store, dice, chance
+        self.failures = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        act: Callable[..., Awaitable[Any]] = getattr(self._store, name)
+        if name not in CHANGES:
+            return act
+
+        async def unsteady(*words: Any, **named: Any) -> Any:  # noqa: ANN401
+            if self._dice.random() < self.chance / 2:
+                self.failures += 1
+                raise StoreUnavailable("away before the commit")
+            done = await act(*words, **named)
+            if self._dice.random() < self.chance / 2:
+                self.failures += 1
+                raise StoreUnavailable("away after the commit")
+            return done
+
+        return unsteady
+
+
+def random_graph(dice: random.Random, size: int) -> Workflow:
+    steps: list[Step] = []
+    for number in range(size):
+        needs = dice.sample([step.name for step in steps], min(len(steps), dice.choice((0, 1, 1, 2, 3))))
+        shape: dict[str, Any] = {"function": "reports.make"}
+        if dice.random() < 0.1:
+            shape |= {"foreach": list(range(dice.choice((0, 1, 5)))), "max_parallel": dice.choice((None, 1, 2))}
+        elif dice.random() < 0.05:
+            shape |= {"function": "", "delay_ms": 1000}
+        steps.append(
+            Step(
+                name=f"s{number}",
+                depends_on=tuple(needs),
+                when=dice.choice((When.ALL_SUCCESS,) * 6 + (When.ALL_DONE, When.ANY_FAILED))
+                if needs
+                else When.ALL_SUCCESS,
+                retry=dice.choice((None, Retry(max_attempts=3, initial_delay_ms=100, jitter=0))),
+                **shape,
+            )
+        )
+    limit = dice.choice((None, None, 1, 3))
+    return Workflow(workflow_id="report", version=1, steps=tuple(steps), max_parallel=limit)
+
+
+class Witness:
+    """What the bodies themselves saw, in order."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, int | None, int]] = []
+        self.succeeded: defaultdict[tuple[str, int | None], int] = defaultdict(int)
+
+
+class Story:
+    """A run of a random graph in a world that breaks."""
+
+    def __init__(self, seed: object, *, size: int, chance: float) -> None:
+        self.dice = random.Random(f"graph {seed}")
+        self.crew = Crewed(flags={"worker.slots": 50})
+        self.steady = self.crew.store
+        self.unsteady = Unsteady(self.steady, self.dice, chance)
+        self.definition = random_graph(self.dice, size)
+        self.witness = Witness()
+        self.seen: set[tuple[str, int]] = set()
+        self.crashes = 0
+        self._employ()
+
+    def _employ(self) -> None:
+        """A new process: nothing is remembered of the one before."""
+        crew, store = self.crew, self.unsteady
+        crew.runner = ToldRunner()
+        crew.store = store
+        crew.shelf = Shelf(self.steady)
+        crew.dispatcher = Dispatcher(store, crew.shelf, crew.gate, crew.clock, crew.events, crew.settings)
+        crew.worker = crew.another_worker(f"w{self.crashes}", crew.runner)
+
+    async def _crash(self) -> None:
+        self.crashes += 1
+        self._employ()
+        await self.crew.reconciler.recover(alive={self.crew.worker.worker})
+
+    async def play(self) -> Run:
+        crew = self.crew
+        crew.store = self.steady
+        run = await crew.run(await crew.job(self.definition), first_steps=self.definition.first_steps)
+        crew.store = self.unsteady
+        for turn in range(5000):
+            found = await self.steady.find_run(run.run_id)
+            assert found is not None
+            if found.over:
+                return found
+            await crew.worker.step()
+            await crew.dispatcher.step()
+            await crew.worker.step()
+            self._act()
+            if self.dice.random() < 0.02:
+                await self._crash()
+            crew.clock.advance(self.dice.choice((1, 50, 1100)))
+            if turn % 50 == 49:
+                # What a lost answer left in nobody's hands is found when its lease is over.
+                crew.clock.advance(crew.settings.worker.lease_ms)
+                await crew.reconciler.step()
+        raise AssertionError(f"not over: {await self.steady.tasks([run])}")
+
+    def _act(self) -> None:
+        """Some of what runs ends somehow."""
+        for held, one in list(self.crew.runner.started.items()):
+            if held not in self.seen:
+                self.seen.add(held)
+                self.witness.started.append((one.task.step, one.task.item, one.task.fence))
+            if self.dice.random() < 0.6:
+                result = self.dice.choice((Result.SUCCEEDED,) * 5 + (Result.FAILED, Result.GAVE_UP))
+                self.crew.runner.end(held, result, output=b"1", error="no" if result is not Result.SUCCEEDED else None)
+
+
+def tops(tasks: list[Task]) -> Mapping[str, Task]:
+    return {task.step: task for task in tasks if task.parent is None}
+
+
+def expected_to_run(step: Step, ends: Mapping[str, str]) -> bool:
+    """Whether a step had to run, worked out from how those before it ended."""
+    before = [ends[name] for name in step.depends_on]
+    failed = any(end in ("failed", "behind a failure") for end in before)
+    if step.when is When.ALL_DONE:
+        return True
+    if step.when is When.ANY_FAILED:
+        return failed
+    return all(end == "succeeded" for end in before)
+
+
+def how_it_ended(task: Task) -> str:
+    if task.state is TaskState.SUCCEEDED:
+        return "succeeded"
+    if task.skipped:
+        return "skipped"
+    return "behind a failure" if task.upstream_failed else "failed"
+
+
+@pytest.mark.req("H-07")
+@pytest.mark.guarantee("S13")
+@pytest.mark.parametrize("seed", range(30 * EFFORT))
+async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
+    dice = random.Random(seed)
+    story = Story(
+        seed, size=dice.choice((2, 5, 12, 30, 200 if seed % 10 == 0 else 8)), chance=dice.choice((0, 0.05, 0.2))
+    )
+    run = await story.play()
+    tasks = list(await story.steady.tasks([run]))
+    made, ends = tops(tasks), {}
+    starts = defaultdict(list)
+    for step_name, item, fence in story.witness.started:
+        starts[step_name, item].append(fence)
+
+    # The run is over if and only if all its steps are.
+    assert {step.name for step in story.definition.steps} == set(made)
+    assert all(task.state in TERMINAL for task in tasks)
+    for step in story.definition.steps:
+        task = made[step.name]
+        ends[step.name] = how_it_ended(task)
+    for step in story.definition.steps:
+        ran = expected_to_run(step, ends)
+        assert ran == (ends[step.name] not in ("skipped", "behind a failure")), step
+        if not ran:
+            assert not any(name == step.name for name, _ in starts), step
+    failed = any(end in ("failed", "behind a failure") for end in ends.values())
+    assert run.status is (RunStatus.FAILED if failed else RunStatus.COMPLETED)
+    # Fences grow with every start of a task.
+    assert all(fences == sorted(set(fences)) for fences in starts.values())
+
+
+@pytest.mark.guarantee("S13")
+@pytest.mark.parametrize("seed", range(10 * EFFORT))
+async def test_a_step_starts_after_all_it_depends_on_and_succeeds_once(seed: int) -> None:
+    story = Story(f"order {seed}", size=25, chance=0.1)
+    run = await story.play()
+    ended: dict[str, int] = {}
+    began: dict[str, int] = {}
+    attempts = await story.steady.attempts([task.task_id for task in await story.steady.tasks([run])])
+    tasks = {task.task_id: task for task in await story.steady.tasks([run])}
+    successes: defaultdict[str, int] = defaultdict(int)
+    for attempt in attempts:
+        task = tasks[attempt.task_id]
+        if task.parent is None and attempt.started_at is not None:
+            began[task.step] = min(began.get(task.step, attempt.started_at), attempt.started_at)
+            ended[task.step] = max(ended.get(task.step, 0), attempt.ended_at or 0)
+        successes[attempt.task_id] += attempt.result is Result.SUCCEEDED
+
+    assert max(successes.values(), default=0) <= 1
+    for step in story.definition.steps:
+        for needed in step.depends_on:
+            if step.name in began and needed in ended:
+                assert began[step.name] >= ended[needed]
+
+
+async def test_the_stories_are_not_all_quiet() -> None:
+    stories = [Story(seed, size=12, chance=0.2) for seed in range(10)]
+    for story in stories:
+        await story.play()
+
+    assert sum(story.unsteady.failures for story in stories) > 20
+    assert sum(story.crashes for story in stories) > 3

@@ -1,0 +1,176 @@
+"""Events from outside: emitted once, looked at, and gathered until they start a run together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.happenings import EntryKind
+from gnomon.core.jobs import read_job
+from gnomon.core.model import Run, ScheduleUid, Source
+from gnomon.core.requests import Defaults
+from gnomon.errors import FieldError, NotFound, StoreUnavailable
+from gnomon.ports.runs import RunQuery
+from gnomon.services.jobs import JobBook
+from gnomon.services.listening import Announcer, Gatherer
+from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+
+LISTENER: dict[str, Any] = {"name": "retrain", "function": "ml.retrain", "overlap": "allow"}
+
+
+class Hall:
+    """A store with a job that listens, and those who deal with events."""
+
+    def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = kind(self.clock.now)
+        self.events = Recorder()
+        self.announcer = Announcer(self.store, self.clock, CountedIds())
+        self.gatherer = Gatherer(self.store, self.clock, self.events)
+        self.ready = 0
+        self.gatherer.on_ready = self._told
+
+    def _told(self) -> None:
+        self.ready += 1
+
+    async def listen(self, **on: Any) -> None:  # noqa: ANN401 - whatever a job may listen to
+        book = JobBook(self.store, self.store, self.store, self.clock, CountedIds())
+        job = read_job(LISTENER | {"on": {"event": "model.drift", **on}}, Defaults(), now=NOON)
+        await book.apply([job], actor="ada")
+
+    async def runs(self) -> Sequence[Run]:
+        return await self.store.list_runs(RunQuery())
+
+
+@pytest.mark.req("H-24")
+async def test_an_event_starts_the_job_that_listens_to_it() -> None:
+    hall = Hall()
+    await hall.listen(where={"model": "zen"})
+
+    emitted = await hall.announcer.emit("model.drift", {"model": "zen", "score": 0.3}, actor="ada")
+
+    [run] = await hall.runs()
+    assert (run.source, run.schedule_id) == (Source.EVENT, "retrain")
+    [entry] = emitted.entries
+    assert (entry.kind, entry.run_id) == (EntryKind.FIRED, run.run_id)
+
+
+async def test_an_event_to_which_nobody_listens_is_kept() -> None:
+    hall = Hall()
+
+    emitted = await hall.announcer.emit("nobody.cares", actor="ada")
+
+    assert emitted.entries == ()
+    assert await hall.announcer.get(emitted.event.event_id) == emitted
+    assert emitted.event.body == b"null"
+
+
+async def test_an_event_with_a_key_happens_once() -> None:
+    hall = Hall()
+    await hall.listen()
+
+    first = await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
+    hall.clock.advance(1000)
+    second = await hall.announcer.emit("model.drift", {"n": 2}, actor="bob", key="monday")
+
+    assert second == first
+    assert len(await hall.runs()) == 1
+
+
+async def test_the_same_key_of_another_name_is_another_event() -> None:
+    hall = Hall()
+
+    one = await hall.announcer.emit("a", actor="ada", key="monday")
+    other = await hall.announcer.emit("b", actor="ada", key="monday")
+
+    assert one.event.event_id != other.event.event_id
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"name": "Model Drift"}, "event"),
+        ({"name": "a", "tenant": "B"}, "tenant"),
+        ({"name": "a", "key": ""}, "key"),
+        ({"name": "a", "key": "x" * 256}, "key"),
+        ({"name": "a", "body": {"x": object()}}, "body.x"),
+        ({"name": "a", "body": "x" * 65_535}, "body"),
+        ({"name": "a", "body": {"x": ["${secret:KEY}"]}}, "body"),
+        ({"name": "a", "actor": "\x1b"}, "actor"),
+    ],
+)
+async def test_what_is_wrong_with_an_event_is_named_by_its_field(said: dict[str, Any], field: str) -> None:
+    hall = Hall()
+
+    with pytest.raises(FieldError) as refused:
+        await hall.announcer.emit(**{"actor": "ada", **said})
+
+    assert refused.value.field == field
+    assert await hall.announcer.page() == []
+
+
+async def test_events_are_listed_newest_first_with_what_became_of_them() -> None:
+    hall = Hall()
+    await hall.listen()
+    for name in ("model.drift", "other", "model.drift"):
+        await hall.announcer.emit(name, actor="ada")
+        hall.clock.advance(1)
+
+    everything = await hall.announcer.page()
+    drifts = await hall.announcer.page(name="model.drift", limit=1)
+
+    assert [(one.event.name, len(one.entries)) for one in everything] == [
+        ("model.drift", 1),
+        ("other", 0),
+        ("model.drift", 1),
+    ]
+    assert drifts == everything[:1]
+
+
+async def test_an_event_that_there_is_not_is_not_found() -> None:
+    hall = Hall()
+    emitted = await hall.announcer.emit("a", actor="ada")
+
+    with pytest.raises(NotFound):
+        await hall.announcer.get("evt_nothing")
+    with pytest.raises(NotFound):
+        await hall.announcer.get(emitted.event.event_id, tenant="other")
+
+
+@pytest.mark.req("H-24")
+async def test_gathered_events_start_one_run_when_they_are_due_and_someone_is_told() -> None:
+    hall = Hall()
+    await hall.listen(debounce="30s")
+    for _ in range(3):
+        await hall.announcer.emit("model.drift", actor="ada")
+        hall.clock.advance(10_000)
+
+    assert await hall.gatherer.step() == 20.0
+    assert (await hall.runs(), hall.ready) == ([], 0)
+    hall.clock.advance(20_000)
+    await hall.gatherer.step()
+
+    assert (len(await hall.runs()), hall.ready) == (1, 1)
+
+
+async def test_with_nothing_to_wait_for_it_looks_now_and_then() -> None:
+    assert await Hall().gatherer.step() == 30.0
+
+
+async def test_a_store_that_is_away_is_tried_again() -> None:
+    class Away(MemoryStore):
+        away = True
+
+        async def close_gatherings(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+            if self.away:
+                raise StoreUnavailable("it is away")
+            return await super().close_gatherings(now, limit=limit)
+
+    hall = Hall(Away)
+
+    assert 0 < await hall.gatherer.step() < 1
+    assert hall.events.names() == ["store_unavailable"]
+    Away.away = False
+    assert await hall.gatherer.step() == 30.0

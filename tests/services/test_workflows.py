@@ -1,0 +1,205 @@
+"""The workflow store: versions of DAGs, and schedules that come and go with their triggers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from contracts.store import HOUR, NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.cron import Cron
+from gnomon.core.job_data import workflow_as_data
+from gnomon.core.jobs import read_job
+from gnomon.core.model import Overlap, Schedule
+from gnomon.core.requests import Defaults
+from gnomon.errors import Contended, FieldError, NotFound
+from gnomon.ports.jobs import Application
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.services.workflows import Deployed, WorkflowStore
+from gnomon.testing.clock import CountedIds, VirtualClock
+
+STEPS: list[dict[str, Any]] = [
+    {"id": "extract", "function": "etl.extract"},
+    {"id": "load", "function": "etl.load", "depends_on": ["extract"], "input": {"x": "${steps.extract.output}"}},
+]
+NIGHTLY = {"type": "schedule_based", "id": "nightly", "cron_expr": "0 2 * * *", "timezone": "Europe/Berlin"}
+HOURLY = {"type": "schedule_based", "schedule": "@hourly", "overlap_policy": "queue"}
+
+
+def etl(*triggers: Mapping[str, Any], **said: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a definition may say
+    return {"workflow_id": "etl", "nodes": STEPS, "triggers": list(triggers), **said}
+
+
+class House:
+    """A store, and what deploys into it."""
+
+    def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = kind(self.clock.now)
+        self.ids = CountedIds()
+        self.workflows = WorkflowStore(self.store, self.store, self.clock, self.ids)
+
+    async def deploy(self, *triggers: Mapping[str, Any], **said: Any) -> Deployed:  # noqa: ANN401
+        return await self.workflows.deploy(etl(*triggers, **said), actor="ada")
+
+    async def schedules(self) -> dict[str, Schedule]:
+        return {one.schedule_id: one for one in await self.store.page("default", after="", limit=100)}
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.mark.req("C-16")
+async def test_a_workflow_is_kept_by_id_and_version(house: House) -> None:
+    done = await house.deploy()
+
+    kept = await house.workflows.get("etl", 1)
+    assert (done.version, done.new, kept.version) == (1, True, 1)
+    assert [(step.name, step.function, step.depends_on) for step in kept.steps] == [
+        ("extract", "etl.extract", ()),
+        ("load", "etl.load", ("extract",)),
+    ]
+
+
+@pytest.mark.req("C-16")
+async def test_the_same_content_is_the_same_version(house: House) -> None:
+    await house.deploy(NIGHTLY)
+    before = await house.schedules()
+
+    again = await house.deploy(NIGHTLY)
+
+    assert (again.version, again.new) == (1, False)
+    assert await house.schedules() == before
+
+
+@pytest.mark.req("C-16")
+async def test_other_content_is_a_new_version_and_the_old_one_stays(house: House) -> None:
+    await house.deploy(NIGHTLY)
+
+    done = await house.deploy(NIGHTLY, description="better")
+
+    assert (done.version, done.new) == (2, True)
+    assert (await house.workflows.get("etl", 1)).description == ""
+    assert (await house.workflows.get("etl")).description == "better"
+    assert (await house.schedules())["etl.nightly"].spec.workflow_version == 2
+
+
+@pytest.mark.req("C-16")
+async def test_every_trigger_by_time_is_a_schedule(house: House) -> None:
+    done = await house.deploy(NIGHTLY, {"type": "webhook", "url": "https://x"}, HOURLY)
+
+    found = await house.schedules()
+    assert set(done.schedules) == set(found) == {"etl.nightly", "etl.2"}
+    assert found["etl.nightly"].spec.trigger == Cron("0 2 * * *", "Europe/Berlin")
+    assert found["etl.nightly"].spec.first_steps == ("extract",)
+    assert found["etl.nightly"].next_fire_at is not None
+    assert found["etl.2"].spec.overlap is Overlap.QUEUE
+
+
+@pytest.mark.req("C-16")
+async def test_a_later_version_without_a_trigger_removes_its_schedule(house: House) -> None:
+    await house.deploy(NIGHTLY, HOURLY)
+
+    done = await house.deploy(NIGHTLY)
+
+    assert done.removed == ("etl.1",)
+    assert set(await house.schedules()) == {"etl.nightly"}
+
+
+async def test_what_was_due_is_decided_before_a_schedule_goes(house: House) -> None:
+    await house.deploy({**HOURLY, "catchup_policy": "latest"})
+    uid = (await house.schedules())["etl.0"].uid
+    house.clock.advance(HOUR)
+
+    await house.deploy()
+
+    assert len(await house.store.ticks(uid, before=1 << 62, limit=10)) == 1
+
+
+async def test_schedules_of_others_stay(house: House) -> None:
+    book = JobBook(house.store, house.store, house.store, house.clock, house.ids)
+    job = read_job({"name": "etl.other", "function": "f", "schedule": "@daily"}, Defaults(), now=NOON)
+    await book.apply([job], actor="ada")
+
+    await house.deploy()
+
+    assert set(await house.schedules()) == {"etl.other"}
+    with pytest.raises(FieldError, match="runs something else"):
+        await house.deploy({**NIGHTLY, "id": "other"})
+
+
+async def test_a_definition_says_which_version_it_is(house: House) -> None:
+    assert (await house.deploy(version=1)).version == 1
+    assert (await house.deploy(version=2, description="better")).version == 2
+    with pytest.raises(FieldError, match="would be 3"):
+        await house.deploy(version=2, description="best")
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"workflow_id": "Etl"}, "workflow_id"),
+        ({"nodes": []}, "nodes"),
+        ({"nodes": None}, "nodes"),
+        ({"nodes": [{"id": "a", "function": "f", "depends_on": ["b"]}]}, "nodes[0].depends_on[0]"),
+        ({"nodes": [{"function": "f"}]}, "nodes[0].step"),
+        ({"function": "f"}, "function"),
+        ({"version": 0}, "version"),
+        ({"triggers": [{"cron_expr": "@daily"}]}, "triggers[0]"),
+        ({"triggers": [{"type": "schedule_based"}]}, "triggers[0].schedule"),
+        ({"triggers": [{"type": "schedule_based", "cron_expr": "61 * * * *"}]}, "triggers[0].cron_expr"),
+        ({"triggers": [{**NIGHTLY, "timezone": "Nope"}]}, "triggers[0].timezone"),
+        ({"triggers": [{**NIGHTLY, "version": 3}]}, "triggers[0].version"),
+        ({"triggers": [{**NIGHTLY, "id": "Bad Id"}]}, "triggers[0].id"),
+        ({"triggers": [NIGHTLY, NIGHTLY]}, "triggers[1].id"),
+        ({"triggers": [{**NIGHTLY, "overlapping": "skip"}]}, "triggers[0].overlapping"),
+    ],
+)
+async def test_what_is_wrong_is_named_and_nothing_is_kept(house: House, said: dict[str, Any], field: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        await house.deploy(**said)
+
+    assert refused.value.field == field
+    with pytest.raises(NotFound):
+        await house.workflows.get("etl")
+
+
+@pytest.mark.req("C-16")
+async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(house: House) -> None:
+    await house.deploy()
+    launcher = Launcher(house.store, house.store, house.store, house.store, house.clock, house.ids)
+
+    with pytest.raises(NotFound, match="version 2"):
+        await house.workflows.get("etl", 2)
+    assert not await launcher.start("etl", 2, "ada", NOON, "k")
+    assert await launcher.start("etl", 1, "ada", NOON, "k")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"input": {"a": 1}, "max_parallel": 3, "dead_letter": True, "tags": ["x"], "retry": {"max_attempts": 2}},
+        {"nodes": [{"step": "main", "function": "f", "timeout": "5s"}], "input": {"a": 1}},
+    ],
+)
+async def test_what_is_shown_of_a_workflow_can_be_deployed_again(house: House, said: dict[str, Any]) -> None:
+    await house.deploy(**said)
+    shown = workflow_as_data(await house.workflows.get("etl"))
+
+    again = await house.workflows.deploy(shown, actor="ada")
+
+    assert (again.version, again.new) == (1, False)
+
+
+async def test_a_deployment_that_others_keep_undoing_is_given_up() -> None:
+    class Contested(MemoryStore):
+        async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+            del wish, now, actor, tzdata
+            return False
+
+    with pytest.raises(Contended):
+        await House(Contested).deploy(NIGHTLY)
