@@ -102,6 +102,8 @@ class Node:
         services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
+            # The gate is open, so what is decided can be passed on without asking anybody.
+            self.ticker.hand_over = self.crew.dispatcher.hand_over
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.crew.begin(alone=self._lock is not None)
             services += [*self.crew.services(stop), self._watch(stop)]
@@ -171,6 +173,7 @@ class Crew:
         imports: Sequence[str],
     ) -> None:
         self._events = events
+        self._alone = False
         #: Set to say that tasks may be ready, and that there may be something to take or to report.
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
         #: Set to say that there may be events that wait for others.
@@ -188,6 +191,9 @@ class Crew:
         self.dispatcher.on_scheduled = self.work.set
         name = RandomIds().new("worker", clock.now())
         self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
+        self.dispatcher.on_left = self.dispatch.set
+        self.dispatcher.meanwhile = self.worker.take_along
+        self.worker.on_taken = self.work.set
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
         self.reconciler.on_ready = self.dispatch.set
         self.reconciler.own = name
@@ -196,6 +202,7 @@ class Crew:
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
+        self._alone = alone
         await self.worker.step()
         if alone:
             await self.reconciler.recover(alive={self.worker.worker})
@@ -214,7 +221,9 @@ class Crew:
         self.worker.look()
         self.gather.set()
         self.dispatch.set()
-        self.work.set()
+        if self.worker.in_hand or not self._alone:
+            # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
+            self.work.set()
 
 
 def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -15,6 +15,10 @@ class SystemClock:
         """See Clock.now."""
         return time.time_ns() // 1_000_000
 
+    def until(self, at: int) -> float:
+        """See Clock.until."""
+        return at / 1000 - time.time()
+
     def elapsed(self) -> float:
         """See Clock.elapsed."""
         return time.monotonic()

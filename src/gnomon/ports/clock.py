@@ -10,6 +10,10 @@ class Clock(Protocol):
         """The present instant: milliseconds since 1970, UTC. It may be set forwards and back."""
         ...
 
+    def until(self, at: int) -> float:
+        """Seconds from now to an instant, as exactly as the clock can say; negative if it is over."""
+        ...
+
     def elapsed(self) -> float:
         """Seconds since some fixed moment. Never goes back, whatever is done to the wall clock."""
         ...

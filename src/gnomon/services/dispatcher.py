@@ -1,6 +1,8 @@
 """The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from gnomon.core.attempts import Limits
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting, admitted, merged_input, not_launchable
@@ -17,8 +19,9 @@ from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of
 from gnomon.settings import Executing, Settings
 
+Done = TypeVar("Done")
 #: How long to believe what was read about who can run what.
-_WORKERS_SECONDS = 1.0
+_WORKERS_SECONDS = 10.0
 
 
 class Dispatcher:
@@ -36,6 +39,10 @@ class Dispatcher:
         self._poll_seconds = settings.worker.poll_secs
         #: Called when there is something for workers to take.
         self.on_scheduled: Callable[[], None] = lambda: None
+        #: Called when something was made that only a step can deal with.
+        self.on_left: Callable[[], None] = lambda: None
+        #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
+        self.meanwhile: Callable[[], Awaitable[None]] = _nothing
         self._limits = limits_of(settings.execution)
         self._functions: frozenset[str] = frozenset()
         self._functions_read_at = float("-inf")
@@ -53,14 +60,43 @@ class Dispatcher:
             found = [await self._prepared(waiting, now) for waiting in ready]
             await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
             admissions = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
-            done = await self._place.admit(admissions, now=now) if admissions else frozenset()
+            done = await self._admit(admissions, now)
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        jobs = {one.task.task_id: one.run.schedule_id or one.run.workflow_id for one in ready}
-        self._announce([one for one in admissions if one.task_id in done], jobs)
+        self._announce([one for one in admissions if one.task_id in done], ready)
         # There may be more: look again at once.
         return 0.0
+
+    async def _admit(self, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
+        if not admissions:
+            return frozenset()
+        done, _ = await asyncio.gather(self._place.admit(admissions, now=now), self.meanwhile())
+        return done
+
+    async def hand_over(self, made: Sequence[Waiting], write: Callable[[], Awaitable[Done]]) -> Done:
+        """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
+
+        Only for a gate that answers at once. What cannot be admitted like this is found by a step.
+        """
+        now = self._clock.now()
+        admissions = await self._admissions(made, now) if made else []
+        if admissions:
+            done, _, _ = await asyncio.gather(write(), self._place.admit(admissions, now=now), self.meanwhile())
+            self.on_scheduled()
+        else:
+            done = await write()
+        if len(admissions) < len(made):
+            self.on_left()
+        return done
+
+    async def _admissions(self, made: Sequence[Waiting], now: int) -> list[Admission]:
+        try:
+            found = [await self._prepared(waiting, now) for waiting in made]
+            ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
+        except Unavailable:
+            return []
+        return [one for one in ruled if one.state is TaskState.SCHEDULED]
 
     async def _unfold(self, unfoldings: Sequence[Unfolding], now: int) -> None:
         if unfoldings:
@@ -118,21 +154,27 @@ class Dispatcher:
     def _until(self, next_at: int | None) -> float:
         if next_at is None:
             return self._poll_seconds
-        return min(self._poll_seconds, max(0.0, (next_at - self._clock.now()) / 1000))
+        return min(self._poll_seconds, max(0.0, self._clock.until(next_at)))
 
-    def _announce(self, admissions: Sequence[Admission], jobs: Mapping[TaskId, str]) -> None:
+    def _announce(self, admissions: Sequence[Admission], ready: Sequence[Waiting]) -> None:
         if any(one.state is TaskState.SCHEDULED for one in admissions):
             self.on_scheduled()
+        runs = {one.task.task_id: one.run for one in ready} if any(one.note for one in admissions) else {}
         for one in admissions:
             if one.note is not None:
+                run = runs[one.task_id]
                 self._events.emit(
                     "task_not_scheduled",
-                    job=jobs[one.task_id],
+                    job=run.schedule_id or run.workflow_id,
                     task=one.task_id,
                     run=one.run_id,
                     state=one.state,
                     reason=one.note,
                 )
+
+
+async def _nothing() -> None:
+    """Nobody waits for what is being admitted."""
 
 
 def limits_of(settings: Executing) -> Limits:

@@ -8,6 +8,9 @@ from gnomon.ports.events import Events
 
 #: How long to wait after a step that failed as none should.
 _AFTER_A_SURPRISE = 1.0
+#: In seconds: by how much the system's timers may be late, and from when on that does not matter.
+_TIMERS_ARE_LATE = 0.0012
+_LONG = 1.0
 
 
 async def keep_stepping(
@@ -40,11 +43,17 @@ async def keep_stepping(
 
 
 async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
-    if stop.is_set() or (wake is not None and wake.is_set()):
-        return
-    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake) if event is not None]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+    """Wait for either, or for so long: exactly, as timers of the system may be late by a millisecond."""
+    events = [event for event in (stop, wake) if event is not None]
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    coarse = seconds - _TIMERS_ARE_LATE if seconds < _LONG else seconds
+    if coarse > 0 and not any(event.is_set() for event in events):
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, timeout=coarse, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+    while loop.time() < until and not any(event.is_set() for event in events):  # noqa: ASYNC110 - for the last millisecond
+        await asyncio.sleep(0)

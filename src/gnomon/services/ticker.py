@@ -1,11 +1,13 @@
 """The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
 from gnomon.core.clockwatch import Reading, step_between
+from gnomon.core.gating import Waiting
+from gnomon.core.launching import first_tasks
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
-from gnomon.core.plan import plan
+from gnomon.core.plan import plan, run
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
@@ -15,6 +17,29 @@ from gnomon.settings import Ticking
 
 #: How long to wait before trying a store again that failed, doubling up to the tick interval.
 _FIRST_PAUSE = 0.05
+#: Up to so many decisions, what they make is handed over instead of being looked for.
+_FEW = 100
+#: In seconds: less is no time to read anything ahead.
+_SOON = 0.005
+
+
+#: Writes decisions down. What they make is told beforehand, to be passed on in the same commit.
+Write = Callable[[], Awaitable[frozenset[ScheduleUid]]]
+HandOver = Callable[[Sequence[Waiting], Write], Awaitable[frozenset[ScheduleUid]]]
+
+
+def made_by(verdicts: Sequence[Verdict], now: int) -> list[Waiting]:
+    """The tasks that can start as soon as the verdicts are carried out; of a storm, none: those are found in bulk."""
+    if len(verdicts) > _FEW:
+        return []
+    made = []
+    for verdict in verdicts:
+        spec = verdict.schedule.spec
+        for decision in verdict.decisions:
+            if decision.kind is TickKind.FIRED and (decision.fire_at or now + 1) <= now:
+                new = run(verdict.schedule, decision, now=now)
+                made += [Waiting(task=task, run=new) for task in first_tasks(new, spec.first_steps, now=now)]
+    return made
 
 
 class Health(StrEnum):
@@ -38,11 +63,15 @@ class Ticker:
         self._last = Reading(clock.now(), clock.elapsed())
         self._last_good = clock.elapsed()
         self._pause = _FIRST_PAUSE
+        #: Read before their time has come.
+        self._ahead: Sequence[Schedule] = ()
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
         self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = Health.IDLE
         #: Called when runs have been made.
         self.on_fired: Callable[[], None] = lambda: None
+        #: Writes decisions down and passes the tasks that they make on, in the same commit if it can.
+        self.hand_over: HandOver | None = None
 
     async def step(self) -> float:
         """One look at what is due. Returns how many seconds to wait before the next."""
@@ -69,14 +98,28 @@ class Ticker:
         if not terms:
             return self._settings.tick_ms / 1000
         shards, now = frozenset(terms), self._clock.now()
-        limit = self._settings.batch + len(self._broken)
-        found = await self._ledger.due(now, shards=shards, limit=limit)
+        found, self._ahead = self._seen_ahead(now, shards), ()
+        if not found:
+            limit = self._settings.batch + len(self._broken)
+            found = await self._ledger.due(now, shards=shards, limit=limit)
         due = [schedule for schedule in found if (schedule.uid, schedule.revision) not in self._broken]
         if not due:
-            return self._until(await self._ledger.next_due_at(shards=shards))
+            return await self._look_ahead(shards)
         await self._decide(due, now, terms)
         # There may be more, or new ones: look again at once.
         return 0.0
+
+    async def _look_ahead(self, shards: frozenset[int]) -> float:
+        """Seconds until the next fire. What is due then, if it is soon, is read now, while there is time."""
+        coming = await self._ledger.next_due_at(shards=shards)
+        wait = self._until(coming)
+        if coming is not None and _SOON < wait < self._settings.tick_ms / 1000:
+            self._ahead = await self._ledger.due(coming, shards=shards, limit=_FEW)
+        return max(0.0, min(wait, self._until(coming)))
+
+    def _seen_ahead(self, now: int, shards: frozenset[int]) -> Sequence[Schedule]:
+        """What was read ahead and is due now. The verdict on what has changed since is void, and it is read again."""
+        return [one for one in self._ahead if one.shard in shards and (one.next_fire_at or now + 1) <= now]
 
     async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
         verdicts = [verdict for verdict in (self._planned(schedule, now) for schedule in due) if verdict is not None]
@@ -93,12 +136,21 @@ class Ticker:
                     await self._decide([schedule], now, terms)
 
     async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
-        done = await self._ledger.decide(verdicts, now=now, terms=terms)
-        if done:
-            self.on_fired()
+        done = await self._written(verdicts, now, terms)
         for verdict in verdicts:
             if verdict.schedule.uid in done:
                 self._announce(verdict)
+
+    async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        async def write() -> frozenset[ScheduleUid]:
+            return await self._ledger.decide(verdicts, now=now, terms=terms)
+
+        made = made_by(verdicts, now) if self.hand_over is not None else []
+        done = await (write() if self.hand_over is None else self.hand_over(made, write))
+        if len(made) < sum(decision.starts_a_run for verdict in verdicts for decision in verdict.decisions):
+            # Someone has to look for what was not handed over.
+            self.on_fired()
+        return done
 
     def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
         try:
@@ -132,7 +184,7 @@ class Ticker:
         longest = self._settings.tick_ms / 1000
         if next_due_at is None:
             return longest
-        left = (next_due_at - self._clock.now()) / 1000
+        left = self._clock.until(next_due_at)
         if left <= 0 and self._broken:
             # One that is set aside stays due for ever: it must not keep us awake.
             return longest

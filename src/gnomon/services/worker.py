@@ -1,6 +1,8 @@
 """The worker: takes what has passed the gate, has it run, and reports what came of it."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -60,6 +62,9 @@ class Worker:
         #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
         self._overrunning = 0
+        self._taking = False
+        #: Called when something was taken outside of a step.
+        self.on_taken: Callable[[], None] = lambda: None
         self._renewed_at = float("-inf")
         self._look_for_cancelled = False
         self._draining = False
@@ -74,11 +79,21 @@ class Worker:
         """Something may have been cancelled: ask in the next step."""
         self._look_for_cancelled = True
 
+    async def take_along(self) -> None:
+        """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
+        with suppress(Unavailable):
+            if await self._take():
+                self.on_taken()
+
     async def step(self) -> float:
         """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
         self._unreported += [await self._ended(one) for one in self._runner.finished()]
         try:
             await self._show_up()
+            if self._to_start:
+                # What was taken along is begun before anything else is asked for.
+                await self._start()
+                return 0.0
             try:
                 took = await self._exchange()
             finally:
@@ -88,7 +103,9 @@ class Worker:
             return self.backoff.failed(error)
         self.backoff.worked()
         # There may be more, and some may have ended already.
-        return 0.0 if took or self._unreported else min(self._settings.poll_secs, self._renewal_due_in())
+        return (
+            0.0 if took or self._unreported or self._to_start else min(self._settings.poll_secs, self._renewal_due_in())
+        )
 
     async def _exchange(self) -> bool:
         """What has ended is written down and what can be taken is ours; asked together, so that both share a commit."""
@@ -135,11 +152,15 @@ class Worker:
         in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
         free = self._settings.slots - in_use - len(self._to_start)
         self._watch_overrunning()
-        if self._draining or free <= 0:
+        if self._draining or self._taking or free <= 0:
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
-        taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
+        self._taking = True
+        try:
+            taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
+        finally:
+            self._taking = False
         self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
 
@@ -155,7 +176,8 @@ class Worker:
         if not self._to_start:
             return
         ready: list[Assignment] = []
-        for waiting, asked_at in self._to_start:
+        begun = len(self._to_start)
+        for waiting, asked_at in self._to_start[:begun]:
             assignment, reason = await self._assignment(waiting)
             if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:
                 # By now others may think that it was lost, and have begun it themselves.
@@ -166,7 +188,7 @@ class Worker:
                 outcome = Outcome(result=Result.NEVER_STARTED, error=reason)
                 self._unreported.append(ending(assignment, outcome, now=self._clock.now(), limits=self._limits))
             self._held[waiting.task.task_id, waiting.task.fence] = assignment
-        self._to_start = []
+        self._to_start = self._to_start[begun:]
         self._runner.start(ready)
 
     async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:

@@ -12,6 +12,10 @@ class VirtualClock:
         """See Clock.now."""
         return self._now
 
+    def until(self, at: int) -> float:
+        """See Clock.until."""
+        return (at - self._now) / 1000
+
     def elapsed(self) -> float:
         """See Clock.elapsed."""
         return self._elapsed_ms / 1000

@@ -17,7 +17,7 @@ from gnomon.core.plan import run, tick
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
 
-_schedule, _shard = tables.schedule.c, tables.shard.c
+_schedule = tables.schedule.c
 _DUE = (
     sa.select(*SCHEDULE)
     .where(_schedule.next_fire_at <= sa.bindparam("now"))
@@ -31,11 +31,11 @@ _NEXT = (
     .limit(1)
 )
 _OURS = _schedule.shard.in_(sa.bindparam("shards", expanding=True))
-_TERMS = (
-    sa.select(_shard.shard, _shard.term)
-    .where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
-    .order_by(_shard.shard)
+_SOME_TERMS = "SELECT shard, term FROM shard WHERE shard {among} ORDER BY shard"
+_TERMS = bulk.Statement(
+    _SOME_TERMS.format(among="IN (SELECT value FROM json_each(?))"), _SOME_TERMS.format(among="= ANY ($1::smallint[])")
 )
+_HELD_TERMS = bulk.Statement(_TERMS.sqlite, f"{_TERMS.postgresql} FOR SHARE")
 #: How often a page that had unreadable rows is asked for again without them, before the next call goes on.
 _MOST_PAGES = 8
 
@@ -91,8 +91,8 @@ def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Te
 
 def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False) -> dict[int, int]:
     """The terms of the shards as they are; as they will be until the end of the transaction, if held."""
-    query = _TERMS.with_for_update(read=True) if hold else _TERMS
-    return dict(conn.execute(query, {"shards": sorted(shards)}).all())
+    found = bulk.rows(conn, _HELD_TERMS if hold else _TERMS, sorted(shards))
+    return {shard: term for shard, term in found}  # noqa: C416 - rows are no tuples to a type checker
 
 
 def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
