@@ -194,6 +194,7 @@ class Crew:
         self.dispatcher.on_left = self.dispatch.set
         self.dispatcher.meanwhile = self.worker.take_along
         self.worker.on_taken = self.work.set
+        self.worker.on_ready = self.dispatch.set
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
         self.reconciler.on_ready = self.dispatch.set
         self.reconciler.own = name

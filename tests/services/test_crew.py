@@ -545,3 +545,16 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(crew: Cre
     assert (task.state, task.wait_reason, task.attempts, task.losses) == (TaskState.PENDING, WaitReason.READY, 0, 0)
     assert await crew.store.workers() == []
     assert crew.worker.in_hand == 0
+
+
+async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(crew: Crewed) -> None:
+    woken: list[bool] = []
+    crew.worker.on_ready = lambda: woken.append(True)
+    job = await crew.job(workflow(retry=Retry(max_attempts=2)))
+    for name, result in (("a", Result.SUCCEEDED), ("b", Result.FAILED)):
+        await crew.run(job, name)
+        await crew.go()
+        crew.runner.end_all(result)
+        await crew.worker.step()
+
+    assert woken == [True]

@@ -269,6 +269,12 @@ async def test_a_step_is_done_for_each_item_so_many_at_once(hired: Hired) -> Non
     assert await play.status() is RunStatus.COMPLETED
 
 
+async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(hired: Hired) -> None:
+    play = await acted(hired, step("each", foreach="${input.all}"), input={"all": [7]})
+
+    assert play.given("each") == {"item": 7, "index": 0}
+
+
 async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: Hired) -> None:
     play = await acted(hired, step("each", foreach=[1, 2, 3]), step("after", "each"))
     await play.end("each[1]", Result.FAILED, error="bad")

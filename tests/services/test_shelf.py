@@ -7,8 +7,12 @@ from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.workflow import Workflow
+from gnomon.ports.jobs import Application
 from gnomon.services import shelf as shelf_module
 from gnomon.services.shelf import Shelf
+from support.crew import Crewed
+from support.holding import held
+from support.labour import workflow
 
 RUN = Run(
     run_id=RunId("run_1"),
@@ -48,3 +52,23 @@ async def test_what_is_asked_for_is_kept_when_others_are_forgotten(monkeypatch: 
         await shelf.of(replace(RUN, workflow_id=name))
 
     assert library.asked == ["a", "b", "c", "b"]
+
+
+async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
+    crew = Crewed()
+    names = [f"job-{number}" for number in range(5)]
+    await crew.store.apply(Application(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata="")
+    runs = [replace(held().run, workflow_id=name) for name in names]
+    asked: list[str] = []
+    single = crew.store.workflow
+
+    async def counted(tenant: str, name: str, version: int | None = None) -> Workflow | None:
+        asked.append(name)
+        return await single(tenant, name, version)
+
+    await crew.shelf.fetch(runs)
+    crew.store.workflow = counted  # type: ignore[assignment]
+    found = [await crew.shelf.of(run) for run in runs]
+
+    assert [one.workflow_id for one in found if one] == names
+    assert asked == []

@@ -111,9 +111,10 @@ def _each(request: Request, scope: Scope) -> Unfolding:
         raise FieldError("foreach", items, "is no list")
     if len(items) > MOST_ITEMS:
         raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
-    base = run_input(request.workflow, request.waiting)
+    # Exactly what the step says, and not the run's input as well: that may be the very list, for each of its items.
+    said = step.input or {"item": "${item}", "index": "${index}"}
     given = [
-        msgspec.json.encode({**base, **resolved(step.input, {**scope, "item": item, "index": number})})
+        msgspec.json.encode(resolved(said, {**scope, "item": item, "index": number}))
         for number, item in enumerate(items)
     ]
     return _unfolding(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")

@@ -57,6 +57,7 @@ class Dispatcher:
                 wait = self._until(await self._place.next_available_at())
                 self.backoff.worked()
                 return wait
+            await self._shelf.fetch(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) for waiting in ready]
             await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
             admissions = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
@@ -92,6 +93,7 @@ class Dispatcher:
 
     async def _admissions(self, made: Sequence[Waiting], now: int) -> list[Admission]:
         try:
+            await self._shelf.fetch(waiting.run for waiting in made)
             found = [await self._prepared(waiting, now) for waiting in made]
             ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
         except Unavailable:

@@ -1,6 +1,7 @@
 """The shelf: workflow definitions at hand. A version never changes, so what was read once is good for ever."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from gnomon.core.gating import Waiting
 from gnomon.core.model import Run
@@ -26,10 +27,24 @@ class Shelf:
             return kept
         found = await self._jobs.workflow(*key)
         if found is not None:
-            self._kept[key] = found
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self._keep(found)
         return found
+
+    async def fetch(self, runs: Iterable[Run]) -> None:
+        """The definitions of most of these runs are at hand: those in their newest version, read all at once."""
+        missing: dict[str, set[str]] = {}
+        for run in runs:
+            if (run.tenant, run.workflow_id, run.workflow_version) not in self._kept:
+                missing.setdefault(run.tenant, set()).add(run.workflow_id)
+        for tenant, names in missing.items():
+            if len(names) > 1:
+                for found in await self._jobs.newest_workflows(tenant, sorted(names)):
+                    self._keep(found)
+
+    def _keep(self, found: Workflow) -> None:
+        self._kept[found.tenant, found.workflow_id, found.version] = found
+        if len(self._kept) > _MOST:
+            self._kept.popitem(last=False)
 
     async def newest(self, tenant: str, workflow_id: str) -> Workflow | None:
         """The newest version of a workflow."""

@@ -63,6 +63,8 @@ class Worker:
         self._unreported: list[Ending] = []
         self._overrunning = 0
         self._taking = False
+        #: Called when what ended may have made something else ready, now or later.
+        self.on_ready: Callable[[], None] = lambda: None
         #: Called when something was taken outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
         self._renewed_at = float("-inf")
@@ -126,6 +128,8 @@ class Worker:
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
             counted = frozenset().union(*[await self._report_alone(one) for one in endings])
         self._unreported = self._unreported[len(endings) :]
+        if any(one.graph is not None or not one.over for one in endings):
+            self.on_ready()
         for one in endings:
             held = one.task_id, one.fence
             assignment = self._held.pop(held, None)
@@ -177,6 +181,7 @@ class Worker:
             return
         ready: list[Assignment] = []
         begun = len(self._to_start)
+        await self._shelf.fetch(waiting.run for waiting, _ in self._to_start)
         for waiting, asked_at in self._to_start[:begun]:
             assignment, reason = await self._assignment(waiting)
             if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:

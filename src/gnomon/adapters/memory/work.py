@@ -51,7 +51,9 @@ class MemoryWork(MemoryEndings):
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
     def _with_run(self, task: Task) -> Waiting:
-        given, own = self._payloads.get((task.run_id, "input")), self._payloads.get((task.task_id, "input"))
+        # An item is given what was worked out for it, and nothing else.
+        given = self._payloads.get((task.run_id, "input")) if task.parent is None else None
+        own = self._payloads.get((task.task_id, "input"))
         return Waiting(task=task, run=self._runs[task.run_id], input=given, own_input=own)
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:

@@ -22,7 +22,7 @@ from gnomon.ports.work import Held, OpenPage, Renewal
 _PENDING = TaskState.PENDING.value
 _WITH_RUN = f"""
 SELECT {named(TASK)}, {named(RUN)}, payload.body, own.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
-LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input'
+LEFT JOIN payload ON payload.owner_id = CASE WHEN task.parent IS NULL THEN task.run_id END AND payload.kind = 'input'
 LEFT JOIN payload AS own ON own.owner_id = CASE WHEN task.has_input THEN task.task_id END AND own.kind = 'input'
 """  # noqa: S608 - our own names, here and below
 
