@@ -65,8 +65,8 @@ def book_of(node: Node) -> JobBook:
 
 
 def launcher_of(node: Node) -> Launcher:
-    """The launcher on the node's store."""
-    return Launcher(node.store, node.store, node.store, node.store, SystemClock(), RandomIds())
+    """The launcher of the node."""
+    return node.launcher
 
 
 def quantiles(values: list[float], unit: str = "ms") -> str:

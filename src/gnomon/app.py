@@ -72,6 +72,9 @@ class Node:
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
+        self.launcher = Launcher(store, store, store, store, clock, ids)
+        if self.crew is not None:
+            self.launcher.hand_over = self.crew.dispatcher.hand_over
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 

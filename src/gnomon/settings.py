@@ -75,14 +75,14 @@ class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: How often a run's definition is looked for before the run has failed.
     max_launches: int = 3
     #: How many waiting tasks pass the gate together.
-    batch: int = 500
+    batch: int = 1000
 
 
 class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a worker executes."""
 
     #: How many tasks it has in hand at once.
-    slots: int = 100
+    slots: int = 250
     #: On how many threads functions run that are not coroutines.
     threads: int = 16
     #: How many shell and agent jobs it runs at once.

@@ -9,11 +9,13 @@ from contracts.store import NOON, minutely
 from gnomon.core.attempts import Assignment, Ending
 from gnomon.core.gating import Released, Request, Ruled, Ruling
 from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import Result, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import Delivery, Retry
 from gnomon.errors import StoreUnavailable, UsageError
 from gnomon.ports.work import Held
+from gnomon.services.launcher import Launcher
+from gnomon.testing.clock import CountedIds
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow
 
@@ -558,3 +560,21 @@ async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(cr
         await crew.worker.step()
 
     assert woken == [True]
+
+
+@pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
+async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless_it_may_have_to_wait(
+    crew: Crewed, overlap: Overlap
+) -> None:
+    job = await crew.job(overlap=overlap)
+    await crew.worker.step()
+    launcher = Launcher(crew.store, crew.store, crew.store, crew.store, crew.clock, CountedIds())
+    launcher.hand_over = crew.dispatcher.hand_over
+    crew.dispatcher.meanwhile = crew.worker.take_along
+    for _ in range(2):
+        await launcher.trigger(job.schedule_id, actor="ada")
+    await crew.worker.step()
+
+    assert len(crew.runner.started) == (2 if overlap is Overlap.ALLOW else 0)
+    await crew.go()
+    assert len(crew.runner.started) == (2 if overlap is Overlap.ALLOW else 1)

@@ -1,15 +1,16 @@
 """The launcher: starts runs that no tick asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.gating import Waiting
 from gnomon.core.inputs import check_input, read_input
-from gnomon.core.launching import Launch, Launching, keyed_run_id, wanted_run
-from gnomon.core.model import Run, RunId, RunStatus, Schedule, Source
+from gnomon.core.launching import Launch, Launching, first_tasks, keyed_run_id, wanted_run
+from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
@@ -24,6 +25,9 @@ _LONGEST_KEY = 255
 _BACKOFF_SECONDS = (0.1, 0.4, 1.6)
 #: The key of a replay whose caller has none: asking twice is asking once.
 _ONLY_REPLAY = "once"
+
+
+HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[Launching]]], Awaitable[Launching]]
 
 
 class Triggered(Struct, frozen=True):
@@ -45,6 +49,8 @@ class Launcher:
         self._schedules = schedules
         self._clock = clock
         self._ids = ids
+        #: In a process that executes, too: writes a launch down and passes its tasks on in the same commit.
+        self.hand_over: HandOver | None = None
 
     async def trigger(
         self,
@@ -146,7 +152,7 @@ class Launcher:
 
     async def _launch(self, launch: Launch, schedule: Schedule | None, now: int) -> Triggered:
         """What became of it, or the error that says why nothing did."""
-        [became] = await self._runs.launch([launch], now=now)
+        became = await self._launched(launch, schedule, now)
         name = launch.run.schedule_id or launch.run.workflow_id
         if became is Launching.GONE:
             raise NotFound("job", name)
@@ -155,6 +161,19 @@ class Launcher:
         if became is Launching.QUEUE_FULL and schedule is not None:
             raise QueueFull(name, schedule.spec.queue_limit)
         return Triggered(launch.run.run_id, became)
+
+    async def _launched(self, launch: Launch, schedule: Schedule | None, now: int) -> Launching:
+        async def write() -> Launching:
+            [became] = await self._runs.launch([launch], now=now)
+            return became
+
+        never_waits = launch.force or schedule is None or schedule.spec.overlap is Overlap.ALLOW
+        if self.hand_over is None or not never_waits:
+            # Its tasks may have to wait for their turn, which only the store can say.
+            return await write()
+        tasks = first_tasks(launch.run, launch.first_steps, now=now)
+        made = [Waiting(task=task, run=launch.run, input=launch.input) for task in tasks]
+        return await self.hand_over(made, write)
 
     async def _refuse_another_input(self, key: str, run_id: RunId, given: bytes | None) -> None:
         kept = await self._executions.payload(run_id, "input")
