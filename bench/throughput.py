@@ -151,7 +151,8 @@ def main() -> None:
     note = (
         f"{chosen.count:,} no-op coroutines, launched before the worker starts, in one process; from the first to the "
         "last body, all of them reported at the end. Ours keeps the run, the task and the attempt of each, durably. "
-        "Peers keep nothing. From a trigger to the beginning of its body, one at a time on SQLite: p50 "
+        "Peers keep nothing. From a trigger inside the process to the beginning of its body, one at a time on SQLite: "
+        "p50 "
         f"{ordered[len(ordered) // 2]:.1f} ms, p99 {ordered[int(len(ordered) * 0.99)]:.1f} ms."
     )
     keep("Throughput: no-op runs, end to end", f"{body}\n\n{note}")

@@ -71,6 +71,8 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
+    "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
+    "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
     "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",

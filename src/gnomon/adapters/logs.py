@@ -10,6 +10,8 @@ _WARNINGS = frozenset(
         "clock_skew",
         "clock_stepped",
         "database_gone",
+        "slots_overrun",
+        "result_refused",
         "lease_renewal_failed",
         "schedule_broken",
         "store_unavailable",

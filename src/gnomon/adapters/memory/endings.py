@@ -1,5 +1,6 @@
 """The end of tasks and runs in memory, and what follows from it: the next steps, room for others, dead letters."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from gnomon.ports.workers import WorkerCard
 IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
 
 
-class MemoryEndings:
+class MemoryEndings(ABC):
     """Everything that is kept, and the rules by which it ends."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -157,9 +158,9 @@ class MemoryEndings:
         if ended.parent_task is not None:
             self._sub_run_over(ended, now)
 
+    @abstractmethod
     def _retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
         """A one-shot has done its work: it is gone if that was well, paused if not."""
-        raise NotImplementedError
 
     def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
         queued = [r for r in self._runs.values() if r.schedule_uid == schedule.uid and r.queued and not r.over]
