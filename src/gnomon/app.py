@@ -195,7 +195,7 @@ class Crew:
         name = RandomIds().new("worker", clock.now())
         self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
         self.dispatcher.on_left = self.dispatch.set
-        self.dispatcher.meanwhile = self.worker.take_along
+        self._introduce()
         self.worker.on_taken = self.work.set
         self.worker.on_ready = self.dispatch.set
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
@@ -203,6 +203,15 @@ class Crew:
         self.reconciler.own = name
         self.gatherer = Gatherer(store, clock, events)
         self.gatherer.on_ready = self.dispatch.set
+
+    def _introduce(self) -> None:
+        """Dispatcher and worker know of each other: what one has let through the other need not look for."""
+        dispatcher, worker = self.dispatcher, self.worker
+        dispatcher.meanwhile = worker.take_along
+        dispatcher.backlog = worker.backlog
+        worker.backlog.on_low = self.dispatch.set
+        # The gate is open, so that the next step can be passed on without asking anybody.
+        worker.hand_over = dispatcher.hand_over
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""

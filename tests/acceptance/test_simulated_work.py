@@ -154,8 +154,8 @@ class Unfenced(MemoryStore):
 class Generous(MemoryStore):
     """Gives away what it has given away before."""
 
-    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
-        taken = await super().take(worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin)
+    async def take(self, worker: str, **wish: Any) -> Sequence[Waiting]:  # noqa: ANN401 - as it is asked for
+        taken = await super().take(worker, **wish)
         for one in taken:
             task = self._tasks[one.task.task_id]
             if task.fence < 3:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
 from gnomon.core.editing import edited, verdict_before
+from gnomon.core.gating import Waiting
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
@@ -32,7 +33,7 @@ from gnomon.ports.jobs import Application, Edit
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.workers import WorkerCard
-from support.labour import LEASE, Store, admission, ended, finish, taken_by, the_runs, workflow
+from support.labour import LEASE, Store, admission, asked, ended, finish, taken_by, the_runs, workflow
 
 Advance = Callable[[int], None]
 
@@ -189,6 +190,39 @@ class WorkContract:
 
         taken = [one.task.task_id for hand in hands for one in hand]
         assert sorted(taken) == sorted(task.task_id for task in tasks)
+
+    async def test_what_is_known_of_a_task_is_taken_as_it_is_known(self, store: Store, run: Run) -> None:
+        [task] = await store.tasks([run])
+        await store.admit([admission(task)], now=NOON)
+        known = {task.task_id: asked(Waiting(task=task, run=run, input=b'{"read": "before"}'))}
+
+        [taken] = await store.take("w1", limit=10, lease_ms=LEASE, now=NOON + HOUR, known=known)
+
+        assert (taken.task.state, taken.task.fence) == (TaskState.RUNNING, 1)
+        assert taken.run == await self.found(store, run)
+
+    async def test_what_was_known_before_another_attempt_is_read_again(self, store: Store, run: Run) -> None:
+        taken = await taken_by(store, "w1", run, now=NOON)
+        await store.report([ended(taken, Result.INTERRUPTED, now=NOON)])
+        [task] = await store.tasks([run])
+        await store.admit([admission(task)], now=NOON)
+        stale = {task.task_id: asked(Waiting(task=replace(taken.task, fence=0, attempts=7), run=run))}
+
+        [again] = await store.take("w2", limit=10, lease_ms=LEASE, now=NOON + HOUR, known=stale)
+
+        assert (again.task.fence, again.task.attempts) == (2, task.attempts)
+
+    async def test_known_and_unknown_tasks_are_taken_in_order(self, store: Store, schedule: Schedule) -> None:
+        for minute in range(1, 6):
+            await self.tick(store, schedule, minute)
+        runs = {run.run_id: run for run in await the_runs(store, schedule)}
+        tasks = sorted(await store.tasks(list(runs.values())), key=lambda task: (task.available_at, task.task_id))
+        await store.admit([admission(task) for task in tasks], now=NOON)
+        known = {task.task_id: asked(Waiting(task=task, run=runs[task.run_id])) for task in tasks[1::2]}
+
+        taken = await store.take("w1", limit=4, lease_ms=LEASE, now=NOON + HOUR, known=known)
+
+        assert [one.task.task_id for one in taken] == [task.task_id for task in tasks[:4]]
 
     async def test_a_dispatched_task_runs_once_its_start_is_granted(self, store: Store, run: Run) -> None:
         taken = await taken_by(store, "w1", run, now=NOON, begin=False)

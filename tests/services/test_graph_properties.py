@@ -82,6 +82,7 @@ class Story:
 
     def __init__(self, seed: object, *, size: int, chance: float) -> None:
         self.dice = random.Random(f"graph {seed}")
+        self.together = self.dice.random() < 0.5
         self.crew = Crewed(flags={"worker.slots": 50})
         self.steady = self.crew.store
         self.unsteady = Unsteady(self.steady, self.dice, chance)
@@ -99,6 +100,8 @@ class Story:
         crew.shelf = Shelf(self.steady)
         crew.dispatcher = Dispatcher(store, crew.shelf, crew.gate, crew.clock, crew.events, crew.settings)
         crew.worker = crew.another_worker(f"w{self.crashes}", crew.runner)
+        if self.together:
+            crew.beside_each_other()
 
     async def _crash(self) -> None:
         self.crashes += 1

@@ -22,21 +22,24 @@ from support.servers import postgres
 class Hired:
     """A crew to be had on a store of any kind."""
 
-    def __init__(self, store: Store, clock: VirtualClock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: VirtualClock, *, together: bool = False) -> None:
+        self._store, self._clock, self._together = store, clock, together
 
     def crew(self, **settings: Any) -> Crewed:  # noqa: ANN401
-        return Crewed(store=self._store, clock=self._clock, **settings)
+        crew = Crewed(store=self._store, clock=self._clock, **settings)
+        if self._together:
+            crew.beside_each_other()
+        return crew
 
 
-@pytest.fixture(params=["memory", "sqlite", 18], ids=str)
+@pytest.fixture(params=["memory", "sqlite", "sqlite handed over", 18], ids=str)
 async def hired(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hired]:
     clock = VirtualClock(NOON)
     if request.param == "memory":
         yield Hired(MemoryStore(clock.now), clock)
-    elif request.param == "sqlite":
+    elif request.param != 18:
         store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-        yield Hired(store, clock)
+        yield Hired(store, clock, together=request.param != "sqlite")
         await store.close()
     else:
         async with postgres(request.param).database() as url:
@@ -360,3 +363,38 @@ async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(hi
 
     assert await play.status() is RunStatus.CANCELLED
     assert set((await play.states()).values()) == {"CANCELLED"}
+
+
+# ---- in one process --------------------------------------------------------------------------
+
+
+async def test_beside_a_dispatcher_a_step_begins_in_the_commit_that_ends_the_one_before_it() -> None:
+    crew = Crewed()
+    crew.beside_each_other()
+    steps = (step("first"), step("second", "first", input={"path": "${steps.first.output}"}))
+    run = await crew.run(await crew.job(graph(*steps)), first_steps=("first",))
+    await crew.go()
+    crew.runner.end_all(output=b'"here"')
+
+    await crew.worker.step()
+    await crew.worker.step()
+
+    [assignment] = crew.runner.started.values()
+    assert (assignment.step.name, assignment.input) == ("second", {"path": "here"})
+    assert await crew.store.payload(assignment.task.task_id, "input") == b'{"path":"here"}'
+    assert not (await crew.now(run)).over
+
+
+async def test_what_would_follow_is_not_begun_if_the_run_is_to_be_cancelled() -> None:
+    crew = Crewed()
+    crew.beside_each_other()
+    run = await crew.run(await crew.job(graph(step("first"), step("second", "first"))), first_steps=("first",))
+    await crew.go()
+    crew.runner.end_all()
+    await crew.store.cancel(run.run_id, reason="enough", now=crew.clock.now())
+
+    await crew.worker.step()
+    await crew.worker.step()
+
+    assert crew.runner.started == {}
+    assert (await crew.now(run)).over

@@ -91,6 +91,12 @@ class Crewed:
             self.store, self.shelf, runner, self.gate, self.clock, self.events, settings=self.settings, worker=name
         )
 
+    def beside_each_other(self) -> None:
+        """Dispatcher and worker are in one process, and hand over to each other what they need not look for."""
+        self.dispatcher.meanwhile = self.worker.take_along
+        self.dispatcher.backlog = self.worker.backlog
+        self.worker.hand_over = self.dispatcher.hand_over
+
     async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
         """A job that runs when it is asked to."""
         said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
-from gnomon.core.gating import Admission, Waiting
+from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import ONLY_STEP, Step, Workflow
@@ -44,6 +44,12 @@ def admission(task: Task, *, schedule_uid: ScheduleUid | None = None, **changes:
         routings=task.routings,
     )
     return replace(allowed, **changes)
+
+
+def asked(waiting: Waiting) -> Request:
+    """What a gate was asked about the only step of a run."""
+    definition = workflow()
+    return Request(waiting=waiting, workflow=definition, step=definition.steps[0], input={})
 
 
 def assigned(taken: Waiting, definition: Workflow | None = None) -> Assignment:

@@ -43,6 +43,8 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     workflow: Workflow
     step: Step
     input: Mapping[str, Any]
+    #: What the run was given, as JSON; None if that is the workflow's own input.
+    given: bytes | None = None
 
     @property
     def attempt(self) -> int:
@@ -69,8 +71,8 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     """What is to become of a task after an attempt, if the attempt still counts."""
 
     task_id: TaskId
-    run_id: RunId
-    schedule_uid: ScheduleUid | None
+    #: As it was when the task was taken.
+    run: Run
     fence: int
     result: Result
     state: TaskState
@@ -89,6 +91,16 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     lease_until: int | None = None
     #: What its run goes on with; None if the run has no other task.
     graph: Workflow | None = None
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that it is of."""
+        return self.run.run_id
+
+    @property
+    def schedule_uid(self) -> ScheduleUid | None:
+        """The schedule that its run is of."""
+        return self.run.schedule_uid
 
     @property
     def over(self) -> bool:
@@ -113,8 +125,7 @@ def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> E
     after = _after(held, outcome, limits)
     return Ending(
         task_id=task.task_id,
-        run_id=task.run_id,
-        schedule_uid=held.run.schedule_uid,
+        run=held.run,
         fence=task.fence,
         result=result,
         state=after.state,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gnomon.core.attempts import Assignment, Ending
 from gnomon.core.conditions import check_condition, holds
 from gnomon.core.gating import (
     Admission,
@@ -19,10 +20,11 @@ from gnomon.core.gating import (
     unworkable,
 )
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.launching import Launch, sub_run_id
+from gnomon.core.launching import Launch, next_tasks, sub_run_id
 from gnomon.core.model import Run, RunStatus
 from gnomon.core.references import Scope, references, resolved, segments
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.states import TaskState
+from gnomon.core.workflow import Step, When, Workflow
 from gnomon.errors import FieldError
 
 #: How many items a step may have.
@@ -39,6 +41,26 @@ def outputs_needed(step: Step) -> frozenset[str]:
         paths += check_condition("if", step.condition)
     found = (segments(path) for path in paths)
     return frozenset(path[1] for path in found if path[0] == "steps" and len(path) > 1)
+
+
+def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
+    """The tasks that can start as soon as this ending counts, whatever else becomes of the run."""
+    workflow, before = held.workflow, held.step.name
+    if ended.state is not TaskState.SUCCEEDED or ended.graph is None or held.task.parent is not None:
+        return []
+    if workflow.max_parallel is not None:
+        # How many others are under way is for the store to say.
+        return []
+    sure = tuple(step.name for step in workflow.steps if _surely_follows(step, before))
+    made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
+    return [Waiting(task=task, run=held.run, input=held.given) for task in made]
+
+
+def _surely_follows(step: Step, before: str) -> bool:
+    """Whether a step calls its function at once, with what its run was given and what the step before it returned."""
+    later = step.foreach or step.condition or step.delay_ms or step.delay_until
+    at_once = step.depends_on == (before,) and step.when is not When.ANY_FAILED and bool(step.function)
+    return at_once and not later and outputs_needed(step) <= {before}
 
 
 def scope_of(workflow: Workflow, waiting: Waiting, outputs: Mapping[str, bytes | None]) -> Scope:

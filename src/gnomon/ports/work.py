@@ -4,16 +4,19 @@ Every method is one transaction. Leases are judged by the store's clock alone; `
 happen, and stands in the history.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
 
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.model import TaskId
 from gnomon.core.reconciling import OpenAttempt
 
+#: No task is known to whoever takes some.
+NOTHING: Mapping[TaskId, Request] = MappingProxyType({})
 #: A task and the attempt that someone has in hand.
 Held = tuple[TaskId, int]
 
@@ -59,10 +62,20 @@ class Work(Protocol):
         """
         ...
 
-    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+    async def take(
+        self,
+        worker: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        now: int,
+        begin: bool = True,
+        known: Mapping[TaskId, Request] = NOTHING,
+    ) -> Sequence[Waiting]:
         """Give SCHEDULED tasks to the worker, earliest first, each under a new attempt whose fence it then has.
 
-        With `begin` they are RUNNING, and this is the grant to start them; otherwise they are DISPATCHED.
+        With `begin` they are RUNNING, and this is the grant to start them; otherwise they are DISPATCHED. Of those that
+        are `known`, and have not been tried since, nothing need be read again.
         """
         ...
 

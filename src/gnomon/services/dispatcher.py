@@ -1,7 +1,7 @@
 """The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from gnomon.core.attempts import Limits
@@ -15,6 +15,7 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
 from gnomon.ports.workers import Workplace
+from gnomon.services.backlog import Backlog
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of
 from gnomon.settings import Executing, Settings
@@ -22,6 +23,13 @@ from gnomon.settings import Executing, Settings
 Done = TypeVar("Done")
 #: How long to believe what was read about who can run what.
 _WORKERS_SECONDS = 10.0
+#: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
+_BEHIND_SECONDS = 1.0
+#: What tasks have returned, as JSON: what is not among it is read.
+Outputs = Mapping[str, bytes | None]
+_NO_OUTPUTS: Outputs = {}
+#: What becomes of a task, and what was asked about it, if anything had to be asked.
+_Ruled = tuple[Admission, Request | None]
 
 
 class Dispatcher:
@@ -41,6 +49,8 @@ class Dispatcher:
         self.on_scheduled: Callable[[], None] = lambda: None
         #: Called when something was made that only a step can deal with.
         self.on_left: Callable[[], None] = lambda: None
+        #: What the worker in this process need not read again.
+        self.backlog = Backlog()
         #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
         self.meanwhile: Callable[[], Awaitable[None]] = _nothing
         self._limits = limits_of(settings.execution)
@@ -60,61 +70,74 @@ class Dispatcher:
             await self._shelf.fetch(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) for waiting in ready]
             await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
-            admissions = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
-            done = await self._admit(admissions, now)
+            ruled = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
+            done = await self._admit(ruled, now) if ruled else frozenset()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        self._announce([one for one in admissions if one.task_id in done], ready)
-        # There may be more: look again at once.
-        return 0.0
+        self._announce([one for one, _ in ruled if one.task_id in done], ready)
+        # There may be more: look again at once, unless there is nobody to take it.
+        return _BEHIND_SECONDS if self.backlog.full else 0.0
 
-    async def _admit(self, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
-        if not admissions:
-            return frozenset()
-        done, _ = await asyncio.gather(self._place.admit(admissions, now=now), self.meanwhile())
+    async def _admit(self, ruled: Sequence[_Ruled], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
+        """Those that could be let through have been, right behind what is to be done first."""
+        admissions = [one for one, _ in ruled]
+        self.backlog.expect(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
+        done: frozenset[TaskId] = frozenset()
+        try:
+            # Asked for in one breath, so that all of it shares a commit.
+            admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
+            await asyncio.gather(*first, admitting, self.meanwhile())
+            done = admitting.result()
+        finally:
+            self.backlog.written(void=[one.task_id for one in admissions if one.task_id not in done])
         return done
 
-    async def hand_over(self, made: Sequence[Waiting], write: Callable[[], Awaitable[Done]]) -> Done:
+    async def hand_over(
+        self, made: Sequence[Waiting], write: Callable[[], Awaitable[Done]], outputs: Outputs = _NO_OUTPUTS
+    ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
-        Only for a gate that answers at once. What cannot be admitted like this is found by a step.
+        Only for a gate that answers at once. What cannot be admitted like this is found by a step. `outputs` are those
+        that are being written.
         """
+        if not made:
+            return await write()
         now = self._clock.now()
-        admissions = await self._admissions(made, now) if made else []
-        if admissions:
-            done, _, _ = await asyncio.gather(write(), self._place.admit(admissions, now=now), self.meanwhile())
+        admissible = await self._admissible(made, now, outputs)
+        writing = asyncio.ensure_future(write())
+        if admissible:
+            await self._admit(admissible, now, writing)
             self.on_scheduled()
-        else:
-            done = await write()
-        if len(admissions) < len(made):
+        done = await writing
+        if len(admissible) < len(made):
             self.on_left()
         return done
 
-    async def _admissions(self, made: Sequence[Waiting], now: int) -> list[Admission]:
+    async def _admissible(self, made: Sequence[Waiting], now: int, outputs: Outputs) -> list[_Ruled]:
         try:
             await self._shelf.fetch(waiting.run for waiting in made)
-            found = [await self._prepared(waiting, now) for waiting in made]
+            found = [await self._prepared(waiting, now, outputs) for waiting in made]
             ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
         except Unavailable:
             return []
-        return [one for one in ruled if one.state is TaskState.SCHEDULED]
+        return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
 
     async def _unfold(self, unfoldings: Sequence[Unfolding], now: int) -> None:
         if unfoldings:
             await self._place.unfold(unfoldings, now=now)
 
-    async def _ruled(self, prepared: Sequence[Request | Admission], now: int) -> list[Admission]:
+    async def _ruled(self, prepared: Sequence[Request | Admission], now: int) -> list[_Ruled]:
         requests = [one for one in prepared if isinstance(one, Request)]
-        admissions = [one for one in prepared if isinstance(one, Admission)]
+        ruled: list[_Ruled] = [(one, None) for one in prepared if isinstance(one, Admission)]
         if requests:
             functions = await self._known_functions({request.step.function for request in requests})
             rulings = await self._gate.admit(requests)
-            for request, ruled in zip(requests, rulings, strict=True):
-                admissions.append(admitted(request, ruled, functions, now=now, limits=self._limits))
-        return admissions
+            for request, ruling in zip(requests, rulings, strict=True):
+                ruled.append((admitted(request, ruling, functions, now=now, limits=self._limits), request))
+        return ruled
 
-    async def _prepared(self, waiting: Waiting, now: int) -> Prepared:
+    async def _prepared(self, waiting: Waiting, now: int, outputs: Outputs = _NO_OUTPUTS) -> Prepared:
         """All that will be done, or what becomes of the task instead."""
         run = waiting.run
         workflow = await self._shelf.of(run)
@@ -127,9 +150,9 @@ class Dispatcher:
             return not_launchable(waiting, reason, now=now, limits=self._limits)
         given = merged_input(workflow, step, waiting)
         request = Request(waiting=waiting, workflow=workflow, step=step, input=given)
-        return request if workflow.lone and step.plain else await self._looked_into(request, now)
+        return request if workflow.lone and step.plain else await self._looked_into(request, now, outputs)
 
-    async def _looked_into(self, request: Request, now: int) -> Prepared:
+    async def _looked_into(self, request: Request, now: int, outputs: Outputs) -> Prepared:
         """The request with everything it refers to."""
         step, run = request.step, request.waiting.run
         sub = None
@@ -141,9 +164,10 @@ class Dispatcher:
                 return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
         needed = outputs_needed(step)
         owners = {str(task_id(run.run_id, name)): name for name in needed}
-        kept = await self._place.payloads(list(owners), "output") if owners else {}
-        outputs = {name: kept.get(owner) for owner, name in owners.items()}
-        return prepared(request, scope_of(request.workflow, request.waiting, outputs), sub, now=now)
+        unknown = [owner for owner in owners if owner not in outputs]
+        kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
+        found = {name: kept.get(owner) for owner, name in owners.items()}
+        return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
 
     async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
         stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS

@@ -1,15 +1,16 @@
 """The worker: takes what has passed the gate, has it run, and reports what came of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.gating import Waiting, merged_input
+from gnomon.core.gating import Request, Waiting, merged_input
 from gnomon.core.lease import TRUST
 from gnomon.core.model import Result
+from gnomon.core.preparing import sure_successors
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Step, Workflow
 from gnomon.errors import Unavailable
@@ -19,11 +20,14 @@ from gnomon.ports.gate import Gate
 from gnomon.ports.runner import Finished, Runner
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard, Workplace
-from gnomon.services.dispatcher import limits_of
+from gnomon.services.backlog import Backlog
+from gnomon.services.dispatcher import Outputs, limits_of
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of
 from gnomon.settings import Settings
 
+#: Writes endings down, and passes the tasks that they surely make on in the same commit.
+HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[None]], Outputs], Awaitable[None]]
 #: Renewals in the time that a lease lasts.
 _RENEWALS = 3
 #: How often a worker that stops looks for what has ended, and how often it tries to report the last of it.
@@ -57,12 +61,15 @@ class Worker:
         self.worker = worker
         self._started_at = clock.now()
         self._held: dict[Held, Assignment] = {}
+        #: What a dispatcher in this process has let through: we need not read it again.
+        self.backlog = Backlog()
+        #: In a process with a dispatcher.
+        self.hand_over: HandOver | None = None
         #: Taken, and when we asked for it; not yet begun.
         self._to_start: list[tuple[Waiting, float]] = []
         #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
-        self._overrunning = 0
-        self._taking = False
+        self._overrunning, self._taking = 0, False
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
         #: Called when something was taken outside of a step.
@@ -111,11 +118,27 @@ class Worker:
 
     async def _exchange(self) -> bool:
         """What has ended is written down and what can be taken is ours; asked together, so that both share a commit."""
+        following, outputs = self._following() if self.hand_over is not None else ([], {})
+        if self.hand_over is not None and following:
+            await self.hand_over(following, self._report, outputs)
+            return True
         reported, took = await asyncio.gather(self._report(), self._take(), return_exceptions=True)
         for failure in (reported, took):
             if isinstance(failure, BaseException):
                 raise failure
         return bool(took)
+
+    def _following(self) -> tuple[list[Waiting], Outputs]:
+        """The tasks that what has ended surely makes, and what they may be given."""
+        following: list[Waiting] = []
+        outputs: dict[str, bytes | None] = {}
+        for one in self._unreported:
+            held = self._held.get((one.task_id, one.fence))
+            sure = sure_successors(held, one) if one.graph is not None and held is not None else ()
+            if sure:
+                following += sure
+                outputs[one.task_id] = one.output
+        return following, outputs
 
     async def _report(self) -> None:
         endings = self._unreported
@@ -161,10 +184,13 @@ class Worker:
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
         self._taking = True
+        complete = self.backlog.complete
         try:
-            taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now)
+            taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog)
         finally:
             self._taking = False
+        if len(taken) < free:
+            self.backlog.none_left(complete)
         self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
 
@@ -181,7 +207,8 @@ class Worker:
             return
         ready: list[Assignment] = []
         begun = len(self._to_start)
-        await self._shelf.fetch(waiting.run for waiting, _ in self._to_start)
+        unknown = [waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.backlog]
+        await self._shelf.fetch(unknown)
         for waiting, asked_at in self._to_start[:begun]:
             assignment, reason = await self._assignment(waiting)
             if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:
@@ -199,16 +226,26 @@ class Worker:
     async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:
         """What is to be done, and why it cannot be done here, if so."""
         run = waiting.run
-        workflow = await self._shelf.of(run)
-        step = None if workflow is None else step_of(workflow, waiting)
-        if workflow is None or step is None:
+        request = self.backlog.taken(waiting.task.task_id, waiting.task.fence) or await self._request(waiting)
+        if request is None:
             known = placeholder(waiting)
             return known, f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
-        given = merged_input(workflow, step, waiting)
-        assignment = Assignment(task=waiting.task, run=run, workflow=workflow, step=step, input=given)
+        step = request.step
+        assignment = Assignment(
+            task=waiting.task, run=run, workflow=request.workflow, step=step, input=request.input, given=waiting.input
+        )
         if step.function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {step.function!r}"
         return assignment, None
+
+    async def _request(self, waiting: Waiting) -> Request | None:
+        """What was asked for, worked out again; None if its definition cannot be had."""
+        workflow = await self._shelf.of(waiting.run)
+        step = None if workflow is None else step_of(workflow, waiting)
+        if workflow is None or step is None:
+            return None
+        given = merged_input(workflow, step, waiting)
+        return Request(waiting=waiting, workflow=workflow, step=step, input=given)
 
     async def _ended(self, finished: Finished) -> Ending:
         outcome = finished.outcome

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import RunId, Schedule, ScheduleUid, TaskId, Verdict
 from gnomon.core.workflow import Workflow
@@ -13,7 +13,7 @@ from gnomon.errors import StoreUnavailable
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
 from gnomon.testing.recording import Recording, Store
@@ -202,10 +202,19 @@ class FaultyWorkplace:
         await self._trouble.before()
         return await self._store.payloads(owner_ids, kind)
 
-    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+    async def take(
+        self,
+        worker: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        now: int,
+        begin: bool = True,
+        known: Mapping[TaskId, Request] = NOTHING,
+    ) -> Sequence[Waiting]:
         """See Work.take."""
         await self._trouble.before()
-        taken = await self._store.take(worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin)
+        taken = await self._store.take(worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known)
         if taken:
             await self._recording.granted(taken, worker, lease_ms)
         await self._trouble.after()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.endings import IN_HAND, MemoryEndings
 from gnomon.core.attempts import Ending, Outcome
-from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
 from gnomon.core.model import (
     ENGINE,
@@ -25,7 +25,7 @@ from gnomon.core.model import (
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
@@ -102,8 +102,18 @@ class MemoryWork(MemoryEndings):
             self._end_inner(held, one.graph, Outcome(result=Result.SUCCEEDED, output=one.output), now)
         return True
 
-    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+    async def take(
+        self,
+        worker: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        now: int,
+        begin: bool = True,
+        known: Mapping[TaskId, Request] = NOTHING,
+    ) -> Sequence[Waiting]:
         """See Work.take."""
+        del known  # reading is free
         ready = sorted((t for t in self._tasks.values() if t.state is TaskState.SCHEDULED), key=_earliest)
         taken = []
         for task in ready[:limit]:

@@ -20,7 +20,7 @@ from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Unfolding, Waiting
+from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import (
@@ -42,7 +42,7 @@ from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
@@ -89,11 +89,20 @@ class SqlStore:
         """See Work.unfold."""
         return await self.transactions.write(lambda conn: unfold(conn, unfoldings, now))
 
-    async def take(self, worker: str, *, limit: int, lease_ms: int, now: int, begin: bool = True) -> Sequence[Waiting]:
+    async def take(
+        self,
+        worker: str,
+        *,
+        limit: int,
+        lease_ms: int,
+        now: int,
+        begin: bool = True,
+        known: Mapping[TaskId, Request] = NOTHING,
+    ) -> Sequence[Waiting]:
         """See Work.take."""
         engine = self.transactions
         return await engine.write(
-            lambda conn: work.take(conn, worker, limit, engine.now(conn) + lease_ms, now, begin=begin)
+            lambda conn: work.take(conn, worker, limit, engine.now(conn) + lease_ms, now, begin=begin, known=known)
         )
 
     async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:

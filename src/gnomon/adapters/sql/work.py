@@ -1,6 +1,6 @@
 """The way of a task. Every run comes through here several times, so all of it is in bulk."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 from msgspec.structs import replace
@@ -11,13 +11,13 @@ from gnomon.adapters.sql.endings import start_runs
 from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
 from gnomon.adapters.sql.rooms import Rooms
-from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, attempt_of, named, run_of, task_and_run_of, waiting_of
+from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
 from gnomon.core.attempts import Ending, stopped_instead
-from gnomon.core.gating import Admission, Waiting
+from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState
-from gnomon.ports.work import Held, OpenPage, Renewal
+from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 
 _PENDING = TaskState.PENDING.value
 _WITH_RUN = f"""
@@ -42,20 +42,33 @@ def _page(those: str, *, lock: str = "") -> bulk.Statement:
 
 _WAITING = _page(f"{tables.WAITS} AND task.available_at <= ?")
 _READY = _page(tables.SCHEDULED, lock=" FOR UPDATE SKIP LOCKED")
+_NAMES = bulk.statement(
+    f"SELECT task_id, fence FROM task WHERE {tables.SCHEDULED} ORDER BY available_at, task_id LIMIT ?"  # noqa: S608
+    " FOR UPDATE SKIP LOCKED"
+)
+_BY_NAME = bulk.statement(f"{_WITH_RUN.format(tasks='task')} WHERE task.task_id IN KEYS")
 _NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {tables.WAITS} ORDER BY available_at, task_id LIMIT 1")  # noqa: S608
 _STATES = bulk.statement(
     "SELECT task_id, state, fence, parent FROM task WHERE task_id IN KEYS ORDER BY task_id FOR UPDATE"
 )
 _RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
-_HANDS = f"""
-SELECT task.task_id, task.fence, task.state, task.parent, {named(RUN)} FROM task JOIN run ON run.run_id = task.run_id
-WHERE task.task_id IN KEYS
-"""  # noqa: S608
-_IN_HAND = bulk.statement(_HANDS)
-# By run: two who end different steps of the same runs do not wait for each other in a circle.
-_HELD = bulk.Statement(
-    _IN_HAND.sqlite, bulk.statement(f"{_HANDS} ORDER BY task.run_id, task.task_id FOR UPDATE").postgresql
-)
+
+
+def _hands(columns: str, *, lock: bool = True) -> bulk.Statement:
+    """Tasks that someone has in hand, with these columns of their runs."""
+    asked = f"""
+    SELECT task.task_id, task.fence, task.state, task.parent, {columns} FROM task JOIN run ON run.run_id = task.run_id
+    WHERE task.task_id IN KEYS
+    """  # noqa: S608
+    # By run: two who end different steps of the same runs do not wait for each other in a circle.
+    locking = " ORDER BY task.run_id, task.task_id FOR UPDATE" if lock else ""
+    return bulk.Statement(bulk.statement(asked).sqlite, bulk.statement(asked + locking).postgresql)
+
+
+_HELD = _hands(named(RUN))
+_IN_HAND = _hands("run.cancel_requested_at", lock=False)
+#: With what may have changed about a run since one of its tasks was taken.
+_REPORTED = _hands("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
 _OPEN = bulk.statement(
     f"SELECT {named(TASK)}, {named(RUN)}, {named(ATTEMPT)}"  # noqa: S608
     " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
@@ -79,10 +92,6 @@ _ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skippe
 _ADMIT = bulk.changing(tables.task, _ADMITTED, by=("task_id",))
 _BEGIN = bulk.changing(tables.attempt, ("started_at",), by=("task_id", "number"))
 _RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
-
-
-#: The state of a task, its run, and the task of which it is one item.
-_Hand = tuple[str, Run, TaskId | None]
 
 
 # ---- the gate ------------------------------------------------------------------------------------
@@ -137,9 +146,18 @@ def _turn_away(conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | Non
 # ---- attempts ------------------------------------------------------------------------------------
 
 
-def take(conn: sa.Connection, worker: str, limit: int, lease_until: int, now: int, *, begin: bool) -> Sequence[Waiting]:
+def take(
+    conn: sa.Connection,
+    worker: str,
+    limit: int,
+    lease_until: int,
+    now: int,
+    *,
+    begin: bool,
+    known: Mapping[TaskId, Request] = NOTHING,
+) -> Sequence[Waiting]:
     """See Work.take."""
-    ready = sorted(map(waiting_of, bulk.rows(conn, _READY, limit)), key=_earliest)
+    ready = _ready(conn, limit, known)
     if not ready:
         return ready
     state = TaskState.RUNNING if begin else TaskState.DISPATCHED
@@ -153,6 +171,20 @@ def take(conn: sa.Connection, worker: str, limit: int, lease_until: int, now: in
     return [_taken(one, state, started_at) for one in ready]
 
 
+def _ready(conn: sa.Connection, limit: int, known: Mapping[TaskId, Request]) -> list[Waiting]:
+    """What can be taken, earliest first."""
+    if not known:
+        return sorted(map(waiting_of, bulk.rows(conn, _READY, limit)), key=_earliest)
+    ready: dict[str, Waiting | None] = {}
+    for name, fence in bulk.rows(conn, _NAMES, limit):
+        request = known.get(name)
+        ready[name] = request.waiting if request is not None and request.waiting.task.fence == fence else None
+    unknown = [name for name, waiting in ready.items() if waiting is None]
+    if unknown:
+        ready |= {one.task.task_id: one for one in map(waiting_of, bulk.rows(conn, _BY_NAME, unknown))}
+    return [waiting for waiting in ready.values() if waiting is not None]
+
+
 def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
     task, run = one.task, one.run
     if started_at is not None and run.started_at is None:
@@ -164,28 +196,28 @@ def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
 def begin(conn: sa.Connection, held: Collection[Held], now: int) -> frozenset[Held]:
     """See Work.begin."""
     found = _found(conn, held, _HELD)
-    granted = {one for one in held if one in found and found[one][0] == TaskState.DISPATCHED}
+    granted = {one for one in held if one in found and found[one][2] == TaskState.DISPATCHED}
     if granted:
         names: list[str] = [task_id for task_id, _ in granted]
         bulk.run(conn, _START, names)
         bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
-        start_runs(conn, [found[one][1] for one in granted], now)
+        start_runs(conn, [run_of(found[one][4:]) for one in granted], now)
     return frozenset(granted)
 
 
 def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Renewal:
     """See Work.renew."""
     found = _found(conn, held, _IN_HAND)
-    ours = [one for one in held if one in found and found[one][0] in IN_HAND]
+    ours = [one for one in held if one in found and found[one][2] in IN_HAND]
     bulk.many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
-    to_cancel = frozenset(one for one in ours if found[one][1].cancel_requested_at is not None)
+    to_cancel = frozenset(one for one in ours if found[one][4] is not None)
     return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
 
 
-def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, _Hand]:
-    """The state, the run and the parent of every task under its current attempt."""
+def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, Row]:
+    """What was asked for of every task, under its current attempt: its fence is the second column."""
     names: list[str] = [task_id for task_id, _ in held]
-    return {(row[0], row[1]): (row[2], run_of(row[4:]), row[3]) for row in bulk.rows(conn, asked, names)}
+    return {(row[0], row[1]): row for row in bulk.rows(conn, asked, names)}
 
 
 def asked_to_stop(conn: sa.Connection, worker: str) -> frozenset[Held]:
@@ -208,21 +240,37 @@ def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> O
 def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     """See Work.report."""
     rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in endings))
-    found = _found(conn, [(one.task_id, one.fence) for one in endings], _HELD)
+    found = _found(conn, [(one.task_id, one.fence) for one in endings], _REPORTED)
     renewed = _renewed(conn, endings)
     counted: dict[Held, Ending] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
-        state, run, parent = found.get(held, ("", None, None))
-        if run is None or state not in IN_HAND or held in counted or held in renewed:
+        row = found.get(held)
+        if row is None or row[2] not in IN_HAND or held in counted or held in renewed:
             continue
+        run, parent = _as_it_is(one.run, row[4:]), row[3]
         ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
         if ending.over:
             over.append(Over(ending, run, ending.error, ending.ended_at, parent))
     write_down(conn, list(counted.values()))
     end_tasks(conn, over, rooms)
     return frozenset(counted)
+
+
+def _as_it_is(run: Run, changed: Row) -> Run:
+    """The run with what may have changed about it."""
+    status, started_at, completed_at, cancel_requested_at, error = changed
+    if (status, started_at, cancel_requested_at, error) == (run.status, run.started_at, None, None):
+        return run
+    return replace(
+        run,
+        status=RunStatus(status),
+        started_at=started_at,
+        completed_at=completed_at,
+        cancel_requested_at=cancel_requested_at,
+        error=error,
+    )
 
 
 def _renewed(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:

@@ -1,0 +1,72 @@
+"""What was let through the gate in this process and waits for a worker: read once, it need not be read again."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gnomon.core.gating import Request
+from gnomon.core.model import TaskId
+
+_MOST = 4000
+
+
+class Backlog(Mapping[TaskId, Request]):
+    """Between a dispatcher and the worker beside it. Nothing rests on it: what it does not know is read."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        #: Numbered in the order in which they came.
+        self._known: dict[TaskId, tuple[int, Request]] = {}
+        self._count = 0
+        self._under_way = 0
+        #: Called when most of it has been taken.
+        self.on_low: Callable[[], None] = lambda: None
+
+    def __getitem__(self, task_id: TaskId) -> Request:
+        return self._known[task_id][1]
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def full(self) -> bool:
+        """Whether whoever lets tasks through is far ahead of whoever takes them."""
+        return len(self._known) >= self._most // 2
+
+    def expect(self, requests: Iterable[Request]) -> None:
+        """These are being let through: someone writes it down now, and says so when that is done."""
+        self._under_way += 1
+        for request in requests:
+            self._count += 1
+            self._known[request.waiting.task.task_id] = self._count, request
+        while len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+
+    def written(self, void: Iterable[TaskId] = ()) -> None:
+        """What was expected is written down, but for these."""
+        self._under_way -= 1
+        for task_id in void:
+            self._known.pop(task_id, None)
+
+    @property
+    def complete(self) -> int | None:
+        """All that came until now can be taken; None if some of it is still being written down."""
+        return None if self._under_way else self._count
+
+    def none_left(self, complete: int | None) -> None:
+        """There was nothing more to take, when so many had come: whatever is still here, others have taken."""
+        gone = [name for name, (number, _) in self._known.items() if number <= (complete or 0)]
+        for task_id in gone:
+            self._forget(task_id)
+
+    def taken(self, task_id: TaskId, fence: int) -> Request | None:
+        """What is known of a task that was taken under this fence."""
+        _, request = self._forget(task_id)
+        return request if request is not None and request.waiting.task.fence == fence - 1 else None
+
+    def _forget(self, task_id: TaskId) -> tuple[int, Request | None]:
+        found = self._known.pop(task_id, (0, None))
+        if len(self._known) == self._most // 4:
+            self.on_low()
+        return found

@@ -1,0 +1,81 @@
+"""Which steps surely follow on the end of another."""
+
+from typing import Any
+
+import pytest
+
+from gnomon.core.attempts import Assignment, Limits, Outcome, ending
+from gnomon.core.launching import first_tasks
+from gnomon.core.model import Result, Run, RunId, RunStatus, Source
+from gnomon.core.preparing import sure_successors
+from gnomon.core.workflow import Retry, Step, When, Workflow
+
+NOON = 1_772_452_800_000
+RUN = Run(
+    run_id=RunId("run_a"),
+    tenant="default",
+    schedule_uid=None,
+    schedule_id=None,
+    workflow_id="report",
+    workflow_version=1,
+    user_id="ada",
+    source=Source.MANUAL,
+    status=RunStatus.RUNNING,
+    queued=False,
+    planned_at=NOON,
+    fire_at=NOON,
+    created_at=NOON,
+)
+FIRST = Step(name="first", function="f", retry=Retry(max_attempts=2))
+
+
+def following(*steps: Step, result: Result = Result.SUCCEEDED, **said: Any) -> list[str]:  # noqa: ANN401
+    workflow = Workflow(workflow_id="report", version=1, steps=(FIRST, *steps), **said)
+    [task] = first_tasks(RUN, ("first",), now=NOON)
+    held = Assignment(task=task, run=RUN, workflow=workflow, step=FIRST, input={}, given=b"{}")
+    ended = ending(held, Outcome(result=result), now=NOON + 5, limits=Limits())
+    return [one.task.step for one in sure_successors(held, ended)]
+
+
+def after(**said: Any) -> Step:  # noqa: ANN401 - any field of a step
+    return Step(**{"name": "next", "function": "f", "depends_on": ("first",), **said})
+
+
+def test_a_step_that_depends_on_nothing_else_surely_follows() -> None:
+    assert following(after()) == ["next"]
+
+
+def test_all_steps_that_depend_on_nothing_else_surely_follow() -> None:
+    assert following(after(), after(name="other")) == ["next", "other"]
+
+
+def test_a_step_may_take_the_output_of_the_one_before_it() -> None:
+    assert following(after(input={"path": "${steps.first.output.path}"})) == ["next"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        after(depends_on=("first", "second")),
+        after(depends_on=()),
+        after(when=When.ANY_FAILED),
+        after(condition="steps.first.output == 1"),
+        after(foreach=[1, 2]),
+        after(delay_ms=1000),
+        after(delay_until="2030-01-01T00:00:00Z"),
+        after(function="", workflow="other"),
+        after(input={"path": "${steps.second.output.path}"}),
+    ],
+    ids=["two", "none", "failed", "condition", "foreach", "delay", "delay until", "workflow", "another output"],
+)
+def test_what_depends_on_anything_else_does_not_surely_follow(step: Step) -> None:
+    assert following(step, Step(name="second", function="f")) == []
+
+
+def test_where_few_steps_may_run_at_once_nothing_surely_follows() -> None:
+    assert following(after(), max_parallel=1) == []
+
+
+@pytest.mark.parametrize("result", [Result.FAILED, Result.GAVE_UP, Result.SNOOZED, Result.CANCELLED])
+def test_nothing_surely_follows_on_anything_but_success(result: Result) -> None:
+    assert following(after(when=When.ALL_DONE), result=result) == []

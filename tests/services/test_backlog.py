@@ -1,0 +1,105 @@
+"""What a dispatcher tells the worker beside it."""
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.core.gating import Request, Waiting
+from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.states import TaskState, WaitReason
+from gnomon.services.backlog import Backlog
+from support.labour import asked
+
+
+def request(name: str, *, fence: int = 0) -> Request:
+    run = Run(
+        run_id=RunId(f"run_{name}"),
+        tenant="default",
+        schedule_uid=None,
+        schedule_id=None,
+        workflow_id="report",
+        workflow_version=1,
+        user_id="ada",
+        source=Source.MANUAL,
+        status=RunStatus.PENDING,
+        queued=False,
+        planned_at=NOON,
+        fire_at=NOON,
+        created_at=NOON,
+    )
+    task = Task(
+        task_id=TaskId(name),
+        tenant="default",
+        run_id=run.run_id,
+        step="main",
+        state=TaskState.PENDING,
+        wait_reason=WaitReason.READY,
+        available_at=NOON,
+        created_at=NOON,
+        fence=fence,
+    )
+    return asked(Waiting(task=task, run=run))
+
+
+@pytest.fixture
+def backlog() -> Backlog:
+    return Backlog(most=8)
+
+
+def test_what_is_expected_is_known_until_it_is_taken(backlog: Backlog) -> None:
+    backlog.expect([request("a")])
+
+    assert backlog.taken(TaskId("a"), 1) == request("a")
+    assert backlog.taken(TaskId("a"), 1) is None
+
+
+def test_what_was_tried_since_is_not_known(backlog: Backlog) -> None:
+    backlog.expect([request("a")])
+
+    assert backlog.taken(TaskId("a"), 3) is None
+
+
+def test_what_could_not_be_let_through_is_forgotten(backlog: Backlog) -> None:
+    backlog.expect([request("a"), request("b")])
+    backlog.written(void=[TaskId("a")])
+
+    assert list(backlog) == ["b"]
+
+
+def test_if_nothing_is_left_to_take_others_have_taken_it(backlog: Backlog) -> None:
+    backlog.expect([request("a")])
+    backlog.written()
+    complete = backlog.complete
+    backlog.expect([request("b")])
+    backlog.none_left(complete)
+
+    assert list(backlog) == ["b"]
+
+
+def test_what_is_still_being_written_is_not_given_up(backlog: Backlog) -> None:
+    backlog.expect([request("a")])
+    backlog.none_left(backlog.complete)
+
+    assert list(backlog) == ["a"]
+
+
+def test_it_is_full_long_before_it_forgets(backlog: Backlog) -> None:
+    backlog.expect([request(name) for name in "abcd"])
+
+    assert backlog.full
+    assert len(backlog) == 4
+
+
+def test_more_than_it_can_keep_drives_out_the_oldest(backlog: Backlog) -> None:
+    backlog.expect([request(name) for name in "abcdefghij"])
+
+    assert list(backlog) == list("cdefghij")
+
+
+def test_when_most_of_it_is_taken_someone_hears_of_it(backlog: Backlog) -> None:
+    heard: list[int] = []
+    backlog.on_low = lambda: heard.append(len(backlog))
+    backlog.expect([request(name) for name in "abcd"])
+    for name in "abcd":
+        backlog.taken(TaskId(name), 1)
+
+    assert heard == [2]
