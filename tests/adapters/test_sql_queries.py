@@ -256,6 +256,7 @@ QUERIES: dict[str, Asked] = {
     "entries": lambda conn: event_log.entries(conn, ["evt_1", "evt_2"]),
     "workflow": lambda conn: jobs.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: jobs.workflow(conn, "default", "report", None),
+    "page of workflows": lambda conn: jobs.page_of_workflows(conn, "default", "", 10),
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
 }
 

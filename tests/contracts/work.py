@@ -331,6 +331,7 @@ class WorkContract:
         assert await store.payload(taken.task.task_id, "output") == b'{"rows":3}'
         assert tuple(await store.log_lines(taken.task.task_id)) == said
         assert tuple(await store.log_lines(taken.task.task_id, after=1, limit=2)) == said[1:3]
+        assert await store.log_lengths([taken.task.task_id, TaskId("task_silent")]) == {taken.task.task_id: 5}
 
     async def test_the_next_attempt_speaks_after_the_one_before(self, store: Store, run: Run) -> None:
         definition = workflow(retry=Retry(max_attempts=2, initial_delay_ms=0))
@@ -737,6 +738,8 @@ class WorkContract:
         assert await store.workflow("default", "report", 1) == definition
         assert await store.workflow("default", "report") == replace(definition, version=2, description="new")
         assert await store.workflow("other", "report") is None
+        assert [one.version for one in await store.page_of_workflows("default", after="", limit=10)] == [2]
+        assert await store.page_of_workflows("default", after="report", limit=10) == []
         newest = await store.newest_workflows("default", ["none", "report"])
         assert [one.version for one in newest] == [2]
 

@@ -123,7 +123,8 @@ async def _follow(office: Office, execution_id: str) -> None:
 async def _print_new(office: Office, execution_id: str, seen: dict[TaskId, int] | None = None) -> dict[TaskId, int]:
     said, now_seen = await office.executions.logs(execution_id, seen=seen)
     for one in said:
-        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {one.step}  {one.line.text}"))
+        who = one.step if one.item is None else f"{one.step}[{one.item}]"
+        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {who}  {one.line.text}"))
     sys.stdout.flush()
     return now_seen
 
@@ -133,7 +134,8 @@ def _clock(line: LogLine) -> str:
 
 
 def _said_data(one: Said) -> dict[str, Any]:
-    return {"at": iso(one.line.at), "level": one.line.level, "step": one.step, "text": one.line.text}
+    said = {"at": iso(one.line.at), "level": one.line.level, "step": one.step, "text": one.line.text}
+    return said if one.item is None else {**said, "item": one.item}
 
 
 def sentence(run: Run) -> str:

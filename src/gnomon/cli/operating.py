@@ -265,6 +265,15 @@ def deploy_workflow(
     deploy(file, Where(database, config), output)
 
 
+@workflows.command("list")
+def list_all_workflows(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """List every workflow in its newest version. Each job has one of its own name."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.workflows import list_workflows
+
+    list_workflows(Where(database, config), output)
+
+
 @workflows.command("show")
 def show_workflow(
     workflow: Annotated[str, typer.Argument(metavar="ID", help="A workflow.")],

@@ -33,6 +33,10 @@ class Jobs(Protocol):
         """That version of the workflow; the newest, if none is named."""
         ...
 
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """The newest version of each workflow whose id comes after `after`, in the order of their ids."""
+        ...
+
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """The newest version of each that exists."""
         ...

@@ -1,6 +1,6 @@
 """The workflow store: DAGs by id and version, and the schedules that come and go with them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -140,6 +140,14 @@ class WorkflowStore:
             elif await self._schedules.delete(verdict, now=now, actor=actor):
                 return
         raise Contended("schedule", schedule.schedule_id)
+
+    async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Workflow]:
+        """Workflows in their newest versions, in the order of their ids."""
+        schedule_name("tenant", tenant)
+        printable("after", after)
+        if not 1 <= limit <= _PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_PAGE}")
+        return await self._jobs.page_of_workflows(tenant, after=after, limit=limit)
 
     async def get(self, workflow_id: str, version: int | None = None, *, tenant: str = "default") -> Workflow:
         """That version of the workflow, or the newest; NotFound if there is none."""

@@ -158,6 +158,11 @@ class MemoryStore(MemoryEventLog):
         wanted = [one for one in versions if version in (None, one.version)]
         return max(wanted, key=lambda one: one.version, default=None)
 
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.page_of_workflows."""
+        names = sorted(name for owner, name in self._workflows if owner == tenant and name > after)
+        return await self.newest_workflows(tenant, names[:limit])
+
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
         found = [await self.workflow(tenant, name) for name in sorted(set(workflow_ids))]

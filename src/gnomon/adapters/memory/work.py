@@ -267,6 +267,10 @@ class MemoryWork(MemoryEndings):
         """See Executions.payloads."""
         return {name: self._payloads[name, kind] for name in owner_ids if (name, kind) in self._payloads}
 
+    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+        """See Executions.log_lengths."""
+        return {name: len(lines) for name in tasks if (lines := self._logs.get(name))}
+
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
         return self._logs.get(task_id, [])[after : after + limit]

@@ -176,6 +176,10 @@ class SqlStore:
         """See Executions.payloads."""
         return await self.transactions.read(lambda conn: executions.payloads(conn, owner_ids, kind))
 
+    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+        """See Executions.log_lengths."""
+        return await self.transactions.read(lambda conn: executions.log_lengths(conn, tasks))
+
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
         return await self.transactions.read(lambda conn: executions.log_lines(conn, task_id, after, limit))
@@ -231,6 +235,10 @@ class SqlStore:
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
         """See Jobs.workflow."""
         return await self.transactions.read(lambda conn: jobs.workflow(conn, tenant, workflow_id, version))
+
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.page_of_workflows."""
+        return await self.transactions.read(lambda conn: jobs.page_of_workflows(conn, tenant, after, limit))
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
