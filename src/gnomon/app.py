@@ -187,6 +187,7 @@ class Crew:
             settings.worker,
             default_timeout_ms=settings.execution.default_timeout_ms,
             secrets=SecretSource(settings.secrets, os.environ),
+            shell=settings.shell,
             on_finished=partial(_wake_from_afar, loop, self.work),
             imports=imports,
         )
