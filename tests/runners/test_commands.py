@@ -257,12 +257,14 @@ async def test_what_is_told_to_stop_can_tidy_up_even_if_it_is_not_the_shell_itse
     assert noted(file) == [1, 0]
 
 
-async def test_nothing_that_it_started_outlives_it(hands: Hands, tmp_path: Path) -> None:
+@pytest.mark.parametrize("daemon", ["sleep 600", "setsid sh -c 'sleep 600; :'", "env -i setsid sleep 600"])
+async def test_nothing_that_it_started_outlives_it(hands: Hands, tmp_path: Path, daemon: str) -> None:
     file = tmp_path / "pids"
 
-    outcome = await tried(hands, f"setsid sleep 600 & echo $! >> {file}; echo started")
+    outcome = await tried(hands, f"({daemon} & echo $! >> {file}); echo started")
 
     assert output_of(outcome)["stdout"] == "started"
+    assert len(noted(file)) == 1
     assert not any(map(alive, noted(file)))
 
 

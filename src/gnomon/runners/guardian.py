@@ -1,7 +1,8 @@
 """Runs one command and stays beside it: `python -I -S guardian.py PARENT MARK PROGRAM ARGUMENT…`.
 
-It ends with the status of the command; if that was told to stop, not before all that it started has ended, too. If the
-worker dies, it kills all of it. It imports nothing of Gnomon, so that it is there at once, and needs no variables.
+It ends with the status of the command, and kills what that left running; if the command was told to stop, what it
+started has time to end by itself. If the worker dies, all of it is killed. It imports nothing of Gnomon, so that it is
+there at once.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ def main() -> NoReturn:
     # The command has its own signal. A handler, since what is ignored here would be ignored there, too.
     for asked in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(asked, lambda number, _: told.append(number))
-    signal.signal(_ORPHANED, lambda *_: _end_all(mark))
+    signal.signal(_ORPHANED, lambda *_: _end(mark, _LOST))
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, _ORPHANED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -38,6 +39,9 @@ def main() -> NoReturn:
     with suppress(ChildProcessError):
         while told:
             os.wait()
+        # Whatever lost its parents is ours: without children there is nothing left.
+        os.waitpid(-1, os.WNOHANG)
+        _end(mark, status)
     os._exit(status)
 
 
@@ -50,12 +54,13 @@ def _status(child: int) -> int:
             return code if code >= 0 else _SIGNALLED - code
 
 
-def _end_all(mark: str) -> NoReturn:
+def _end(mark: str, status: int) -> NoReturn:
+    """Kill all that is left, and be gone."""
     import runpy
 
     kill_tree = runpy.run_path(os.path.join(os.path.dirname(__file__), "trees.py"))["kill_tree"]  # noqa: PTH118, PTH120 - pathlib takes longer to load than the rest
     kill_tree(os.getpid(), mark, spare=os.getpid())
-    os._exit(_LOST)
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -55,13 +55,13 @@ def read_calendar(text: str) -> Times:
         raise _refused(text[:_LONGEST], "is too long")
     parts = _parts(text)
     hour, minute, second = _clock(text, parts.time)
-    day, weekday = _days(text, parts)
     month = _field(text, parts.month)
     if parts.year == "*":
+        day, weekday = _days(text, parts)
         fields = [minute, hour, day, month, weekday]
         return Times(" ".join(fields if second == "0" else [second, *fields]), timezone=parts.timezone)
-    fixed = (parts.year, month, day, hour, minute, second)
-    if weekday != "*" or not all(field.isdecimal() for field in fixed):
+    fixed = (parts.year, month, parts.day, hour, minute, second)
+    if parts.weekdays or parts.from_end or not all(field.isdecimal() for field in fixed):
         raise _refused(text, "names a year, and cron has none")
     numbers = [int(field) for field in fixed]
     at = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}".format(*numbers)
@@ -70,10 +70,12 @@ def read_calendar(text: str) -> Times:
 
 def _parts(text: str) -> _Parts:
     words = text.split()
-    if words and words[0].lower() in _SHORTHANDS:
+    if not words:
+        raise _refused(text, "is empty")
+    if words[0].lower() in _SHORTHANDS:
         words = [*_SHORTHANDS[words[0].lower()].split(), *words[1:]]
     weekdays: tuple[int, ...] = ()
-    if words and _WEEKDAY_LIST.fullmatch(words[0]) and words[0][:3].lower() in {day[:3] for day in _WEEKDAYS}:
+    if _WEEKDAY_LIST.fullmatch(words[0]) and words[0][:3].lower() in {day[:3] for day in _WEEKDAYS}:
         weekdays = _weekdays(text, words.pop(0))
     zone = words.pop() if words and _ZONE.fullmatch(words[-1]) else None
     date = words.pop(0) if words and ("-" in words[0] or "~" in words[0]) else "*-*-*"

@@ -6,13 +6,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.importing.naming import unique
+from gnomon.core.importing.naming import Names
 from gnomon.core.jobs import read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import FieldError
 
 #: Where nothing limits how long something may take, this does.
 USUAL_TIMEOUT = "1d"
+MOST_ENTRIES = 10_000
 
 
 class Note(Struct, frozen=True):
@@ -69,22 +70,22 @@ def reason_of(error: FieldError) -> str:
 
 def together(found: Iterable[Imported], *, now: int) -> Imported:
     """All of it as one file of jobs that can be read: each name is there once, and what no job can say is left out."""
-    parts = list(found)
-    taken: set[str] = set()
-    entries = tuple(_checked(entry, taken, now) for part in parts for entry in part.entries)
+    parts, names = list(found), Names()
+    count = sum(len(part.entries) for part in parts)
+    if count > MOST_ENTRIES:
+        raise FieldError("FILE", f"{count} entries", f"is too much at once: at most {MOST_ENTRIES} are taken")
+    entries = tuple(_checked(entry, names, now) for part in parts for entry in part.entries)
     remarks = dict.fromkeys(remark for part in parts for remark in part.remarks)
     return Imported(
         entries=entries, remarks=tuple(remarks), comments=tuple(line for part in parts for line in part.comments)
     )
 
 
-def _checked(entry: Entry, taken: set[str], now: int) -> Entry:
+def _checked(entry: Entry, names: Names, now: int) -> Entry:
     if entry.job is None:
         return entry
-    named = entry.job | {"name": unique(entry.job["name"], taken)}
     try:
-        read_job(named, Defaults(), now=now)
+        read_job(entry.job, Defaults(), now=now)
     except FieldError as error:
         return replace(entry, job=None, notes=(Note(f"{error.field}: {error.reason}"), *entry.notes))
-    taken.add(named["name"])
-    return replace(entry, job=named)
+    return replace(entry, job=entry.job | {"name": names.unique(entry.job["name"])})

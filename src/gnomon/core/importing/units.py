@@ -32,11 +32,10 @@ class Unit:
 
     def all(self, section: str, key: str) -> list[str]:
         """Every value of a key. An empty one takes back those before it."""
-        found: list[str] = []
-        for name, value in self._said.get(section, ()):
-            if name == key:
-                found = [*found, value] if value else []
-        return found
+        values = [value for name, value in self._said.get(section, ()) if name == key]
+        if "" in values:
+            values = values[len(values) - values[::-1].index("") :]
+        return values
 
     def last(self, section: str, key: str, default: str = "") -> str:
         """The value that counts."""
