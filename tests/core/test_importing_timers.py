@@ -230,6 +230,16 @@ def test_a_service_that_is_not_there_is_named() -> None:
     assert notes(found) == ["its service a.service is not among the files"]
 
 
+def test_an_instance_runs_the_service_of_its_template_and_a_template_runs_nothing() -> None:
+    timer, service = "[Timer]\nOnCalendar=daily", "[Service]\nExecStart=/bin/dump %i"
+    units = {"dump@main.timer": timer, "dump@.timer": timer, "dump@.service": service}
+    instance, template = read_timers(units, timezone="UTC").entries
+
+    assert instance.job is not None
+    assert (instance.job["name"], instance.job["command"]) == ("dump-main", "/bin/dump main")
+    assert notes(template) == ["it is a template, and only its instances run"]
+
+
 def test_a_service_becomes_a_command_with_its_limits() -> None:
     found = serving(
         "Type=oneshot",

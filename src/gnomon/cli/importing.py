@@ -15,7 +15,7 @@ from gnomon.core.cron import known_zone
 from gnomon.core.importing.cronjobs import read_cronjobs
 from gnomon.core.importing.crontabs import read_crontab
 from gnomon.core.importing.entries import Entry, Imported, together
-from gnomon.core.importing.timers import read_timers, service_of
+from gnomon.core.importing.timers import read_timers, service_of, template_of
 from gnomon.core.importing.writing import jobs_yaml
 from gnomon.core.instants import ms_of
 from gnomon.errors import CronError, FileError, UsageError
@@ -39,9 +39,11 @@ def timers(files: Sequence[Path], *, timezone: str | None) -> list[Imported]:
     units = {_name(file): _text(file) for file in found}
     for file in found:
         wanted = service_of(_name(file), units[_name(file)])
-        beside = None if wanted is None or "/" in wanted else file.with_name(wanted)
-        if beside is not None and beside.name not in units and beside.is_file():
-            units[beside.name] = _text(beside)
+        if wanted is None or "/" in wanted:
+            continue
+        for beside in (file.with_name(wanted), file.with_name(template_of(wanted))):
+            if beside.name not in units and beside.is_file():
+                units[beside.name] = _text(beside)
     return [read_timers(units, timezone=_zone(timezone))]
 
 

@@ -45,13 +45,22 @@ def service_of(name: str, text: str) -> str | None:
     return Unit(name, text).last(_TIMER, "Unit", f"{name.removesuffix(_SUFFIX)}.service")
 
 
+def template_of(name: str) -> str:
+    """The unit that an instance is made from; its own name, if it is none."""
+    stem, at, instance = name.partition("@")
+    return f"{stem}@.{instance.rpartition('.')[2]}" if at else name
+
+
 def _entries(timer: Unit, units: Mapping[str, str], timezone: str) -> list[Entry]:
     stem = timer.name.removesuffix(_SUFFIX)
     wanted = timer.last(_TIMER, "Unit", f"{stem}.service")
-    if wanted not in units:
+    if stem.endswith("@"):
+        return [left_out(timer.name, wanted, "it is a template, and only its instances run")]
+    text = units.get(wanted, units.get(template_of(wanted)))
+    if text is None:
         return [left_out(timer.name, wanted, f"its service {wanted} is not among the files")]
     try:
-        service = Service(Unit(wanted, units[wanted]))
+        service = Service(Unit(wanted, text))
     except FieldError as error:
         return [left_out(timer.name, wanted, reason_of(error))]
     usual = {"name": as_name(stem) or "timer"} | service.about(timer.last("Unit", "Description"))
