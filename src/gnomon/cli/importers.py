@@ -7,7 +7,7 @@ import typer
 
 imports = typer.Typer(name="import", help="Jobs files from what other schedulers have.", no_args_is_help=True)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders; - reads standard input.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Files or folders; - reads standard input.")]
 Out = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="OUT", help="Write the jobs file here, and not to the terminal."),
