@@ -53,7 +53,7 @@ def test_numbers_switches_and_lists_stay_what_they_are(tmp_path: Path) -> None:
 @given(st.text(), st.text(), st.text())
 def test_comments_cannot_become_anything_else(comment: str, note: str, original: str) -> None:
     one = Entry(place="x", original="x", job={"name": "a"}, comments=(comment,), notes=(Note(note),))
-    text = jobs_yaml(Imported(entries=(one, left_out("x", original, note)), comments=(comment,), remarks=(note,)))
+    text = jobs_yaml(Imported(entries=(one, left_out(original, original, note)), comments=(comment,), remarks=(note,)))
 
     assert yaml.safe_load(text) == {"jobs": [{"name": "a"}]}
 

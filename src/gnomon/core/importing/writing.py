@@ -26,7 +26,7 @@ def jobs_yaml(imported: Imported) -> str:
 def _written(entry: Entry) -> Iterator[str]:
     yield from (f"  # {_line(comment)}".rstrip() for comment in entry.comments)
     if entry.job is None:
-        yield f"  # left out: {_line(entry.original)} ({entry.place})"
+        yield f"  # left out: {_line(entry.original)} ({_line(entry.place)})"
     yield from (f"  # note: {_line(note.text)}" for note in entry.notes)
     if entry.job is not None:
         first, *others = _mapping(entry.job)
