@@ -254,5 +254,5 @@ def row_of(name: str, key: str, value: object) -> str:
     """How the row of a setting begins on the page."""
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return f"| `{name}.{key}` | `{shown}` |" if shown not in ("", ()) else f"| `{name}.{key}` |  |"
+    shown = ",".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else value
+    return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"

@@ -11,12 +11,13 @@ from typing import Any, Self, TextIO
 from gnomon.adapters.console import ConsoleEvents
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.manifests import read_manifest
 from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.sqlite import FileLock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping
+from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import Unavailable, UsageError
@@ -187,6 +188,7 @@ class Crew:
             settings.worker,
             default_timeout_ms=settings.execution.default_timeout_ms,
             secrets=SecretSource(settings.secrets, os.environ),
+            shell=settings.shell,
             on_finished=partial(_wake_from_afar, loop, self.work),
             imports=imports,
         )
@@ -279,6 +281,16 @@ def read_settings(
 ) -> Settings:
     """The settings of a configuration file, if there is one, the environment and the flags."""
     return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
+
+
+def read_foreign(path: Path) -> str:
+    """The text of another scheduler's file; FileError if it cannot be read."""
+    return read_text(path)
+
+
+def read_documents(name: str, text: str) -> list[Any]:
+    """The documents of another scheduler's YAML; FileError if it is none."""
+    return read_manifest(name, text)
 
 
 def console_events(stream: TextIO) -> Events:

@@ -100,6 +100,17 @@ class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_log_lines: int = 1_000
 
 
+class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How commands run."""
+
+    #: The folder that they run in, and stay in; where the process was started, if empty.
+    workspace: str = ""
+    #: For a command that does not say how long an attempt may take.
+    timeout_ms: int = 120_000
+    #: Which of the worker's own variables they see. All others are none of theirs.
+    inherit: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
 class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How what got stuck is found."""
 
@@ -155,6 +166,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leader: Leading = Leading()
     execution: Executing = Executing()
     worker: Working = Working()
+    shell: Shell = Shell()
     reconciler: Reconciling = Reconciling()
     secrets: Secrets = Secrets()
     nats: Nats = Nats()
@@ -212,6 +224,7 @@ _BOUNDS = {
     "worker.kill_grace_ms": (0, 10 * MINUTE_MS),
     "worker.max_output_bytes": (256, 64 * 2**20),
     "worker.max_log_lines": (0, 1_000_000),
+    "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
     "reconciler.running_timeout_ms": (10, 365 * 24 * 60 * MINUTE_MS),

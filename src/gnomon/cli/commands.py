@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import operating
+from gnomon.cli import importers, operating
 from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
+app.add_typer(importers.imports)
 
 
 @app.callback(invoke_without_command=True)

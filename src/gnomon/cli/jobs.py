@@ -10,7 +10,7 @@ from gnomon.cli.executions import run_data, sentence
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
-from gnomon.cli.readable import facts, iso, moment, span, state_of, zone_of
+from gnomon.cli.readable import facts, first_line, iso, moment, span, state_of, zone_of
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
 from gnomon.core.job_data import job_as_data
@@ -192,6 +192,11 @@ def _functions(workflow: Workflow) -> dict[str, None]:
     return dict.fromkeys(step.function for step in workflow.steps if step.function)
 
 
+def _commands(workflow: Workflow) -> list[str]:
+    """What the steps have a shell run, as far as one line shows it."""
+    return [first_line(step.command, 90) for step in workflow.steps if step.command]
+
+
 def _applied_data(one: Applied) -> dict[str, Any]:
     return {
         "job": one.name,
@@ -260,6 +265,7 @@ def _show_text(view: JobView) -> None:
         ("zone", zone),
         ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
         ("functions", ", ".join(_functions(workflow)) if workflow else "not registered"),
+        ("commands", "\n".join(_commands(workflow)) if workflow else ""),
         ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
         ("tags", ", ".join(workflow.tags) if workflow else ""),
         ("under way", ", ".join(run.run_id for run in view.under_way)),
