@@ -166,15 +166,15 @@ def schema(form: Format) -> None:
     print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
 
 
-def read_files(files: list[Path], where: Where) -> list[Job]:
-    """The jobs of all files; UsageError if one stands in two of them."""
-    found = {str(file): _read(file, where) for file in files}
+def read_files(files: list[Path], where: Where, *, now: int | None = None) -> list[Job]:
+    """The jobs of all files, read as they are at some time or now; UsageError if one stands in two of them."""
+    found = {str(file): _read(file, where, now=now) for file in files}
     refuse_doubles(found)
     return [job for jobs in found.values() for job in jobs]
 
 
-def _read(file: Path, where: Where) -> list[Job]:
-    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)))
+def _read(file: Path, where: Where, *, now: int | None = None) -> list[Job]:
+    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)) if now is None else now)
 
 
 def _warned(jobs: list[Job]) -> list[tuple[str, list[str]]]:
