@@ -255,9 +255,11 @@ class Rehearsal:
         """Everything up to and including `until` happens."""
         clock, stage, steps = self._clock, self._stage, 0
         while True:
+            # A run began a moment after its tick, so that it ends a moment after whatever is planned for that time.
+            while not (wait := await self._ticker.step()):
+                pass
             stage.act()
-            wait = round(await self._ticker.step() * 1000)
-            soonest = clock.now() + wait
+            soonest = clock.now() + round(wait * 1000)
             if stage.next_at is not None:
                 soonest = min(soonest, stage.next_at)
             if soonest > until:

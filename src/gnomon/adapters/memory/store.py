@@ -66,7 +66,7 @@ class MemoryStore(MemoryEventLog):
             if decision.starts_a_run:
                 made = run(before, decision, now=now)
                 self._runs[made.run_id] = made
-                self._tasks |= {task.task_id: task for task in first_tasks(made, before.spec.first_steps, now=now)}
+                self._tasks.add(first_tasks(made, before.spec.first_steps, now=now))
         if verdict.replaces:
             # The newest is the one that replaces; those it replaces may make room for it at once.
             self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
