@@ -9,8 +9,8 @@ from support.prompt import Prompt
 
 JOBS = """
 jobs:
-  - { name: probe, schedule: "*/15 * * * *", function: f }
-  - { name: backup, schedule: "30 2 * * *", timezone: Europe/Berlin, function: f, catchup: latest }
+  - { name: probe, schedule: "*/15 * * * *", function: f, timeout: 1h }
+  - { name: backup, schedule: "30 2 * * *", timezone: Europe/Berlin, function: f, catchup: latest, timeout: 48h }
   - { name: asked, function: f }
   - { name: resting, schedule: "@hourly", function: f, enabled: false }
 """
@@ -59,6 +59,13 @@ def test_durations_are_given_for_one_job_and_for_all_others(prompt: Prompt) -> N
 
     assert (job(found, "probe")["lasts_ms"], job(found, "backup")["lasts_ms"]) == (1_200_000, 108_000_000)
     assert {"kind": "skipped", "reason": "overlap", "count": 336} in job(found, "probe")["decisions"]
+
+
+def test_runs_that_their_timeout_would_end_are_told(prompt: Prompt) -> None:
+    shown = prompt.lines(*MARCH, "--duration", "probe=2h", "--duration", "backup=2h")
+
+    assert "probe is said to last 2 h, but its timeout ends it after 1 h" in shown
+    assert not [line for line in shown if line.startswith("backup is said to last")]
 
 
 def test_a_duration_of_a_job_that_is_not_there_is_refused(prompt: Prompt) -> None:

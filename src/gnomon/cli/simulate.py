@@ -51,11 +51,13 @@ def simulated(wanted: Wanted) -> Simulated:
     jobs = read_files(wanted.files, wanted.where, now=wanted.start_at)
     given, usual = _given(wanted.durations, jobs)
     recorded = {} if wanted.durations_from is None else _recorded(wanted.durations_from, wanted.where, jobs)
+    said = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
+    allowed = dict(_allowed(jobs, wanted.where.settings().execution.default_timeout_ms))
+    durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in said.items()}
     rehearsal = Rehearsal(jobs, start_at=wanted.start_at, zone=wanted.zone)
 
     async def played(progress: Callable[[int], None]) -> Loads:
-        durations = recorded | given
-        return await rehearsal.run(until, durations=durations, usual_ms=usual, outages=pretended, progress=progress)
+        return await rehearsal.run(until, durations=durations, outages=pretended, progress=progress)
 
     with _progress(wanted.start_at, until) as progress:
         loads = asyncio.run(played(progress))
@@ -65,6 +67,7 @@ def simulated(wanted: Wanted) -> Simulated:
         loads=loads,
         resting=tuple(job.name for job in jobs if not job.enabled),
         odd_days=tuple(_odd_days(jobs, wanted.start_at, until)),
+        ended_early={name: lasts for name, lasts in said.items() if lasts > durations[name]},
     )
 
 
@@ -104,6 +107,13 @@ def _recorded(database: str, where: Where, jobs: Sequence[Job]) -> dict[str, int
         return found
 
     return in_office(Where(database, where.config), work)
+
+
+def _allowed(jobs: Sequence[Job], default_ms: int) -> Iterator[tuple[str, int]]:
+    """How long runs of jobs with one step may last before their timeout ends them."""
+    for job in jobs:
+        if job.workflow.lone:
+            yield job.name, job.workflow.steps[0].timeout_ms or default_ms
 
 
 def _odd_days(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[OddDay]:

@@ -32,7 +32,7 @@ def print_report(found: Simulated) -> None:
         _print_heat(found)
     say("")
     _print_jobs(loads)
-    for lines in (_collisions(loads), _overlaps(loads), _outages(loads), _odd_days(found)):
+    for lines in (_collisions(loads), _overlaps(loads), _ended_early(found), _outages(loads), _odd_days(found)):
         told = [visible(line) for line in lines]
         if told:
             say("\n".join(["", *told]))
@@ -120,6 +120,13 @@ def _overlap_words(job: JobLoad) -> list[str]:
     return told
 
 
+def _ended_early(found: Simulated) -> Iterable[str]:
+    for name, lasts in found.ended_early.items():
+        if name in found.loads.jobs:
+            timeout = span(found.loads.jobs[name].lasts_ms)
+            yield f"{name} is said to last {span(lasts)}, but its timeout ends it after {timeout}"
+
+
 def _outages(loads: Loads) -> Iterable[str]:
     for one in loads.aftermaths:
         outage = one.outage
@@ -166,6 +173,7 @@ def as_data(found: Simulated) -> dict[str, Any]:
             "worst": [{"at": iso(one.at), "jobs": list(one.jobs)} for one in loads.collisions],
         },
         "outages": [_outage_data(one) for one in loads.aftermaths],
+        "ended_by_timeout": [{"job": name, "said_ms": lasts} for name, lasts in found.ended_early.items()],
         "clock_changes": [
             {"at": iso(day.at), "timezone": day.zone, "what": day.what, "jobs": list(day.jobs)}
             for day in found.odd_days

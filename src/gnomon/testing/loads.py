@@ -154,3 +154,5 @@ class Simulated(Struct, frozen=True, kw_only=True):
     #: Jobs that are not enabled.
     resting: tuple[str, ...] = ()
     odd_days: tuple[OddDay, ...] = ()
+    #: Jobs whose runs are said to last longer than their timeout lets them, and how long that is.
+    ended_early: Mapping[str, int] = {}

@@ -30,7 +30,8 @@ from gnomon.testing.loads import Aftermath, Loads
 
 #: Longer than any rehearsal: nobody looks or renews in between, because nothing is ever unexpected.
 _LONG_MS = 4_000 * DAY_MS
-_TICKING = Ticking(tick_ms=_LONG_MS, batch=10_000)
+#: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
+_TICKING = Ticking(tick_ms=1, batch=10_000)
 _LEADING = Leading(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
 
 
@@ -164,8 +165,9 @@ class Stage:
 
     @property
     def next_at(self) -> int | None:
-        """When the next run begins or ends."""
-        return self._coming[0][0] if self._coming else None
+        """When the next tick is due, or the next run begins or ends."""
+        coming, due = self._coming[0][0] if self._coming else None, self._first_due()
+        return min((at for at in (coming, due) if at is not None), default=None)
 
     def act(self) -> None:
         """Everything has begun or ended that is to by now."""
@@ -256,13 +258,11 @@ class Rehearsal:
         clock, stage, steps = self._clock, self._stage, 0
         while True:
             # A run began a moment after its tick, so that it ends a moment after whatever is planned for that time.
-            while not (wait := await self._ticker.step()):
+            while not await self._ticker.step():
                 pass
             stage.act()
-            soonest = clock.now() + round(wait * 1000)
-            if stage.next_at is not None:
-                soonest = min(soonest, stage.next_at)
-            if soonest > until:
+            soonest = stage.next_at
+            if soonest is None or soonest > until:
                 clock.advance(until - clock.now())
                 return
             clock.advance(soonest - clock.now())
