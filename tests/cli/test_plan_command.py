@@ -129,3 +129,12 @@ def test_a_job_in_two_files_is_refused(prompt: Prompt) -> None:
     done = prompt.run("jobs", "plan", "-f", "jobs.yaml", "-f", "more.yaml")
 
     assert (done.code, done.err) == (2, ["error: the job 'report' stands in jobs.yaml and in more.yaml"])
+
+
+def test_pruning_may_be_kept_to_a_tag(prompt: Prompt) -> None:
+    prompt.write("jobs: []")
+
+    done = prompt.lines("jobs", "apply", "-f", "jobs.yaml", "--prune-tag", "numbers")
+
+    assert done[-1] == "1 removed"
+    assert [one["job"] for one in prompt.data("jobs", "list")] == ["cleanup"]

@@ -11,7 +11,7 @@ from gnomon.core.fire_diff import Fate
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.model import DAY_MS, TickKind
 from gnomon.core.requests import Defaults
-from gnomon.services.applying import Change
+from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.planning import JobsPlan, Planner
@@ -34,10 +34,10 @@ class Desk:
     def job(self, name: str = "report", **said: Any) -> Job:  # noqa: ANN401 - any field of a job
         return read_job(REPORT | {"name": name} | said, Defaults(), now=self.clock.now())
 
-    async def apply(self, *jobs: Job, prune: bool = False) -> dict[str, Change]:
+    async def apply(self, *jobs: Job, prune: Prune | None = None) -> dict[str, Change]:
         return {one.name: one.change for one in await self.book.apply(jobs, actor="ada", prune=prune)}
 
-    async def plan(self, *jobs: Job, prune: bool = False) -> JobsPlan:
+    async def plan(self, *jobs: Job, prune: Prune | None = None) -> JobsPlan:
         return await self.planner.plan(jobs, ahead_ms=DAY_MS, prune=prune)
 
 
@@ -50,8 +50,8 @@ def changes(planned: JobsPlan) -> dict[str, Change]:
     return {one.forecast.name: one.change for one in planned.jobs}
 
 
-@pytest.mark.parametrize("prune", [True, False])
-async def test_what_is_planned_is_what_is_applied(desk: Desk, *, prune: bool) -> None:
+@pytest.mark.parametrize("prune", [Prune(), None])
+async def test_what_is_planned_is_what_is_applied(desk: Desk, prune: Prune | None) -> None:
     await desk.apply(desk.job("same"), desk.job("other"), desk.job("gone"))
     wanted = [desk.job("same"), desk.job("other", schedule="30 * * * *"), desk.job("new")]
 
@@ -71,7 +71,7 @@ async def test_planning_changes_nothing(desk: Desk) -> None:
     before = await desk.store.find("default", "report")
     desk.clock.advance(5 * HOUR)
 
-    await desk.plan(desk.job(schedule="30 * * * *"), prune=True)
+    await desk.plan(desk.job(schedule="30 * * * *"), prune=Prune())
 
     assert await desk.store.find("default", "report") == before
 
@@ -129,7 +129,7 @@ async def test_what_is_due_of_a_pruned_job_is_decided_first(desk: Desk) -> None:
     uid = (await desk.book.get("gone")).schedule.uid
     desk.clock.advance(5 * HOUR)
 
-    await desk.apply(prune=True)
+    await desk.apply(prune=Prune())
 
     ticks = await desk.store.ticks(uid, before=1 << 62, limit=1000)
     assert ([tick.decision.kind for tick in ticks], await desk.book.page()) == ([TickKind.FIRED] * 300, [])
@@ -140,7 +140,7 @@ async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(desk: Des
     for _ in range(3):
         await desk.launcher.trigger("gone", actor="ada")
 
-    [one] = (await desk.plan(prune=True)).jobs
+    [one] = (await desk.plan(prune=Prune())).jobs
 
     assert one.standing is not None
     assert (one.change, one.standing.active_runs, one.standing.queued_runs) == (Change.REMOVED, 1, 2)
@@ -155,7 +155,7 @@ async def test_schedules_of_a_deployed_workflow_are_not_pruned(desk: Desk) -> No
     }
     deployed = await deployer.deploy(definition, actor="ada")
 
-    assert await desk.apply(desk.job(), prune=True) == {"report": Change.CREATED}
+    assert await desk.apply(desk.job(), prune=Prune()) == {"report": Change.CREATED}
     assert deployed.schedules
     assert await desk.store.find("default", deployed.schedules[0]) is not None
 
@@ -164,7 +164,13 @@ async def test_more_jobs_than_one_page_are_pruned_together(desk: Desk) -> None:
     await desk.apply(*[desk.job(f"job-{number}") for number in range(1005)])
     desk.clock.advance(MINUTE)
 
-    done = await desk.apply(desk.job("job-7"), prune=True)
+    done = await desk.apply(desk.job("job-7"), prune=Prune())
 
     assert sum(change is Change.REMOVED for change in done.values()) == 1004
     assert [view.schedule.schedule_id for view in await desk.book.page()] == ["job-7"]
+
+
+async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(desk: Desk) -> None:
+    await desk.apply(desk.job("ours", tags=["team-a"]), desk.job("theirs", tags=["team-b"]), desk.job("plain"))
+
+    assert await desk.apply(prune=Prune("team-a")) == {"ours": Change.REMOVED}

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import operating
-from gnomon.cli.options import Config, Database, From, JobsFiles, Output
+from gnomon.cli import foreseeing, operating
+from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
@@ -81,51 +81,8 @@ def schedule(
     show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
 
 
-@app.command()
-def simulate(
-    file: JobsFiles,
-    *,
-    days: Annotated[int, typer.Option(min=1, max=366, help="For how long.")] = 30,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="INSTANT", help="Begin at this ISO instant instead of now.")
-    ] = None,
-    tz: Annotated[
-        str, typer.Option("--tz", metavar="ZONE", help="Whose days and hours are shown, and outages are named in.")
-    ] = "UTC",
-    durations: Annotated[
-        list[str] | None,
-        typer.Option("--duration", metavar="[JOB=]SPAN", help="How long runs last, of one job or of all others."),
-    ] = None,
-    durations_from: Annotated[
-        str | None,
-        typer.Option("--durations-from", metavar="PATH|URL", help="A database whose past runs say how long they last."),
-    ] = None,
-    outages: Annotated[
-        list[str] | None,
-        typer.Option("--outage", metavar="WHEN", help="Nothing is decided: 'mon 02:00-04:00' or FROM/TO as instants."),
-    ] = None,
-    config: Config = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Let the jobs of a file run on a clock of their own, and show load, collisions, overlaps and odd days."""
-    from gnomon.cli.offices import Where
-    from gnomon.cli.simulate import Wanted, show, simulated
-    from gnomon.cli.starts import start_of
-    from gnomon.core.instants import ms_of
-
-    wanted = Wanted(
-        files=file,
-        where=Where(None, config),
-        days=days,
-        start_at=ms_of(start_of(start, timezone=tz)),
-        zone=tz,
-        durations=tuple(durations or ()),
-        durations_from=durations_from,
-        outages=tuple(outages or ()),
-    )
-    show(simulated(wanted), output)
-
-
+app.command("simulate")(foreseeing.simulate)
+operating.jobs.command("plan")(foreseeing.plan_jobs)
 app.command("workers")(operating.list_workers)
 database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
 app.add_typer(database)

@@ -18,7 +18,7 @@ from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
 from gnomon.core.workflow import Workflow
-from gnomon.services.applying import Change
+from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import Applied, JobView
 from gnomon.services.jobs_keeper import refuse_doubles
 
@@ -35,7 +35,7 @@ def validate(file: Path, where: Where, form: Format) -> None:
     say(f"{file}: {_counted(len(jobs))}, nothing wrong")
 
 
-def apply(files: list[Path], where: Where, form: Format, *, prune: bool = False) -> None:
+def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None = None) -> None:
     """Make the jobs of the files stand as they are written."""
     jobs = read_files(files, where)
 
@@ -164,6 +164,11 @@ def coming(name: str, count: int, where: Where, form: Format) -> None:
 def schema(form: Format) -> None:
     """Print the JSON Schema of a file of jobs, for editors."""
     print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
+
+
+def to_prune(tag: str | None, *, everything: bool) -> Prune | None:
+    """What was typed about jobs that no file names."""
+    return Prune(tag) if everything or tag is not None else None
 
 
 def read_files(files: list[Path], where: Where, *, now: int | None = None) -> list[Job]:

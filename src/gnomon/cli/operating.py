@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output
+from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output, PruneTag
 from gnomon.cli.output import Format
 
 jobs = typer.Typer(name="jobs", help="What runs and when.", no_args_is_help=True)
@@ -37,42 +37,16 @@ def apply_jobs(
     file: JobsFiles,
     *,
     prune: Annotated[bool, typer.Option("--prune", help="Remove every job that no file names.")] = False,
+    prune_tag: PruneTag = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Make the jobs stand as a file says, all of them or none. Doing it again changes nothing."""
-    from gnomon.cli.jobs import apply
+    from gnomon.cli.jobs import apply, to_prune
     from gnomon.cli.offices import Where
 
-    apply(file, Where(database, config), output, prune=prune)
-
-
-@jobs.command("plan")
-def plan_jobs(  # noqa: PLR0913 - as many parameters as the command has options
-    file: JobsFiles,
-    *,
-    days: Annotated[int, typer.Option(min=1, max=366, help="How far to look ahead.")] = 14,
-    prune: Annotated[bool, typer.Option("--prune", help="As if every job that no file names were removed.")] = False,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on", metavar="WORDS", help="Exit with 3 if there is any: created, changed, removed, added, moved."
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option("-n", min=0, max=10_000, help="How many fires of a job to show.")] = 5,
-    database: Database = None,
-    config: Config = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Say what apply would do, in fields and in fires, and do nothing."""
-    from gnomon.cli.offices import Where
-    from gnomon.cli.planning import EXIT_FOUND, plan, words
-
-    told = words(fail_on or [])
-    found = plan(file, Where(database, config), output, days=days, prune=prune, limit=limit)
-    if told & found:
-        raise typer.Exit(EXIT_FOUND)
+    apply(file, Where(database, config), output, prune=to_prune(prune_tag, everything=prune))
 
 
 @jobs.command("list")

@@ -12,13 +12,15 @@ from gnomon.cli.jobs import read_files
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, print_data, visible
 from gnomon.cli.readable import iso, moment, zone_of
-from gnomon.core.fire_diff import Fate, FireChange, FireDiff
+from gnomon.core.fire_diff import MOST_WALKED, Fate, FireChange, FireDiff
 from gnomon.core.model import DAY_MS
 from gnomon.core.planning import FieldChange, OddDay, is_odd
 from gnomon.errors import FieldError, NoDatabase
-from gnomon.services.applying import Change
+from gnomon.services.applying import Change, Prune
 from gnomon.services.planning import JobsPlan, PlannedJob
 
+#: How many fires of a job a person reads, if nobody says.
+_FEW = 5
 #: What was to be told by the exit code is there.
 EXIT_FOUND = 3
 _JOB_WORDS = frozenset(change.value for change in Change) - {Change.UNCHANGED.value}
@@ -37,7 +39,13 @@ def words(said: Iterable[str]) -> frozenset[str]:
 
 
 def plan(
-    files: list[Path], where: Where, form: Format, *, days: int, prune: bool = False, limit: int = 5
+    files: list[Path],
+    where: Where,
+    form: Format,
+    *,
+    days: int,
+    prune: Prune | None = None,
+    limit: int | None = None,
 ) -> frozenset[str]:
     """Print what would become of the jobs, and of their fires; which words for `--fail-on` that comes to."""
     jobs = read_files(files, where)
@@ -51,9 +59,9 @@ def plan(
         sys.stderr.write("there is no database yet: every job would be new\n")
         planned = asyncio.run(planner_on_nothing().plan(jobs, ahead_ms=days * DAY_MS, prune=prune))
     if form is Format.TABLE:
-        _show(planned, days=days, limit=limit)
+        _show(planned, days=days, limit=_FEW if limit is None else limit)
     else:
-        print_data(_as_data(planned, limit), form)
+        print_data(_as_data(planned, MOST_WALKED if limit is None else limit), form)
     found = {one.change.value for one in planned.jobs} & _JOB_WORDS
     return frozenset(found | {fate.value for fate in Fate if planned.fires(fate)})
 

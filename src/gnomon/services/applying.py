@@ -26,6 +26,12 @@ class Change(StrEnum):
     REMOVED = "removed"
 
 
+class Prune(Struct, frozen=True):
+    """Which jobs are removed that no file names: all of them, or those with a tag."""
+
+    tag: str | None = None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What is to be done about one job."""
 

@@ -22,6 +22,7 @@ from gnomon.ports.schedules import History, Schedules
 from gnomon.services.applying import (
     Change,
     Plan,
+    Prune,
     application,
     changed,
     created,
@@ -111,11 +112,11 @@ class JobBook:
         self._registrar = Registrar(schedules, history, clock, ids, tzdata=tzdata)
 
     async def apply(
-        self, jobs: Sequence[Job], *, actor: str, tenant: str = "default", prune: bool = False
+        self, jobs: Sequence[Job], *, actor: str, tenant: str = "default", prune: Prune | None = None
     ) -> list[Applied]:
         """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing.
 
-        With `prune`, every other job is removed in the same transaction, see `planned`.
+        What is to be pruned is removed in the same transaction, see `planned`.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -131,9 +132,9 @@ class JobBook:
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
     async def planned(
-        self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: bool = False
+        self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: Prune | None = None
     ) -> list[Plan]:
-        """What `apply` would do about each of them; with `prune`, about all other jobs, too.
+        """What `apply` would do about each of them and, if others are to be pruned, about those.
 
         Schedules that a workflow's triggers made are not pruned: they come and go with the workflow.
         """
@@ -148,17 +149,21 @@ class JobBook:
                 plans.append(created(job, workflow, uid=uid, tenant=tenant, now=now))
             else:
                 plans.append(changed(job, workflow, schedule, now=now))
-        if prune:
-            plans += [removed(schedule, now=now) async for schedule in self._others(tenant, frozenset(names))]
+        if prune is not None:
+            plans += [removed(schedule, now=now) async for schedule in self._others(tenant, frozenset(names), prune)]
         return plans
 
-    async def _others(self, tenant: str, names: Collection[str]) -> AsyncIterator[Schedule]:
-        """The schedules of all jobs that have other names."""
+    async def _others(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
+        """The schedules of the jobs that have other names and are to be pruned."""
         after = ""
         while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
-            for schedule in page:
-                if schedule.schedule_id not in names and prunable(schedule):
-                    yield schedule
+            others = [one for one in page if one.schedule_id not in names and prunable(one)]
+            if prune.tag is not None:
+                newest = await self._jobs.newest_workflows(tenant, [one.schedule_id for one in others])
+                tagged = {one.workflow_id for one in newest if prune.tag in one.tags}
+                others = [one for one in others if one.schedule_id in tagged]
+            for schedule in others:
+                yield schedule
             after = page[-1].schedule_id
 
     async def _standing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:

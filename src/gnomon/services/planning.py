@@ -11,7 +11,7 @@ from gnomon.core.planning import Forecast, forecast
 from gnomon.core.workflow import Workflow
 from gnomon.ports.clock import Clock
 from gnomon.ports.jobs import Jobs
-from gnomon.services.applying import Change, Plan
+from gnomon.services.applying import Change, Plan, Prune
 from gnomon.services.jobs import JobBook
 
 
@@ -51,7 +51,7 @@ class Planner:
         self._clock = clock
 
     async def plan(
-        self, jobs: Sequence[Job], *, ahead_ms: int, prune: bool = False, tenant: str = "default"
+        self, jobs: Sequence[Job], *, ahead_ms: int, prune: Prune | None = None, tenant: str = "default"
     ) -> JobsPlan:
         """What would become of the jobs if they were applied now, and of their fires for so long."""
         now = self._clock.now()
