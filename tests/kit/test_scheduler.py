@@ -276,6 +276,15 @@ async def test_a_run_in_the_way_is_met_as_the_overlap_policy_says(
     assert began == [hour(0) + timedelta(hours=at) for at in begun]
 
 
+async def test_a_run_that_lasts_until_the_next_tick_is_in_its_way(scheduler: Scheduler) -> None:
+    scheduler.function("reports.make", takes="2h")
+    await scheduler.load(HOURLY)
+
+    await scheduler.run_for("6h")
+
+    scheduler.assert_ran_at("report", "2027-03-26T01:00", "2027-03-26T04:00")
+
+
 async def test_a_pause_swallows_ticks_until_it_is_over(scheduler: Scheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.pause("report")
@@ -476,7 +485,9 @@ async def test_what_is_not_as_demanded_is_shown(scheduler: Scheduler) -> None:
 async def test_executions_beside_each_other_are_found(scheduler: Scheduler) -> None:
     scheduler.function("reports.make", takes="90m")
     await scheduler.load(HOURLY | {"overlap": "allow"})
-    await scheduler.run_for("2h")
+    await scheduler.run_until("2027-03-26T01:59")
+    scheduler.assert_no_overlap("report")
+    await scheduler.run_for("4h")
 
     with pytest.raises(AssertionError, match="two executions of report overlap"):
         scheduler.assert_no_overlap("report")

@@ -89,6 +89,12 @@ async def test_after_an_outage_the_catch_up_policy_counts(
     assert {(kind, reason): count for (_, kind, reason), count in aftermath.ticks.items()} == fates
 
 
+async def test_an_outage_to_the_end_leaves_everything_undecided() -> None:
+    found = await loads(job(catchup="all"), hours=4, down=(90 * MINUTE_MS, 4 * HOUR))
+
+    assert (found.jobs["report"].planned, found.aftermaths[0].ticks) == (2, {})
+
+
 async def test_what_an_outage_interrupts_begins_again_and_is_in_the_way() -> None:
     found = await loads(job(catchup="all"), lasts=30 * MINUTE_MS, down=(70 * MINUTE_MS, 110 * MINUTE_MS))
 

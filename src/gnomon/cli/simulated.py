@@ -30,6 +30,8 @@ def print_report(found: Simulated) -> None:
     if runs:
         say("")
         _print_heat(found)
+    if not loads.jobs:
+        return
     say("")
     _print_jobs(loads)
     for lines in (_collisions(loads), _overlaps(loads), _ended_early(found), _outages(loads), _odd_days(found)):
@@ -79,8 +81,7 @@ def _print_jobs(loads: Loads) -> None:
         ]
         for job in sorted(loads.jobs.values(), key=lambda job: (-job.runs, job.name))
     ]
-    if rows:
-        print_table(columns, rows)
+    print_table(columns, rows)
 
 
 def _some(count: int) -> str:

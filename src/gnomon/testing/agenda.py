@@ -13,14 +13,14 @@ class Agenda:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self._events: list[tuple[float, bool, int, Event]] = []
+        self._events: list[tuple[float, int, Event]] = []
         self._numbered = 0
         self._nested = False
 
-    def after(self, ms: float, event: Event, *, last: bool = False) -> None:
-        """Let something happen later; if it is the last, after all else that happens at that time."""
+    def after(self, ms: float, event: Event) -> None:
+        """Let something happen later."""
         self._numbered += 1
-        heapq.heappush(self._events, (self._elapsed_ms() + ms, last, self._numbered, event))
+        heapq.heappush(self._events, (self._elapsed_ms() + ms, self._numbered, event))
 
     def _elapsed_ms(self) -> float:
         return self._clock.elapsed() * 1000
@@ -33,7 +33,7 @@ class Agenda:
         self._clock.advance(max(0, round(until - self._elapsed_ms())))
 
     async def _one(self) -> None:
-        at, _, _, event = heapq.heappop(self._events)
+        at, _, event = heapq.heappop(self._events)
         self._clock.advance(max(0, round(at - self._elapsed_ms())))
         await event()
 

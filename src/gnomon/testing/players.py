@@ -204,8 +204,7 @@ class Players:
             if self._running.get(_held(assignment)) is assignment:
                 self._end(assignment, outcome)
 
-        # It began a moment after its tick, so that it ends a moment after whatever is planned for that time.
-        self._agenda.after(ms, end, last=True)
+        self._agenda.after(ms, end)
 
     def _end(self, assignment: Assignment, outcome: Outcome) -> None:
         del self._running[_held(assignment)]

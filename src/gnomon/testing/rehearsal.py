@@ -249,7 +249,8 @@ class Rehearsal:
                 self.loads.aftermaths.append(Aftermath(outage=outage, ticks=Counter()))
                 self._stage.stop_until(outage.until_at)
                 self._clock.advance(outage.until_at - self._clock.now())
-            await self._play(until - 1, progress)
+            if self._clock.now() < until:
+                await self._play(until - 1, progress)
         self.loads.close()
         return self.loads
 
