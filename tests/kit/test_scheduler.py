@@ -17,7 +17,7 @@ BACKUP: dict[str, Any] = {
     "name": "backup", "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "function": "storage.backup",
 }  # fmt: skip
 HOURLY: dict[str, Any] = {"name": "report", "schedule": "0 * * * *", "function": "reports.make", "timeout": "3h"}
-ASKED: dict[str, Any] = {"name": "asked", "function": "f"}
+ASKED: dict[str, Any] = {"name": "asked", "function": "f", "timeout": "1h"}
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
@@ -405,6 +405,18 @@ async def test_nothing_happens_during_an_outage(scheduler: Scheduler) -> None:
     scheduler.assert_succeeded("report")
 
 
+async def test_an_outage_that_would_end_in_the_past_is_none(scheduler: Scheduler) -> None:
+    scheduler.function("f", takes="10m")
+    await scheduler.load(ASKED)
+    await scheduler.trigger("asked")
+
+    with pytest.raises(FieldError, match="is past"):
+        await scheduler.down_until("2027-03-25T00:00")
+
+    await scheduler.run_for("10m")
+    assert scheduler.runs("asked")[0].attempts == 1
+
+
 async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: Scheduler) -> None:
     scheduler.function("f", takes="10m")
     await scheduler.load(ASKED | {"delivery": "at_most_once"})
@@ -415,6 +427,28 @@ async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: Sche
     [run] = scheduler.runs("asked")
     assert (run.status, len(scheduler.calls("f"))) == (RunStatus.FAILED, 1)
     assert (run.error or "").startswith("worker_lost")
+
+
+async def test_a_clock_that_is_set_forth_leaves_ticks_to_catch_up_with(scheduler: Scheduler) -> None:
+    await scheduler.load(HOURLY | {"catchup": "latest"})
+
+    await scheduler.set_clock(timedelta(hours=3, minutes=30))
+
+    assert scheduler.now == hour(3) + timedelta(minutes=30)
+    assert [(tick.kind, tick.count) for tick in scheduler.ticks("report")] == [
+        (TickKind.COALESCED, 2),
+        (TickKind.FIRED, 1),
+    ]
+
+
+async def test_a_clock_that_is_set_back_lets_nothing_run_twice(scheduler: Scheduler) -> None:
+    await scheduler.load(HOURLY)
+    await scheduler.run_for("3h")
+
+    await scheduler.set_clock(timedelta(hours=-2))
+    await scheduler.run_for("3h")
+
+    scheduler.assert_ran_at("report", hour(1), hour(2), hour(3), hour(4))
 
 
 # ---- loading -------------------------------------------------------------------------------------

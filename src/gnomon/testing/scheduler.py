@@ -1,7 +1,7 @@
 """A whole scheduler on virtual time, for tests of a user's own jobs: nothing waits, and nothing happens by chance."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ class Scheduler(Expectations):
 
     async def run_until(self, when: When, timezone: str | None = None) -> None:
         """Let everything happen up to and including that instant."""
-        await self._pass("when", when, timezone)
+        await self._agenda.run_for(self._later(when, timezone) - self._clock.now())
 
     async def run_for(self, span: Span) -> None:
         """Let everything happen that happens in so much time."""
@@ -141,8 +141,9 @@ class Scheduler(Expectations):
 
     async def down_until(self, when: When, timezone: str | None = None) -> None:
         """The scheduler dies now, with all that it runs, and is started again at that instant."""
+        until = self._later(when, timezone)
         await self._process.die()
-        await self._pass("when", when, timezone)
+        await self._agenda.run_for(until - self._clock.now())
         self._process = self._new_process()
         await self._settle()
 
@@ -152,11 +153,16 @@ class Scheduler(Expectations):
         self._process = self._new_process()
         await self._settle()
 
-    async def _pass(self, field: str, when: When, timezone: str | None) -> None:
-        at = self._at(field, when, timezone)
+    async def set_clock(self, by: timedelta) -> None:
+        """The wall clock is set forth or back, as by a time server, or by a lid that was closed; no time passes."""
+        self._clock.set_back_or_forth(by // timedelta(milliseconds=1))
+        await self._acted()
+
+    def _later(self, when: When, timezone: str | None) -> int:
+        at = self._at("when", when, timezone)
         if at < self._clock.now():
-            raise FieldError(field, str(when), f"is past: it is {self.now.isoformat()}")
-        await self._agenda.run_for(at - self._clock.now())
+            raise FieldError("when", str(when), f"is past: it is {self.now.isoformat()}")
+        return at
 
     async def _settle(self) -> None:
         """Everything has happened that happens now."""
