@@ -1,7 +1,5 @@
 """The plug-in for pytest: a `scheduler` on virtual time. Nothing of Gnomon is imported before a test asks for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def scheduler(request: pytest.FixtureRequest) -> Scheduler:
+def scheduler(request: pytest.FixtureRequest) -> "Scheduler":
     """A scheduler on virtual time, with the jobs that the settings and the mark `gnomon` name."""
     from gnomon.errors import UsageError
     from gnomon.testing.expecting import immediately
