@@ -14,9 +14,9 @@ MAY_IMPORT = {
     "ports": {"core", "ports"},
     "adapters": {"core", "ports", "adapters"},
     "services": {"core", "ports", "services"},
-    "testing": {"core", "ports", "adapters", "services", "testing"},
+    "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
-    "cli": {"core", "ports", "services", "app", "serving", "cli"},
+    "cli": {"core", "ports", "services", "testing", "app", "serving", "cli"},
 }
 HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {

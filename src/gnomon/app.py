@@ -20,7 +20,7 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
-from gnomon.errors import Unavailable, UsageError
+from gnomon.errors import NoDatabase, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.runners.functions import FunctionRunner
@@ -34,6 +34,7 @@ from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.looping import keep_stepping
+from gnomon.services.planning import Planner
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
 from gnomon.services.shelf import Shelf
@@ -327,6 +328,7 @@ class Office:
         timeout = settings.execution.default_timeout_ms
         self.store = store
         self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
+        self.planner = Planner(self.jobs, store, clock)
         self.launcher = Launcher(store, store, store, store, clock, ids)
         self.executions = ExecutionBook(store, store, store, store, clock)
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
@@ -349,4 +351,13 @@ class Office:
 
 def _refuse_missing(path: str) -> None:
     if not Path(path).exists():
-        raise UsageError(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
+        raise NoDatabase(path)
+
+
+def planner_on_nothing() -> Planner:
+    """A planner where no job stands yet."""
+    from gnomon.adapters.memory import MemoryStore
+
+    clock = SystemClock()
+    store = MemoryStore(clock.now)
+    return Planner(JobBook(store, store, store, clock, RandomIds()), store, clock)

@@ -47,6 +47,13 @@ class UsageError(GnomonError, ValueError):
     code = "usage"
 
 
+class NoDatabase(UsageError):
+    """There is no such database yet, and what was asked for does not make one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
+
+
 class CronError(UsageError):
     """A schedule was refused. Carries what was said, where it is wrong, why, and what may have been meant."""
 

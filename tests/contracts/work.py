@@ -772,6 +772,30 @@ class WorkContract:
         assert await store.find("default", "asked") == on_demand
         assert [one.actor for one in await store.revisions(schedule.uid)] == ["ada", "ada"]
 
+    async def test_schedules_are_removed_together_with_what_is_added(self, store: Store, schedule: Schedule) -> None:
+        now = NOON + MINUTE
+        wish = Application(added=[minutely("new")], removed=[verdict_before(schedule, now=now)])
+
+        assert await store.apply(wish, now=now, actor="ada", tzdata="")
+
+        assert await store.find("default", schedule.schedule_id) is None
+        assert await store.find("default", "new") is not None
+        assert [one.actor for one in await store.revisions(schedule.uid)] == ["ada", "ada"]
+        # What was due has been decided before.
+        assert [tick.decision.planned_at for tick in await store.ticks(schedule.uid, before=1 << 62, limit=9)] == [now]
+
+    async def test_a_removed_schedule_that_was_changed_by_others_voids_the_whole_wish(
+        self, store: Store, schedule: Schedule, definition: Workflow
+    ) -> None:
+        verdict = verdict_before(schedule, now=NOON)
+        await self.launched(store, schedule, "a")
+        wish = Application(workflows=[definition], added=[minutely("new")], removed=[verdict])
+
+        assert not await store.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert await store.find("default", schedule.schedule_id) is not None
+        assert await store.find("default", "new") is None
+        assert await store.workflow("default", "report") is None
+
     async def test_a_schedule_that_was_changed_by_others_voids_the_whole_wish(
         self, store: Store, schedule: Schedule, definition: Workflow
     ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import importers, operating
+from gnomon.cli import foreseeing, importers, operating
 from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -82,6 +82,8 @@ def schedule(
     show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
 
 
+app.command("simulate")(foreseeing.simulate)
+operating.jobs.command("plan")(foreseeing.plan_jobs)
 app.command("workers")(operating.list_workers)
 database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
 app.add_typer(database)

@@ -18,8 +18,9 @@ from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
 from gnomon.core.workflow import Workflow
-from gnomon.services.applying import Change
+from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import Applied, JobView
+from gnomon.services.jobs_keeper import refuse_doubles
 
 _PAGE = 1000
 
@@ -34,12 +35,12 @@ def validate(file: Path, where: Where, form: Format) -> None:
     say(f"{file}: {_counted(len(jobs))}, nothing wrong")
 
 
-def apply(file: Path, where: Where, form: Format) -> None:
-    """Make the jobs of a file stand as they are written."""
-    jobs = _read(file, where)
+def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None = None) -> None:
+    """Make the jobs of the files stand as they are written."""
+    jobs = read_files(files, where)
 
     async def work(office: Office) -> list[Applied]:
-        return await office.jobs.apply(jobs, actor=actor())
+        return await office.jobs.apply(jobs, actor=actor(), prune=prune)
 
     done = in_office(where, work, make=True)
     _warn(jobs)
@@ -48,7 +49,7 @@ def apply(file: Path, where: Where, form: Format) -> None:
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
-        [one.name, one.change, str(one.version), moment(one.next_run_at, zones[one.name])]
+        [one.name, one.change, str(one.version), moment(one.next_run_at, zones.get(one.name, "UTC"))]
         for one in done
         if one.change is not Change.UNCHANGED
     ]
@@ -165,8 +166,20 @@ def schema(form: Format) -> None:
     print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
 
 
-def _read(file: Path, where: Where) -> list[Job]:
-    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)))
+def to_prune(tag: str | None, *, everything: bool) -> Prune | None:
+    """What was typed about jobs that no file names."""
+    return Prune(tag) if everything or tag is not None else None
+
+
+def read_files(files: list[Path], where: Where, *, now: int | None = None) -> list[Job]:
+    """The jobs of all files, read as they are at some time or now; UsageError if one stands in two of them."""
+    found = {str(file): _read(file, where, now=now) for file in files}
+    refuse_doubles(found)
+    return [job for jobs in found.values() for job in jobs]
+
+
+def _read(file: Path, where: Where, *, now: int | None = None) -> list[Job]:
+    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)) if now is None else now)
 
 
 def _warned(jobs: list[Job]) -> list[tuple[str, list[str]]]:

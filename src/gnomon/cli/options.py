@@ -16,6 +16,12 @@ Database = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
+JobsFiles = Annotated[
+    list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")
+]
+PruneTag = Annotated[
+    str | None, typer.Option("--prune-tag", metavar="TAG", help="The same, but only of jobs that have this tag.")
+]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.")]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")

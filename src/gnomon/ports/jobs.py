@@ -24,6 +24,8 @@ class Application(Struct, frozen=True, kw_only=True):
     #: New schedules.
     added: Sequence[Schedule] = ()
     edits: Sequence[Edit] = ()
+    #: Schedules that are to go, as Schedules.delete takes them.
+    removed: Sequence[Verdict] = ()
 
 
 class Jobs(Protocol):

@@ -66,7 +66,7 @@ class MemoryStore(MemoryEventLog):
             if decision.starts_a_run:
                 made = run(before, decision, now=now)
                 self._runs[made.run_id] = made
-                self._tasks |= {task.task_id: task for task in first_tasks(made, before.spec.first_steps, now=now)}
+                self._tasks.add(first_tasks(made, before.spec.first_steps, now=now))
         if verdict.replaces:
             # The newest is the one that replaces; those it replaces may make room for it at once.
             self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
@@ -172,7 +172,7 @@ class MemoryStore(MemoryEventLog):
         """See Jobs.apply."""
         taken = any((one.tenant, one.schedule_id) in self._names for one in wish.added)
         known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in wish.workflows])
-        read = [edit.verdict.schedule for edit in wish.edits]
+        read = [verdict.schedule for verdict in (*(edit.verdict for edit in wish.edits), *wish.removed)]
         as_read = all((current := self._schedules.get(s.uid)) is not None and unchanged(s, current) for s in read)
         if taken or known or not as_read:
             return False
@@ -181,6 +181,8 @@ class MemoryStore(MemoryEventLog):
         await self.add(wish.added, actor=actor, tzdata=tzdata)
         for edit in wish.edits:
             await self.change(edit.verdict, edit.changed, now=now, actor=actor, tzdata=tzdata)
+        for verdict in wish.removed:
+            await self.delete(verdict, now=now, actor=actor)
         return True
 
     # ---- history -----------------------------------------------------------------------------

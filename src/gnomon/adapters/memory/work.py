@@ -47,7 +47,7 @@ class MemoryWork(MemoryEndings):
         return min((task.available_at for task in self._waiting_tasks()), default=None)
 
     def _waiting_tasks(self) -> Iterable[Task]:
-        tasks = self._tasks.values()
+        tasks = self._tasks.live.values()
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
     def _with_run(self, task: Task) -> Waiting:
@@ -114,7 +114,7 @@ class MemoryWork(MemoryEndings):
     ) -> Sequence[Waiting]:
         """See Work.take."""
         del known  # reading is free
-        ready = sorted((t for t in self._tasks.values() if t.state is TaskState.SCHEDULED), key=_earliest)
+        ready = sorted((t for t in self._tasks.live.values() if t.state is TaskState.SCHEDULED), key=_earliest)
         taken = []
         for task in ready[:limit]:
             held = replace(task, state=TaskState.DISPATCHED, fence=task.fence + 1, note=None)
@@ -217,7 +217,7 @@ class MemoryWork(MemoryEndings):
 
     def _add_run(self, run: Run, wish: Launch, schedule: Schedule | None, now: int) -> None:
         self._runs[run.run_id] = run
-        self._tasks |= {task.task_id: task for task in first_tasks(run, wish.first_steps, now=now)}
+        self._tasks.add(first_tasks(run, wish.first_steps, now=now))
         if wish.input is not None:
             self._payloads[run.run_id, "input"] = wish.input
         if run.replay_of is not None:
@@ -257,7 +257,8 @@ class MemoryWork(MemoryEndings):
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""
-        return [attempt for held, attempt in sorted(self._attempts.items()) if held[0] in tasks]
+        wanted = set(tasks)
+        return [attempt for held, attempt in sorted(self._attempts.items()) if held[0] in wanted]
 
     async def payload(self, owner_id: str, kind: str) -> bytes | None:
         """See Executions.payload."""

@@ -64,6 +64,10 @@ def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: 
         raise Void
     if not book.change_all(conn, wish.edits, now, actor, tzdata):
         raise Void
+    # In one order, so that two who remove the same do not wait for each other.
+    for verdict in sorted(wish.removed, key=lambda one: one.schedule.uid):
+        if not book.delete(conn, verdict, now, actor):
+            raise Void
 
 
 def _row(one: Workflow, now: int, actor: str) -> tuple[object, ...]:
