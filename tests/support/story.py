@@ -11,6 +11,7 @@ from gnomon.core.explaining.evidence import Answer, Explanation
 from gnomon.core.gating import Released, Request, Ruled
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs import read_job
+from gnomon.core.keys import SHARDS
 from gnomon.core.model import Result, RunId
 from gnomon.core.requests import Defaults
 from gnomon.services.dead_letters import DeadLetterOffice
@@ -29,6 +30,7 @@ from support.labour import Store
 _RUN = re.compile(r"run_[0-9a-f]{10,}")
 _LETTER = re.compile(r"dl_\w+")
 _NAME = "report"
+_EVERYTHING = frozenset(range(SHARDS))
 
 
 class ToldGate:
@@ -79,12 +81,17 @@ class Story:
         """The scheduler decides what is due, and whoever works lives on, up to that time."""
         at = instant(time)
         while True:
-            wait = await self.ticker.step()
             await self.crew.worker.step()
+            due = await self.store.next_due_at(shards=_EVERYTHING)
+            while due is not None and due <= self.clock.now():
+                await self.ticker.step()
+                due = await self.store.next_due_at(shards=_EVERYTHING)
             left = at - self.clock.now()
             if left <= 0:
                 return
-            self.clock.advance(max(1, min(left, round(wait * 1000))))
+            soon = left if due is None else min(left, due - self.clock.now())
+            # Whoever has something in hand must be heard of before the lease is over.
+            self.clock.advance(min(soon, 10_000) if self.runner.started else soon)
 
     async def dark(self, time: str) -> None:
         """Nobody decides anything up to that time."""
