@@ -2,17 +2,21 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_sqlite
+from gnomon.core.explaining.evidence import Kind
 from gnomon.core.gating import Ruled, Ruling
-from gnomon.core.model import Result, Source
+from gnomon.core.model import Result, RunStatus, Source
+from gnomon.errors import FieldError, NotFound
+from gnomon.services.explaining import Explainer
 from gnomon.testing.clock import VirtualClock
-from support.story import Story
+from support.labour import Store
+from support.story import Story, instant
 
 Play = Callable[[Story], Awaitable[object]]
 
@@ -635,6 +639,36 @@ async def nothing_yet_but_the_next(story: Story) -> None:
     await story.job("0 9 * * 1-5", timezone="America/New_York")
 
 
+@asked(
+    "12:03",
+    (
+        "Its time came 28 min ago, and no scheduler has decided it yet: is gnomon up running? Decided now,"
+        " it would be missed. The same goes for all 9 ticks from 12:03 to 12:27."
+    ),
+)
+async def overdue_with_others(story: Story) -> None:
+    await story.job("*/3 * * * *")
+    await story.dark("12:31")
+
+
+@asked(
+    None,
+    "Nothing is planned: the job runs only when it is triggered.",
+)
+async def nothing_yet_and_nothing_planned(story: Story) -> None:
+    await story.job(None)
+
+
+@asked(
+    None,
+    "The job is gone: eve deleted it at 12:30.",
+)
+async def nothing_ever_before_it_was_deleted(story: Story) -> None:
+    await story.job("0 * * * *")
+    await story.dark("12:30")
+    await story.jobs.delete("report", actor="eve")
+
+
 # ---- runs without a tick, and events -------------------------------------------------------------
 
 
@@ -1085,3 +1119,199 @@ async def test_the_answer_says(story: Story, scenario: Scenario) -> None:
     await scenario.play(story)
 
     assert await story.told(scenario.at) == list(scenario.lines)
+
+
+# ---- what the sentences rest on ------------------------------------------------------------------
+
+
+async def test_an_explanation_carries_the_decision_the_run_and_every_attempt(story: Story) -> None:
+    await story.job("1 * * * *", retry={"max_attempts": 2, "initial_delay": "10s", "jitter": 0})
+    await story.until("12:01")
+    await story.done("12:01:05", Result.FAILED, error="disk full")
+    await story.until("12:01:15")
+    await story.done("12:01:20")
+
+    [one] = (await story.why("12:01")).explanations
+
+    assert (one.kind, one.reason, one.at, one.decided_at) == (Kind.FIRED, "on_time", instant("12:01"), instant("12:01"))
+    assert one.decision is not None
+    assert one.decision.fire_at == instant("12:01")
+    assert one.run is not None
+    assert one.run.status is RunStatus.COMPLETED
+    assert [(try_.worker, try_.number, try_.result, try_.error) for try_ in one.attempts] == [
+        ("w1", 1, Result.FAILED, "disk full"),
+        ("w1", 2, Result.SUCCEEDED, None),
+    ]
+
+
+async def test_a_moment_without_a_tick_names_its_neighbours_and_what_the_schedule_said(story: Story) -> None:
+    await story.job("0 * * * *")
+    await story.until("14:10")
+    await story.job("30 * * * *", actor="eve")
+    await story.until("15:10")
+
+    [one] = (await story.why("13:45")).explanations
+
+    assert (one.kind, one.reason, one.revision) == (Kind.NO_TICK, "not_planned", 1)
+    assert (one.previous_at, one.next_at) == (instant("13:00"), instant("14:00"))
+    assert one.schedule == "every hour"
+
+
+@pytest.mark.guarantee("S1")
+@pytest.mark.parametrize("minute", [10, 20, 30, 40, 50])
+async def test_every_tick_of_a_range_is_explained(story: Story, minute: int) -> None:
+    await story.job("*/10 * * * *")
+    await story.dark("12:55")
+    await story.until("12:55")
+
+    [one] = (await story.why(f"12:{minute}")).explanations
+
+    assert (one.kind, one.reason, one.at) == (Kind.MISSED, "catchup_none", instant(f"12:{minute}"))
+    assert one.decision is not None
+    assert one.decision.count == 5
+
+
+async def test_a_moment_within_a_range_that_was_no_tick_is_none(story: Story) -> None:
+    await story.job("*/10 * * * *")
+    await story.dark("12:55")
+    await story.until("12:55")
+
+    [one] = (await story.why("12:25")).explanations
+
+    assert one.kind is Kind.NO_TICK
+
+
+async def test_of_many_ticks_in_a_minute_the_first_are_explained_and_the_others_counted(story: Story) -> None:
+    await story.job("*/2 * * * * *", overlap="allow")
+    await story.until("12:02")
+
+    answer = await story.why("12:01")
+
+    assert [one.at for one in answer.explanations] == [instant("12:01") + 2000 * number for number in range(10)]
+    assert answer.more == 20
+
+
+async def test_a_second_can_be_asked_about(story: Story) -> None:
+    await story.job("*/2 * * * * *", overlap="allow")
+    await story.until("12:02")
+
+    [one] = (await story.why("12:01:04")).explanations
+
+    assert (one.kind, one.at) == (Kind.FIRED, instant("12:01:04"))
+
+
+async def test_a_time_that_comes_twice_has_two_answers(story: Story) -> None:
+    await story.job("30 2 * * *", timezone="Europe/Berlin")
+    await story.dark("2026-10-25T00:29Z")
+    await story.until("2026-10-25T02:05Z")
+
+    first, second = (await story.why("2026-10-25 02:30")).explanations
+
+    assert (first.kind, first.at) == (Kind.FIRED, instant("2026-10-25T00:30Z"))
+    assert (second.kind, second.reason, second.at) == (Kind.NO_TICK, "fold", instant("2026-10-25T01:30Z"))
+
+
+async def test_the_last_are_told_newest_first_with_what_goes_on_and_what_comes(story: Story) -> None:
+    await story.job()
+    await story.until("12:01")
+    await story.go()
+    await story.until("12:05")
+
+    answer = await story.why(last=2)
+
+    assert [(one.kind, one.at) for one in answer.explanations] == [
+        (Kind.SKIPPED, instant("12:05")),
+        (Kind.SKIPPED, instant("12:04")),
+        (Kind.FIRED, instant("12:01")),
+    ]
+    assert answer.coming is not None
+    assert (answer.coming.kind, answer.coming.at) == (Kind.COMING, instant("12:06"))
+
+
+async def test_ticks_that_a_pause_swallows_are_told_before_they_are_written_down(story: Story) -> None:
+    await story.job("*/10 * * * *")
+    await story.until("12:15")
+    await story.jobs.pause("report", actor="bob")
+    await story.dark("12:45")
+
+    answer = await story.why(last=1)
+
+    one = answer.explanations[0]
+    assert (one.kind, one.reason, one.at, one.decided_at) == (Kind.SKIPPED, "paused", instant("12:40"), None)
+    assert answer.coming is not None
+    assert (answer.coming.kind, answer.coming.at) == (Kind.HELD, instant("12:50"))
+
+
+async def test_runs_by_hand_stand_among_the_ticks(story: Story) -> None:
+    await story.job("*/10 * * * *", overlap="allow")
+    await story.until("12:10")
+    await story.dark("12:15")
+    await story.trigger()
+    await story.until("12:20")
+
+    answer = await story.why(last=3)
+
+    assert [one.kind for one in answer.explanations] == [Kind.FIRED, Kind.STARTED, Kind.FIRED]
+
+
+async def test_events_stand_among_what_happened_last(story: Story) -> None:
+    await story.job(None, on={"event": "model.drift", "where": {"model": "prices"}})
+    for model in ("prices", "names"):
+        await story.events.emit("model.drift", {"model": model}, actor="watcher")
+        story.clock.advance(1000)
+
+    answer = await story.why(last=5)
+
+    assert [(one.kind, one.reason) for one in answer.explanations] == [
+        (Kind.SKIPPED, "where"),
+        (Kind.FIRED, "matched"),
+    ]
+
+
+# ---- asking --------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_never_was_is_not_found(story: Story) -> None:
+    with pytest.raises(NotFound, match="there is no job 'report'"):
+        await story.why("12:00")
+
+
+async def test_a_job_of_another_tenant_is_not_found(story: Story) -> None:
+    await story.job()
+
+    with pytest.raises(NotFound):
+        await story.explainer.last("report", tenant="acme")
+
+
+@pytest.mark.parametrize("limit", [0, 1001])
+async def test_so_many_cannot_be_asked_for(story: Story, limit: int) -> None:
+    await story.job()
+
+    with pytest.raises(FieldError, match="last"):
+        await story.why(last=limit)
+
+
+async def test_it_takes_no_more_questions_to_explain_more(story: Story) -> None:
+    await story.job(overlap="allow")
+    await story.until("12:50")
+    asked_for = Counted(story.store)
+    store: Any = asked_for
+    story.explainer = Explainer(store, store, store, store, store, store, story.clock)
+
+    await story.why(last=1)
+    few, asked_for.questions = asked_for.questions, 0
+    await story.why(last=50)
+
+    assert few == asked_for.questions
+
+
+class Counted:
+    """A store whose questions are counted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.questions = 0
+
+    def __getattr__(self, name: str) -> object:
+        self.questions += 1
+        return getattr(self._store, name)

@@ -93,8 +93,7 @@ class Explainer:
         )
         subjects = _Subjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
-        coming = coming_subject(evidence, now=now)
-        return answer if coming is None else replace(answer, coming=explained(evidence, coming, now=now))
+        return replace(answer, coming=explained(evidence, coming_subject(evidence, now=now), now=now))
 
     # ---- who it is ---------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Ticks without an entry in the ledger: those to come, those that nobody has decided, and those whose entry is gone."""
 
 from gnomon.core.durations import span_text
-from gnomon.core.explaining.decided import paused_words
+from gnomon.core.explaining.decided import others, paused_words
 from gnomon.core.explaining.evidence import Evidence, Kind, Subject
-from gnomon.core.explaining.words import Clocks
+from gnomon.core.explaining.words import PATIENCE_MS, Clocks
 from gnomon.core.model import Overlap, TickKind
 from gnomon.core.ticks import Ticks
 
@@ -33,7 +33,7 @@ def undecided(evidence: Evidence, subject: Subject, clocks: Clocks, *, now: int)
     fire_at = Ticks(life.schedule.schedule_id, life.schedule.spec).fire_at(subject.at)
     if fire_at > now:
         return Kind.COMING, "planned", _coming(evidence, subject, clocks, fire_at, now)
-    return Kind.OVERDUE, "undecided", _overdue(subject, fire_at, now)
+    return Kind.OVERDUE, "undecided", _overdue(subject, clocks, fire_at, now)
 
 
 def _coming(evidence: Evidence, subject: Subject, clocks: Clocks, fire_at: int, now: int) -> str:
@@ -46,6 +46,11 @@ def _coming(evidence: Evidence, subject: Subject, clocks: Clocks, fire_at: int, 
     return f"{told} If {under_way[-1].run_id} is still under way then, {_IF_NOT_OVER[spec.overlap]}."
 
 
-def _overdue(subject: Subject, fire_at: int, now: int) -> str:
-    told = f"Its time came {span_text(now - fire_at)} ago, and no scheduler has decided it yet: is gnomon up running?"
-    return told if subject.decision is None else f"{told} Decided now, it would {_WOULD[subject.decision.kind]}."
+def _overdue(subject: Subject, clocks: Clocks, fire_at: int, now: int) -> str:
+    late = now - fire_at
+    told = f"Its time came {span_text(late)} ago, and no scheduler has decided it yet"
+    told += ": is gnomon up running?" if late > PATIENCE_MS else "."
+    decision = subject.decision
+    if decision is None:
+        return told
+    return f"{told} Decided now, it would {_WOULD[decision.kind]}.{others(decision, clocks)}"

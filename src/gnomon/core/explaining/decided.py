@@ -150,7 +150,7 @@ def decided(evidence: Evidence, subject: Subject, decision: Decision, clocks: Cl
     """Why that became of the tick, and of which others the same."""
     tick = DecidedTick(evidence, subject, decision, clocks, now=now)
     told = SENTENCES[decision.kind, decision.reason].format(tick=tick)
-    return told + _moved(decision, subject, clocks) + _others(decision, clocks)
+    return told + _moved(decision, subject, clocks) + others(decision, clocks)
 
 
 def _moved(decision: Decision, subject: Subject, clocks: Clocks) -> str:
@@ -160,7 +160,8 @@ def _moved(decision: Decision, subject: Subject, clocks: Clocks) -> str:
     return f" {why} to {clocks(decision.fire_at)}."
 
 
-def _others(decision: Decision, clocks: Clocks) -> str:
+def others(decision: Decision, clocks: Clocks) -> str:
+    """Of which other ticks the same is true."""
     if decision.count == 1:
         return ""
     both = "both ticks" if decision.count == 2 else f"all {decision.count} ticks"

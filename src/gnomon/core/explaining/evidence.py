@@ -134,7 +134,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     #: What the schedule says now, or said last.
     schedule: str
     explanations: tuple[Explanation, ...]
-    #: The next tick, if that was asked about.
+    #: The next tick, or why there is none; None if a moment was asked about.
     coming: Explanation | None = None
     #: How many more ticks there are within the moment that was asked about.
     more: int = 0

@@ -60,15 +60,16 @@ class Silence:
         life = self._life
         if life.deleted_at is None or self._at < life.deleted_at:
             return None
+        gone = "The job was gone" if self._at < self._now else "The job is gone"
         if life.deleted_by == CARETAKER:
-            return f"The job was gone: it was to run once, and did; that was over at {self._clocks(life.deleted_at)}."
-        return f"The job was gone: {life.deleted_by or 'someone'} deleted it at {self._clocks(life.deleted_at)}."
+            return f"{gone}: it was to run once, and did; that was over at {self._clocks(life.deleted_at)}."
+        return f"{gone}: {life.deleted_by or 'someone'} deleted it at {self._clocks(life.deleted_at)}."
 
     def _on_demand(self) -> str | None:
         trigger = self._spec.trigger
         if not isinstance(trigger, OnDemand | OnEvent):
             return None
-        nothing = "Nothing happened" if self._at <= self._now else "Nothing is planned"
+        nothing = "Nothing happened" if self._at < self._now else "Nothing is planned"
         return f"{nothing}: the job runs {trigger.describe()}."
 
     def _skipped_by_the_clocks(self) -> str | None:

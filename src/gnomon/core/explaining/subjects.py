@@ -90,11 +90,11 @@ def subjects_last(evidence: Evidence, limit: int, *, now: int) -> tuple[Subject,
     return (*everything[:limit], *going_on[:MOST])
 
 
-def coming_subject(evidence: Evidence, *, now: int) -> Subject | None:
-    """The next tick that is still to come."""
+def coming_subject(evidence: Evidence, *, now: int) -> Subject:
+    """The next tick that is still to come; without one, the present moment, which says why."""
     life = evidence.life
     at = None if life.deleted_at is not None else life.after(max(now, life.schedule.mark_at))
-    return None if at is None else Subject(at=at, planned=True, moment=exactly(at))
+    return Subject(at=now, moment=exactly(now)) if at is None else Subject(at=at, planned=True)
 
 
 def would_be_decided(life: Life, *, now: int) -> Sequence[Decision]:

@@ -6,16 +6,14 @@ from gnomon.core.dag import in_order
 from gnomon.core.durations import span_text
 from gnomon.core.explaining.evidence import Evidence, Hand, Ran
 from gnomon.core.explaining.runs import ahead_of
-from gnomon.core.explaining.words import Clocks, counted, listed, one_line
+from gnomon.core.explaining.words import PATIENCE_MS, Clocks, counted, listed, one_line
 from gnomon.core.launching import sub_run_id
-from gnomon.core.model import ENGINE, SECOND_MS, Attempt, Result, Run, Task
+from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, Workflow
 
 #: Of how many items of a step it is told what they wait for.
 _MOST_ITEMS = 3
-#: How long it may take to be looked at before that is odd.
-_PATIENCE_MS = 5 * SECOND_MS
 
 #: What a task waits for, by its state and, if it is PENDING, by its wait reason.
 SENTENCES: Mapping[TaskState | WaitReason, str] = {
@@ -69,7 +67,7 @@ class WaitingTask:
     @property
     def idle(self) -> str:
         """That somebody should have looked by now."""
-        return " Is gnomon up running?" if self._now - self._task.available_at > _PATIENCE_MS else ""
+        return " Is gnomon up running?" if self._now - self._task.available_at > PATIENCE_MS else ""
 
     @property
     def limit(self) -> str:

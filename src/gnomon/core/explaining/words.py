@@ -9,6 +9,8 @@ from msgspec import Struct
 from gnomon.core.instants import instant_of
 from gnomon.core.model import SECOND_MS
 
+#: How long it may take to be looked at before that is odd.
+PATIENCE_MS = 5 * SECOND_MS
 _LONGEST_ERROR = 200
 _MOST_NAMES = 3
 
