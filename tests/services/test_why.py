@@ -1182,13 +1182,16 @@ async def test_a_moment_within_a_range_that_was_no_tick_is_none(story: Story) ->
 
 
 async def test_of_many_ticks_in_a_minute_the_first_are_explained_and_the_others_counted(story: Story) -> None:
-    await story.job("*/2 * * * * *", overlap="allow")
+    await story.job(None, every="500ms", overlap="allow", start_at="2026-03-02T12:01:00Z")
     await story.until("12:02")
 
     answer = await story.why("12:01")
 
-    assert [one.at for one in answer.explanations] == [instant("12:01") + 2000 * number for number in range(10)]
-    assert answer.more == 20
+    assert [(one.kind, one.at) for one in answer.explanations] == [
+        (Kind.FIRED, instant("12:01") + 500 * number) for number in range(10)
+    ]
+    assert all(one.run is not None for one in answer.explanations)
+    assert answer.more == 110
 
 
 async def test_a_second_can_be_asked_about(story: Story) -> None:
@@ -1240,6 +1243,17 @@ async def test_ticks_that_a_pause_swallows_are_told_before_they_are_written_down
     assert (one.kind, one.reason, one.at, one.decided_at) == (Kind.SKIPPED, "paused", instant("12:40"), None)
     assert answer.coming is not None
     assert (answer.coming.kind, answer.coming.at) == (Kind.HELD, instant("12:50"))
+
+
+async def test_a_tick_that_its_jitter_puts_off_is_still_to_come(story: Story) -> None:
+    await story.job("1 * * * *", jitter="5m")
+    await story.dark("12:01:30")
+
+    coming = (await story.why()).coming
+
+    assert coming is not None
+    assert (coming.kind, coming.at) == (Kind.COMING, instant("12:01"))
+    assert coming.sentence == "It will fire in 47.7 s: its jitter moves it to 12:02:17.728."
 
 
 async def test_runs_by_hand_stand_among_the_ticks(story: Story) -> None:

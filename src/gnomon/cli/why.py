@@ -27,6 +27,11 @@ def why(job: str, at: str | None, last: int | None, where: Where, form: Format) 
         where,
         lambda office: office.explainer.last(job, last or _USUAL) if at is None else office.explainer.at(job, at),
     )
+    show(answer, form)
+
+
+def show(answer: Answer, form: Format) -> None:
+    """Print the answer."""
     if form is not Format.TABLE:
         print_data(_answer_data(answer), form)
         return

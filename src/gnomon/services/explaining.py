@@ -30,6 +30,8 @@ _LOOK_BACK = 100
 #: How many earlier jobs of one name are looked at.
 _NAMESAKES = 100
 _LONGEST = 1000
+#: More than there can be in a minute.
+_MOST_AT_ONCE = 1000
 #: Of how many items of a step that are not done the attempts are looked at.
 _ITEMS = 20
 _OPEN_ATTEMPTS = 1000
@@ -127,16 +129,16 @@ class Explainer:
     async def _at(self, evidence: Evidence, moments: Sequence[Moment], now: int) -> _Subjects:
         life = evidence.life
         # What clocks have skipped is made up for at the next whole minute.
-        until = moments[-1].last_at + MINUTE_MS
-        ticks = await self._history.ticks(life.schedule.uid, before=until, limit=_LOOK_BACK)
+        until = moments[-1].last_at + (1 if moments[-1].skipped is None else MINUTE_MS)
+        ticks = await self._history.ticks(life.schedule.uid, before=until, limit=_MOST_AT_ONCE)
         near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
         ticks = [*await self._instead_of(near, life), *ticks]
         befores = {until, _FOREVER, *(one.decided_at + 1 for one in near[:1])}
         evidence = replace(
             evidence,
             ticks=tuple(ticks),
-            runs=await self._runs(life, befores, _LOOK_BACK),
-            happenings=await self._happenings(life, until, _LOOK_BACK),
+            runs=await self._runs(life, befores, _MOST_AT_ONCE),
+            happenings=await self._happenings(life, until, _MOST_AT_ONCE),
         )
         told = [subjects_at(evidence, moment, now=now) for moment in moments]
         found = tuple(subject for subjects, _ in told for subject in subjects)

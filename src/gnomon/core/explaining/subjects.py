@@ -11,6 +11,7 @@ from gnomon.core.keys import run_id
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Decision, Run, Source, Tick
 from gnomon.core.moments import Moment, exactly
 from gnomon.core.plan import paused_range, plan
+from gnomon.core.ticks import Ticks
 
 #: Of how many ticks of one moment it is told why.
 MOST = 10
@@ -92,9 +93,20 @@ def subjects_last(evidence: Evidence, limit: int, *, now: int) -> tuple[Subject,
 
 def coming_subject(evidence: Evidence, *, now: int) -> Subject:
     """The next tick that is still to come; without one, the present moment, which says why."""
-    life = evidence.life
-    at = None if life.deleted_at is not None else life.after(max(now, life.schedule.mark_at))
+    at = _put_off(evidence.life, now) or _next(evidence.life, now)
     return Subject(at=now, moment=exactly(now)) if at is None else Subject(at=at, planned=True)
+
+
+def _next(life: Life, now: int) -> int | None:
+    return None if life.deleted_at is not None else life.after(max(now, life.schedule.mark_at))
+
+
+def _put_off(life: Life, now: int) -> int | None:
+    """The tick whose planned time is over and whose jitter makes it fire later."""
+    last = life.before(now + 1)
+    if life.deleted_at is not None or life.paused or last is None or last <= life.schedule.mark_at:
+        return None
+    return last if Ticks(life.schedule.schedule_id, life.schedule.spec).fire_at(last) > now else None
 
 
 def would_be_decided(life: Life, *, now: int) -> Sequence[Decision]:

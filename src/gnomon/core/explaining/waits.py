@@ -122,7 +122,10 @@ class WaitingTask:
         """What the one who turned it away has said."""
         code, colon, text = (self._task.note or "").partition(": ")
         said = text if colon and code.isidentifier() else code
-        return one_line(said) or "it was handed out, and never begun"
+        usual = (
+            "it was handed out, and never begun" if self._task.wait_reason is WaitReason.ROUTE else "it did not say why"
+        )
+        return one_line(said) or usual
 
     @property
     def alive(self) -> str:
