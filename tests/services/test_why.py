@@ -340,6 +340,44 @@ async def asked_to_stop(story: Story) -> None:
     await story.executions.cancel(run.run_id, actor="bob")
 
 
+@asked(
+    "12:02",
+    ("It was skipped: run_12:01 (planned for 12:01) was under way, and overlap is skip. That was over at 12:02:20."),
+)
+async def skipped_behind_a_run_while_another_is_under_way_now(story: Story) -> None:
+    await story.job()
+    await story.until("12:01")
+    await story.done("12:02:20")
+    await story.until("12:03")
+    await story.go()
+
+
+@asked(
+    "12:01",
+    "It was skipped: run_12:04 (planned for 12:04) was under way, and overlap is skip. It still is.",
+)
+async def skipped_behind_a_run_that_was_triggered_later(story: Story) -> None:
+    await story.job("1 * * * *", misfire_grace="10m")
+    await story.dark("12:04")
+    await story.trigger()
+    await story.go()
+    await story.until("12:05")
+
+
+@asked(
+    "13:00",
+    (
+        "It fired on time. The schedule said every hour then (revision 1). Its run run_13:00 completed at 13:00:02,"
+        " after 2.0 s."
+    ),
+)
+async def fired_by_an_earlier_revision(story: Story) -> None:
+    await story.job("0 * * * *")
+    await story.until("13:00")
+    await story.done("13:00:02")
+    await story.job("30 * * * *", actor="eve")
+
+
 # ---- clocks that are put forward and back --------------------------------------------------------
 
 
@@ -393,6 +431,18 @@ async def twice_because_the_time_came_twice(story: Story) -> None:
     await story.job("30 2 * * *", timezone="Europe/Berlin", dst={"fold": "both"}, overlap="allow")
     await story.dark("2026-10-25T00:29Z")
     await story.until("2026-10-25T02:05Z")
+
+
+@asked(
+    "2026-04-05 03:15",
+    (
+        "Nothing was planned: the job runs every day at 01:45 and 02:45 in Australia/Lord_Howe. The tick before"
+        " was at 02:45. The next was at Mon 2026-04-06 01:45 +1030."
+    ),
+)
+async def after_the_time_that_came_twice(story: Story) -> None:
+    await story.job("45 1,2 * * *", timezone="Australia/Lord_Howe")
+    await story.dark("2026-04-06T00:00Z")
 
 
 # ---- moments without a tick ----------------------------------------------------------------------
@@ -874,6 +924,27 @@ async def in_the_queue(story: Story) -> None:
 
 
 @asked(
+    "12:02",
+    (
+        "It was queued: run_12:01 (planned for 12:01) was under way, and overlap is queue. Its run run_12:02 waits"
+        " in the queue."
+    ),
+    "It waits in the queue for the end of run_12:03 (planned for 12:03).",
+)
+async def in_the_queue_behind_a_run_that_came_later(story: Story) -> None:
+    await story.job("1,2 * * * *", overlap="queue")
+    await story.until("12:01")
+    await story.go()
+    await story.until("12:02")
+    begun = list(story.runner.started)
+    await story.until("12:03")
+    await story.trigger(force=True)
+    await story.go()
+    story.runner.end(begun[0])
+    await story.crew.worker.step()
+
+
+@asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
     "It waits at the gate: the budget of today is spent. It will be asked again at 12:01, in 1 min.",
@@ -1229,6 +1300,31 @@ async def test_the_last_are_told_newest_first_with_what_goes_on_and_what_comes(s
     ]
     assert answer.coming is not None
     assert (answer.coming.kind, answer.coming.at) == (Kind.COMING, instant("12:06"))
+
+
+async def test_a_run_that_goes_on_is_told_however_many_ticks_it_has_cost(story: Story) -> None:
+    await story.job("*/2 * * * * *")
+    await story.until("12:00:02")
+    await story.go()
+    await story.until("12:03:30")
+
+    answer = await story.why(last=1)
+
+    assert [(one.kind, one.reason, one.at) for one in answer.explanations] == [
+        (Kind.SKIPPED, "overlap", instant("12:03:30")),
+        (Kind.STARTED, "cron", instant("12:00:02")),
+    ]
+
+
+async def test_a_deleted_job_is_told_with_what_it_said_last(story: Story) -> None:
+    await story.job("0 * * * *")
+    await story.until("13:30")
+    await story.jobs.delete("report", actor="eve")
+    await story.dark("14:30")
+
+    [one] = (await story.why("14:00")).explanations
+
+    assert (one.kind, one.reason, one.revision, one.schedule) == (Kind.NO_TICK, "deleted", 1, "every hour")
 
 
 async def test_ticks_that_a_pause_swallows_are_told_before_they_are_written_down(story: Story) -> None:

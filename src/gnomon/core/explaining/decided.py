@@ -7,7 +7,7 @@ from gnomon.core.editing import CARETAKER
 from gnomon.core.explaining.evidence import Evidence, Subject
 from gnomon.core.explaining.runs import in_the_way
 from gnomon.core.explaining.words import Clocks, counted
-from gnomon.core.model import Catchup, Decision, Reason, Run, Spec, Tick, TickKind
+from gnomon.core.model import Catchup, Decision, Reason, Run, Spec, TickKind
 
 #: What each says, with what a DecidedTick knows. A test sees to it that none is forgotten.
 SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
@@ -123,13 +123,9 @@ class DecidedTick:
     @property
     def newer(self) -> str:
         """The tick to which it was left."""
-        newer = [one for one in self._evidence.ticks if self._fired_instead(one)]
-        return f" That was the one at {self._clocks(newer[-1].decision.planned_at)}." if newer else ""
-
-    def _fired_instead(self, one: Tick) -> bool:
-        decision = one.decision
-        together = one.decided_at == self._decided_at and decision.planned_at > self._decision.last_at
-        return together and decision.starts_a_run
+        together = [one.decision for one in self._evidence.ticks if one.decided_at == self._decided_at]
+        fired = [one for one in together if one.starts_a_run]
+        return f" That was the one at {self._clocks(fired[0].planned_at)}." if fired else ""
 
 
 def paused_words(evidence: Evidence, at: int, clocks: Clocks) -> str:

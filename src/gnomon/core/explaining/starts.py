@@ -14,7 +14,7 @@ STARTED: Mapping[Source, str] = {
     Source.MANUAL: "{who} triggered it.",
     Source.API: "It was started through the API, for {who}.",
     Source.EVENT: "Events started it.",
-    Source.CRON: "A tick started it, whose entry is no longer in the ledger.",
+    Source.CRON: "A tick started it.",
 }
 #: What became of an event, by its entry.
 HAPPENED: Mapping[tuple[EntryKind, str], str] = {

@@ -8,7 +8,7 @@ from gnomon.core.explaining.evidence import Evidence, Happening, Subject
 from gnomon.core.explaining.life import Life
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.keys import run_id
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Decision, Run, Source, Tick
+from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Decision, Run, Tick
 from gnomon.core.moments import Moment, exactly
 from gnomon.core.plan import paused_range, plan
 from gnomon.core.ticks import Ticks
@@ -80,12 +80,7 @@ def subjects_last(evidence: Evidence, limit: int, *, now: int) -> tuple[Subject,
     ticks = [_entered(evidence, one) for one in evidence.ticks]
     happened = [_happened(evidence, one) for one in evidence.happenings]
     told = {one.run.run_id for one in (*ticks, *happened) if one.run is not None}
-    wanted = [
-        Subject(at=run.planned_at, run=run)
-        for run in evidence.runs
-        # The tick of a run that is older than all ticks at hand is older, too.
-        if run.source is not Source.CRON and run.run_id not in told
-    ]
+    wanted = [Subject(at=run.planned_at, run=run) for run in evidence.runs if run.run_id not in told]
     everything = sorted((*undecided, *ticks, *happened, *wanted), key=lambda one: one.at, reverse=True)
     going_on = [one for one in everything[limit:] if one.run is not None and not one.run.over]
     return (*everything[:limit], *going_on[:MOST])

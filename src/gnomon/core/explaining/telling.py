@@ -62,7 +62,17 @@ def _of_a_tick(evidence: Evidence, subject: Subject, clocks: Clocks, now: int) -
     else:
         kind, reason = Kind(decision.kind.value), decision.reason.value
         sentence = decided(evidence, subject, decision, clocks, now=now)
-    return kind, reason, sentence + _made_up_for(evidence, subject)
+    return kind, reason, sentence + _made_up_for(evidence, subject) + _said_then(evidence, subject)
+
+
+def _said_then(evidence: Evidence, subject: Subject) -> str:
+    """What the schedule said, if it says something else by now."""
+    life = evidence.life
+    version = life.version_at(subject.at) if subject.entry is None else life.version(subject.entry.revision)
+    then = version.spec.trigger.describe()
+    if then == life.versions[-1].spec.trigger.describe():
+        return ""
+    return f" The schedule said {then} then (revision {version.revision})."
 
 
 def _made_up_for(evidence: Evidence, subject: Subject) -> str:
