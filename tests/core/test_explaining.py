@@ -78,7 +78,7 @@ def test_a_pause_swallows_what_is_planned_after_it_began_and_until_it_ended(minu
 
 @pytest.mark.guarantee("S1")
 def test_a_tick_whose_entry_is_gone_is_said_to_be() -> None:
-    one = explained(Evidence(life=LIFE), Subject(at=NOON + HOUR, planned=True), now=NOON + 9 * HOUR)
+    one = explained(Evidence(life=LIFE), Subject(at=NOON + 150 * MINUTE, planned=True), now=NOON + 9 * HOUR)
 
     assert (one.kind, one.reason) == (Kind.UNKNOWN, "no_entry")
     assert one.sentence == "It was planned, but its entry is no longer in the ledger."

@@ -504,7 +504,7 @@ async def fired_before_it_was_deleted_and_created_anew(story: Story) -> None:
 
 @asked(
     "12:30",
-    "It was too early: the schedule begins at 13:00.",
+    "That is before the schedule begins, at 13:00.",
 )
 async def before_its_window(story: Story) -> None:
     await story.job("*/10 * * * *", start_at="2026-03-02T13:00:00Z")
@@ -513,7 +513,7 @@ async def before_its_window(story: Story) -> None:
 
 @asked(
     "14:00",
-    "It was too late: the schedule ended at 13:00.",
+    "That is after the schedule has ended, at 13:00.",
 )
 async def after_its_window(story: Story) -> None:
     await story.job("*/10 * * * *", end_at="2026-03-02T13:00:00Z")
@@ -1283,6 +1283,30 @@ async def test_a_time_that_comes_twice_has_two_answers(story: Story) -> None:
 
     assert (first.kind, first.at) == (Kind.FIRED, instant("2026-10-25T00:30Z"))
     assert (second.kind, second.reason, second.at) == (Kind.NO_TICK, "fold", instant("2026-10-25T01:30Z"))
+
+
+async def test_a_time_that_comes_twice_has_two_answers_whatever_happened_in_between(story: Story) -> None:
+    await story.dark("2026-10-25T00:29:59Z")
+    await story.job("*/2 * * * * *", timezone="Europe/Berlin", overlap="allow", catchup="all")
+    await story.until("2026-10-25T00:30:04Z")
+    await story.jobs.pause("report", actor="bob")
+    await story.dark("2026-10-25T01:30:01Z")
+    await story.jobs.resume("report", actor="bob")
+    await story.until("2026-10-25T01:30:04Z")
+
+    first, second = (await story.why("2026-10-25 02:30:02")).explanations
+
+    assert [(one.kind, one.at) for one in (first, second)] == [
+        (Kind.FIRED, instant("2026-10-25T00:30:02Z")),
+        (Kind.FIRED, instant("2026-10-25T01:30:02Z")),
+    ]
+
+
+@pytest.mark.parametrize("year", ["0001-01-01", "9999-12-31"])
+async def test_the_ends_of_the_calendar_can_be_asked_about(story: Story, year: str) -> None:
+    await story.job("30 2 * * *", timezone="Europe/Berlin")
+
+    assert (await story.why(f"{year} 12:00")).explanations
 
 
 async def test_the_last_are_told_newest_first_with_what_goes_on_and_what_comes(story: Story) -> None:

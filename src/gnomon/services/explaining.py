@@ -128,21 +128,26 @@ class Explainer:
 
     async def _at(self, evidence: Evidence, moments: Sequence[Moment], now: int) -> _Subjects:
         life = evidence.life
-        # What clocks have skipped is made up for at the next whole minute.
-        until = moments[-1].last_at + (1 if moments[-1].skipped is None else MINUTE_MS)
-        ticks = await self._history.ticks(life.schedule.uid, before=until, limit=_MOST_AT_ONCE)
+        ends = [_end(moment) for moment in moments]
+        ticks = await self._ticks(life, ends)
         near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
         ticks = [*await self._instead_of(near, life), *ticks]
-        befores = {until, _FOREVER, *(one.decided_at + 1 for one in near[:1])}
+        befores = {*ends, _FOREVER, *(one.decided_at + 1 for one in near[:1])}
         evidence = replace(
             evidence,
             ticks=tuple(ticks),
             runs=await self._runs(life, befores, _MOST_AT_ONCE),
-            happenings=await self._happenings(life, until, _MOST_AT_ONCE),
+            happenings=await self._happenings(life, ends[-1], _MOST_AT_ONCE),
         )
         told = [subjects_at(evidence, moment, now=now) for moment in moments]
         found = tuple(subject for subjects, _ in told for subject in subjects)
         return _Subjects(found, evidence, sum(more for _, more in told))
+
+    async def _ticks(self, life: Life, ends: Sequence[int]) -> list[Tick]:
+        """Those before each of the moments has ended, newest first."""
+        pages = [await self._history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
+        found = {one.decision.planned_at: one for page in pages for one in page}
+        return [found[at] for at in sorted(found, reverse=True)]
 
     async def _instead_of(self, near: Sequence[Tick], life: Life) -> Sequence[Tick]:
         """The newest ticks that were decided together with one that was left to a newer one."""
@@ -237,6 +242,11 @@ def _living_at(lives: Sequence[Life], at: int) -> tuple[Life, Namesake | None]:
         return (living or later[-1:] or list(lives))[0], None
     last = before[0]
     return later[-1], Namesake(deleted_at=last.deleted_at or 0, deleted_by=last.deleted_by)
+
+
+def _end(moment: Moment) -> int:
+    """When all that belongs to the moment is over: what clocks have skipped is made up for at the next whole minute."""
+    return moment.last_at + (1 if moment.skipped is None else MINUTE_MS)
 
 
 def _looked_into(tasks: Sequence[Task]) -> list[TaskId]:

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from gnomon.core.editing import CARETAKER
+from gnomon.core.explaining.changes import change_at, repeated
 from gnomon.core.explaining.decided import paused_words
 from gnomon.core.explaining.evidence import Evidence, Subject
 from gnomon.core.explaining.life import Version
-from gnomon.core.explaining.subjects import change_at, change_instant
-from gnomon.core.explaining.words import Clocks, when
-from gnomon.core.model import DAY_MS, SECOND_MS
+from gnomon.core.explaining.words import Clocks
 from gnomon.core.moments import Moment, exactly
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import At, OnDemand, OnEvent
@@ -82,9 +81,9 @@ class Silence:
     def _outside_its_window(self) -> str | None:
         start, end = self._spec.start_at, self._spec.end_at
         if start is not None and self._at < start:
-            return f"It was too early: the schedule begins at {self._clocks(start)}."
+            return f"That is before the schedule begins, at {self._clocks(start)}."
         if end is not None and self._at >= end:
-            return f"It was too late: the schedule ended at {self._clocks(end)}."
+            return f"That is after the schedule has ended, at {self._clocks(end)}."
         return None
 
     def _once(self) -> str | None:
@@ -92,19 +91,16 @@ class Silence:
         if not isinstance(trigger, At):
             return None
         fire = Ticks(self._life.schedule.schedule_id, self._spec).up_to(1 << 62)
-        return None if fire is None else f"Nothing was planned: the job runs once, at {self._clocks(fire)}."
+        return None if fire is None else f"{self._nothing} planned: the job runs once, at {self._clocks(fire)}."
 
     def _second_time_round(self) -> str | None:
         change = change_at(self._spec.trigger, self._at)
         if change is None or change.effect != "once":
             return None
-        began = change_instant(change)
-        walls = change.instead_of.replace(tzinfo=None) - change.at.replace(tzinfo=None)
-        repeated = walls.days * DAY_MS + walls.seconds * SECOND_MS
-        if not began <= self._at < began + repeated:
-            return None
-        earlier = Moment(self._moment.first_at - repeated, self._moment.last_at - repeated)
-        if not self._life.planned(earlier.first_at, earlier.last_at, most=1):
+        began, ended = repeated(change)
+        back = ended - began
+        first_time = self._life.planned(self._moment.first_at - back, self._moment.last_at - back, most=1)
+        if not (began <= self._at < ended and first_time):
             return None
         return f"It was the second time round; {change.describe()}."
 
@@ -114,11 +110,11 @@ class Silence:
         says = self._spec.trigger.describe()
         if newest.revision > ours.revision and self._would_have(newest):
             changed = f"{self._change(newest)} to {newest.spec.trigger.describe()}"
-            return f"Nothing was planned: the job ran {says}, until {changed}.{self._around()}"
+            return f"{self._nothing} planned: the job ran {says}, until {changed}.{self._around()}"
         before = [one for one in self._life.versions if one.revision < ours.revision]
         if before and self._would_have(before[-1]):
             changed = f"{self._change(ours)} from {before[-1].spec.trigger.describe()}"
-            return f"Nothing was planned: the job runs {says}, since {changed}.{self._around()}"
+            return f"{self._nothing} planned: the job runs {says}, since {changed}.{self._around()}"
         return None
 
     def _change(self, version: Version) -> str:
@@ -131,8 +127,11 @@ class Silence:
         return found is not None and found <= self._moment.last_at
 
     def _not_planned(self) -> str:
-        was = "was" if self._at <= self._now else "is"
-        return f"Nothing {was} planned: the job runs {self._spec.trigger.describe()}."
+        return f"{self._nothing} planned: the job runs {self._spec.trigger.describe()}."
+
+    @property
+    def _nothing(self) -> str:
+        return "Nothing was" if self._at < self._now else "Nothing is"
 
     def _around(self) -> str:
         """The ticks before it and after it."""
@@ -140,13 +139,12 @@ class Silence:
 
     def _neighbours(self) -> Iterator[str]:
         before, after = self._life.before(self._at), self._life.after(self._moment.last_at)
-        zone = self._clocks.zone
         if before is not None:
             yield f"The tick before was at {self._clocks(before)}."
         if after is not None:
             yield f"The next {'was' if after <= self._now else 'is'} at {self._clocks(after)}."
         elif before is not None:
-            yield f"There is none after {when(before, zone)}."
+            yield "It was the last one."
 
     def _paused_as_well(self) -> str:
         if self._life.rest_at(self._at) is None:

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from gnomon.core.cron import Cron
-from gnomon.core.cron.changes import ClockChange, clock_changes
+from gnomon.core.explaining.changes import made_up_at
 from gnomon.core.explaining.evidence import Evidence, Happening, Subject
 from gnomon.core.explaining.life import Life
-from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.keys import run_id
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Decision, Run, Tick
+from gnomon.core.model import Decision, Run, Tick
 from gnomon.core.moments import Moment, exactly
 from gnomon.core.plan import paused_range, plan
 from gnomon.core.ticks import Ticks
@@ -39,19 +37,8 @@ def _made_up_for(life: Life, moment: Moment) -> Moment | None:
     """The moment; of a time that clocks skipped, the one at which its ticks fire instead, if they do."""
     if moment.skipped is None:
         return moment
-    change = change_at(life.version_at(moment.first_at).spec.trigger, moment.first_at)
-    if change is None or change.effect != "made_up":
-        return None
-    at = moment.first_at + -change.at.second % 60 * SECOND_MS
-    return Moment(at, at, moment.skipped)
-
-
-def change_at(trigger: object, at: int) -> ClockChange | None:
-    """The change of a schedule's clocks that was not more than two hours before, or is within that minute."""
-    if not isinstance(trigger, Cron):
-        return None
-    reach = instant_of(at - DAY_MS // 12), instant_of(at + MINUTE_MS)
-    return next(reversed(list(clock_changes(trigger, after=reach[0], until=reach[1]))), None)
+    at = made_up_at(life.version_at(moment.first_at).spec.trigger, moment.first_at)
+    return None if at is None else Moment(at, at, moment.skipped)
 
 
 def _ticks_at(evidence: Evidence, moment: Moment, now: int) -> list[Subject]:
@@ -63,9 +50,7 @@ def _ticks_at(evidence: Evidence, moment: Moment, now: int) -> list[Subject]:
     for at in planned:
         entry = next((one for one in evidence.ticks if _covers(one.decision, at)), None)
         decision = entry.decision if entry else next((one for one in undecided if _covers(one, at)), None)
-        run = _run_of(
-            evidence, run_id(life.schedule.uid, at) if entry is None or entry.run_id is None else entry.run_id
-        )
+        run = _run_of(evidence, (entry and entry.run_id) or run_id(life.schedule.uid, at))
         found.append(Subject(at=at, decision=decision, entry=entry, run=run, planned=True, moment=kept))
     # The zone data may have been other data when they were decided.
     others = [one for one in evidence.ticks if _within(moment, one.decision.planned_at) and one.decision.count == 1]
@@ -134,8 +119,3 @@ def _covers(decision: Decision, at: int) -> bool:
 
 def _within(moment: Moment, at: int) -> bool:
     return moment.first_at <= at <= moment.last_at
-
-
-def change_instant(change: ClockChange) -> int:
-    """When the clocks were changed."""
-    return ms_of(change.at)

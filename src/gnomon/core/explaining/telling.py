@@ -1,12 +1,12 @@
 """Putting an explanation together from what the others know."""
 
 from gnomon.core.explaining.ahead import undecided
+from gnomon.core.explaining.changes import change_at, made_up_at
 from gnomon.core.explaining.decided import decided
 from gnomon.core.explaining.evidence import Evidence, Explanation, Kind, Ran, Subject
 from gnomon.core.explaining.runs import fate
 from gnomon.core.explaining.silence import Silence
 from gnomon.core.explaining.starts import happened, started
-from gnomon.core.explaining.subjects import change_at, change_instant
 from gnomon.core.explaining.waits import waits
 from gnomon.core.explaining.words import Clocks
 from gnomon.core.model import Reason
@@ -77,10 +77,8 @@ def _said_then(evidence: Evidence, subject: Subject) -> str:
 
 def _made_up_for(evidence: Evidence, subject: Subject) -> str:
     """That it stands for times that clocks skipped."""
-    change = change_at(evidence.life.version_at(subject.at).spec.trigger, subject.at)
-    if change is None or change.effect != "made_up":
-        return ""
-    began = change_instant(change)
-    if subject.at != began + -change.at.second % 60 * 1000:
+    trigger = evidence.life.version_at(subject.at).spec.trigger
+    change = change_at(trigger, subject.at)
+    if change is None or subject.at != made_up_at(trigger, subject.at):
         return ""
     return f" It stands for a time that was skipped; {change.describe()}."
