@@ -35,7 +35,6 @@ _REVISIONS = (
 )
 _PAUSES = sa.select(tables.pause).where(tables.pause.c.uid == _UID).order_by(tables.pause.c.number)
 _schedule, _revision = tables.schedule.c, tables.schedule_revision.c
-# What is gone has no name in an index, so that this looks at every schedule that was ever deleted.
 _GONE = (
     sa.select(*SCHEDULE, _schedule.deleted_at, _revision.actor)
     .join(
