@@ -30,6 +30,7 @@ from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer, Gatherer
@@ -334,6 +335,7 @@ class Office:
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
+        self.explainer = Explainer(store, store, store, store, store, store, clock)
 
     @classmethod
     @asynccontextmanager

@@ -205,6 +205,7 @@ QUERIES: dict[str, Asked] = {
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),
     "revisions": lambda conn: history.revisions(conn, UID),
     "pauses": lambda conn: history.pauses(conn, UID),
+    "gone": lambda conn: history.gone(conn, "default", "report", 10),
     "waiting": lambda conn: work.waiting(conn, NOON, 10),
     "next available": work.next_available_at,
     "admit": lambda conn: work.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),

@@ -82,6 +82,26 @@ def schedule(
     show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
 
 
+@app.command()
+def why(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.")],
+    *,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:00" or 02:00.'),
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, max=1000, help="How many of the newest; 3.")] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say why a job ran, or did not: at a moment, or last of all, and what it waits for."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.why import why as run
+
+    run(job, at, last, Where(database, config), output)
+
+
 app.command("simulate")(foreseeing.simulate)
 operating.jobs.command("plan")(foreseeing.plan_jobs)
 app.command("workers")(operating.list_workers)

@@ -1,17 +1,14 @@
 """Times and spans as a person reads them, and as a machine does."""
 
 from gnomon.cli.output import in_zone, visible
-from gnomon.core.cron import Cron
+from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Schedule, Spec
-
-_HOUR_MS = 60 * MINUTE_MS
-_UNITS = (("d", DAY_MS), ("h", _HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
+from gnomon.core.model import Schedule, Spec
 
 
 def zone_of(spec: Spec) -> str:
     """The zone whose clocks a schedule goes by."""
-    return spec.trigger.timezone if isinstance(spec.trigger, Cron) else "UTC"
+    return spec.timezone
 
 
 def moment(at: int | None, zone: str = "UTC") -> str:
@@ -29,18 +26,7 @@ def iso(at: int | None) -> str | None:
 
 def span(ms: int | None) -> str:
     """A stretch of time in its two largest units; nothing for none."""
-    if ms is None:
-        return ""
-    if ms < SECOND_MS:
-        return f"{ms} ms"
-    if ms < MINUTE_MS:
-        return f"{ms / SECOND_MS:.1f} s"
-    words: list[str] = []
-    for unit, length in _UNITS:
-        count, ms = divmod(ms, length)
-        if count and len(words) < 2:
-            words.append(f"{count} {unit}")
-    return " ".join(words)
+    return "" if ms is None else span_text(ms)
 
 
 def state_of(schedule: Schedule) -> str:

@@ -14,7 +14,7 @@ from gnomon.core.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
-from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
@@ -209,6 +209,16 @@ class MemoryStore(MemoryEventLog):
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See History.pauses."""
         return tuple(self._pauses.get(uid, ()))
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+        """See History.gone."""
+        last = [kept[-1] for uid, kept in self._revisions.items() if uid not in self._schedules]
+        found = [
+            Gone(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)
+            for one in last
+            if (one.schedule.tenant, one.schedule.schedule_id) == (tenant, schedule_id)
+        ]
+        return sorted(found, key=lambda one: (one.deleted_at, one.schedule.uid), reverse=True)[:limit]
 
     # ---- shards ------------------------------------------------------------------------------
 

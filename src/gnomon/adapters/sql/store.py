@@ -40,7 +40,7 @@ from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
@@ -295,6 +295,10 @@ class SqlStore:
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See History.pauses."""
         return await self.transactions.read(lambda conn: history.pauses(conn, uid))
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+        """See History.gone."""
+        return await self.transactions.read(lambda conn: history.gone(conn, tenant, schedule_id, limit))
 
     # ---- shards ------------------------------------------------------------------------------
 

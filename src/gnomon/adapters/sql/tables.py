@@ -76,6 +76,8 @@ schedule = sa.Table(
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
     _partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+    # By their names, newest first.
+    _partial("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
     _partial("schedule_listening", "tenant", "expression", where=LISTENS),
 )
 
