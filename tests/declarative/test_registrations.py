@@ -289,7 +289,7 @@ def test_no_expression_can_forge_a_line_of_a_log() -> None:
     ],
 )
 def test_an_expression_of_the_language_is_accepted(expression: str) -> None:
-    assert parse(expression)
+    assert parse(expression) is not None
 
 
 def days_of(expression: str) -> list[int]:

@@ -324,6 +324,17 @@ async def test_a_clock_set_back_repeats_nothing_until_it_has_passed_the_last_att
     assert world.ran == ["a 02 12:00:00", "a 02 12:30:00", "a 02 13:00:00"]
 
 
+@pytest.mark.req("D-07")
+async def test_a_clock_set_back_during_a_run_that_fails_does_not_delay_its_retry(world: World) -> None:
+    failing = world.lasting(30 * SECOND, fails=True)
+    await world.started(world.task("a", "0 12 * * *", delay=timedelta(minutes=5), body=failing))
+    world.set_clock("2026-03-01T12:00:00")
+
+    await world.drive(6 * MINUTE)
+
+    assert world.ran == ["a 02 12:00:00", "a 01 12:05:30"]
+
+
 @pytest.mark.req("D-16")
 async def test_state_from_the_future_is_no_obstacle(new_world: NewWorld) -> None:
     world = new_world("2100-01-01T00:00:00")

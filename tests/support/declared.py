@@ -13,7 +13,7 @@ from gnomon.core.instants import ms_of
 from gnomon.declarative import MemoryState, Scheduler
 from gnomon.declarative.events import Event
 from gnomon.declarative.theory import Automata, Watched, check
-from gnomon.declarative.theory.traces import ClockSet, Crash, End, Excused, Seen, Violation
+from gnomon.declarative.theory.traces import ClockSet, Crash, End, Excused, RunError, RunOk, RunStart, Seen, Violation
 from gnomon.testing.driven_clock import DrivenClock
 
 Body = Callable[[], Awaitable[None]]
@@ -42,6 +42,7 @@ class Handle:
         if fault != "die before":
             await self._world.state.write(kept, removed)
             self._world.writes += 1
+            self._process.committed = self._process.initialising
         if fault.startswith("die"):
             self._process.die()
         await self._turn()
@@ -64,27 +65,42 @@ class Process:
     def __init__(self, world: "World", **more: Any) -> None:  # noqa: ANN401 - as a Scheduler takes them
         self.world = world
         self._before = asyncio.all_tasks()
-        options = {"clock": world.clock, "timezone": world.zone, "on_event": self._hear} | more
+        options: dict[str, Any] = {"clock": world.clock, "timezone": world.zone, "on_event": self._hear} | more
         self.scheduler = Scheduler(Handle(self), **options)
         self.watched = Watched(self.scheduler, world.trace, world.clock.now)
         self.alive = True
+        self.initialising: list[str] | None = None
+        #: The names that an initialisation has committed and not yet returned from.
+        self.committed: list[str] | None = None
 
     def _hear(self, event: Event) -> None:
         if self.alive:
             self.world.hear(event)
 
     async def initialize(self, registrations: Any) -> None:  # noqa: ANN401 - anything
-        await self.watched.initialize(registrations)
-        self.world.automata.registered(one[0] for one in registrations)
+        names = [one[0] for one in registrations or () if one]
+        if self.initialising is None:
+            self.initialising = names
+        try:
+            await self.watched.initialize(registrations)
+            self.world.automata.registered(names)
+        finally:
+            if self.initialising is names:
+                self.initialising = self.committed = None
 
     async def stop(self) -> None:
         await self.watched.stop()
 
     def die(self) -> None:
         """From here on nobody sees anything of it, and nothing that it does reaches the rows."""
-        if self.alive:
-            self.alive = self.watched.alive = False
-            self.world.note_crash()
+        if not self.alive:
+            return
+        if self.committed is not None:
+            # Nobody was told, but the registrations stand.
+            self.watched.note_committed()
+            self.world.automata.registered(self.committed)
+        self.alive = self.watched.alive = False
+        self.world.note_crash()
 
     async def kill(self) -> None:
         """The process is gone, with everything that ran in it; the rows are as they are."""
@@ -202,15 +218,27 @@ class World:
         self.trace.append(Excused(self.clock.now()))
 
     def note_crash(self) -> None:
-        self.automata.crash(unwritten := self._unwritten())
+        self.automata.crash(unwritten := self.unwritten())
         self.trace.append(Crash(self.clock.now(), unwritten))
 
-    def _unwritten(self) -> frozenset[str]:
-        """Tasks of which the rows say that they run, although their end was seen."""
+    def unwritten(self) -> frozenset[str]:
+        """Tasks that run according to the rows and do not: their end is not written, or they never began."""
         records = [msgspec.json.decode(str(text)) for text in self.state.rows.values()]
         kept = {record["name"] for record in records if "schedulerIdentifier" in record}
-        last = {event.task: event.name for event in self.events if event.task is not None}
-        return frozenset(name for name in kept if last.get(name) in ("TaskRunCompleted", "TaskRunFailed"))
+        return frozenset(kept - self._running())
+
+    def _running(self) -> set[str]:
+        """Tasks that were seen to begin, and neither to end nor to die."""
+        open_runs: dict[int, str] = {}
+        for seen in self.trace:
+            match seen:
+                case RunStart(_, name, run):
+                    open_runs[run] = name
+                case RunOk(_, run) | RunError(_, run):
+                    open_runs.pop(run, None)
+                case Crash():
+                    open_runs.clear()
+        return set(open_runs.values())
 
     def violations(self) -> list[Violation]:
         """What the theory has against this world."""

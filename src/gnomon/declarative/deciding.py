@@ -55,7 +55,9 @@ def decide(record: Record, occurrences: Occurrences, *, now: int) -> Start | Non
 def _retry_at(record: Record) -> int | None:
     if record.pending_retry_until is None:
         return None
-    return max(record.pending_retry_until, record.settled_at + RETRY_SPACING_MS)
+    # If the clock was set back during the run, it failed before it began; that must not make it wait.
+    began_at = min(record.settled_at, record.last_failure_at or record.settled_at)
+    return max(record.pending_retry_until, began_at + RETRY_SPACING_MS)
 
 
 def _due_since_failure(record: Record, occurrences: Occurrences, now: int) -> bool:

@@ -53,6 +53,8 @@ class _Life:
     boot: bool
     last_start: int | None = None
     last_success_start: int | None = None
+    #: It was due since then, by the schedule of the time.
+    due_since_success: bool = False
     running: int | None = None
     retry_at: int | None = None
     orphan: bool = False
@@ -180,6 +182,9 @@ class _Judge:
             self._blame("S1", seen.at, f"{seen.task} starts although nothing is owed to it")
         elif seen.at - owed > self._allowed_ms:
             self._blame("L1", seen.at, f"{seen.task} starts {seen.at - owed} ms late")
+        if life.last_success_start is not None and seen.task in self.tasks:
+            cron, since = self.tasks[seen.task].cron, life.last_success_start
+            life.due_since_success |= first_due(cron, self.zone, after=since, until=seen.at) is not None
         life.running, life.last_start = seen.run, seen.at
         life.retry_at, life.orphan, life.boot = None, False, False
         self.runs[seen.run], self.starts[seen.run] = seen.task, seen.at
@@ -189,11 +194,9 @@ class _Judge:
         if ended is None:
             return
         task, life, began = ended
-        before, life.last_success_start = life.last_success_start, began
-        if before is None:
-            return
-        if first_due(task.cron, self.zone, after=before, until=began) is None:
+        if life.last_success_start is not None and not life.due_since_success:
             self._blame("S2", seen.at, f"{task.name} succeeded twice and was not due in between")
+        life.last_success_start, life.due_since_success = began, False
 
     def _run_error(self, seen: RunError) -> None:
         ended = self._ended(seen)

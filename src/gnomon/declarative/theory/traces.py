@@ -86,7 +86,8 @@ class RunError(Seen):
 class Crash(Seen):
     """The process dies, and everything in it."""
 
-    #: Tasks whose last end was seen, but died with the process before it was written: they count as interrupted.
+    #: Tasks that count as interrupted although they were not running: their end was seen, and died with the process
+    #: before it was written; or they were written down as running, and the process died before they began.
     unwritten: frozenset[str] = frozenset()
 
 

@@ -42,6 +42,7 @@ class Watched:
         self._scheduler = scheduler
         self._trace = trace
         self._now = now
+        self._initialising: int | None = None
         #: What a process that died does later is not seen by anybody.
         self.alive = True
         #: Set when the state is made to fail, which excuses an initialisation that does.
@@ -51,12 +52,22 @@ class Watched:
         """See Scheduler.initialize."""
         call = next(_NUMBERS)
         self._see(InitCall(self._now(), call, tuple(self._task(one) for one in _each(registrations))))
+        first = self._initialising is None
+        self._initialising = call if first else self._initialising
         try:
             await self._scheduler.initialize(self._wrapped(registrations))
         except BaseException:
             self._see(InitError(self._now(), call, self.excused))
             raise
-        self._see(InitOk(self._now(), call))
+        else:
+            self._see(InitOk(self._now(), call))
+        finally:
+            self._initialising = None if first else self._initialising
+
+    def note_committed(self) -> None:
+        """An initialisation has written everything and will not live to return: it counts as one that did."""
+        if self._initialising is not None:
+            self._see(InitOk(self._now(), self._initialising))
 
     async def stop(self) -> None:
         """See Scheduler.stop."""
