@@ -14,6 +14,7 @@ from gnomon.ports.clock import Clock
 
 E = TypeVar("E", bound=Event)
 log = logging.getLogger("gnomon.declarative")
+_FAILURES = (TaskRunFailed, SchedulerInitializationFailed)
 
 
 @dataclass(slots=True)
@@ -57,8 +58,7 @@ class Announcer:
             log.exception("a listener failed on %s", event.name)
 
     def _log(self, event: Event) -> None:
-        failed = isinstance(event, TaskRunFailed | SchedulerInitializationFailed)
-        level = logging.WARNING if failed else logging.INFO
+        level = logging.WARNING if type(event) in _FAILURES else logging.INFO
         if not log.isEnabledFor(level):
             return
         about = f" task={shown(repr(event.task))}" if event.task is not None else ""
