@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from conftest import EFFORT
+from gnomon.core.cron import known_zone
 from gnomon.core.zones import Zone
 from gnomon.declarative import polling, scheduler
-from gnomon.declarative.deciding import Start
+from gnomon.declarative.deciding import Start, owed_at
 from gnomon.declarative.expression import Occurrences
-from gnomon.declarative.overriding import Overrides
+from gnomon.declarative.overriding import Overrides, resolve
 from gnomon.declarative.polling import Polling
-from gnomon.declarative.records import Record
+from gnomon.declarative.records import Record, failed, started
 from gnomon.declarative.scribe import Scribe
 from gnomon.declarative.slots import Slot
 from support.declared import World
@@ -53,7 +54,7 @@ async def test_the_same_dice_give_the_same_history() -> None:
 
 def skip_a_due(patch: Patch) -> None:
     """Every fourth time something else is looked at."""
-    right, count = polling.owed_at, iter(range(10**9))
+    right, count = owed_at, iter(range(10**9))
 
     def wrong(record: Record, occurrences: Occurrences) -> int | None:
         at = right(record, occurrences)
@@ -88,7 +89,7 @@ def start_after_stop(patch: Patch) -> None:
 
 def lose_orphans(patch: Patch) -> None:
     """What a dead process was running is taken for idle."""
-    right = scheduler.resolve
+    right = resolve
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)
@@ -100,7 +101,7 @@ def lose_orphans(patch: Patch) -> None:
 
 def make_up_for_everything(patch: Patch) -> None:
     """A start answers the oldest occurrence alone."""
-    right = polling.started
+    right = started
 
     def wrong(record: Record, *, at: int, identifier: str) -> Record:
         made = right(record, at=at, identifier=identifier)
@@ -111,7 +112,7 @@ def make_up_for_everything(patch: Patch) -> None:
 
 
 def retry_at_once(patch: Patch) -> None:
-    right = polling.failed
+    right = failed
 
     def wrong(record: Record, *, at: int) -> Record:
         return replace(right(record, at=at), pending_retry_until=at)
@@ -120,7 +121,7 @@ def retry_at_once(patch: Patch) -> None:
 
 
 def forget_retries(patch: Patch) -> None:
-    right = polling.failed
+    right = failed
 
     def wrong(record: Record, *, at: int) -> Record:
         return replace(right(record, at=at), pending_retry_until=None)
@@ -130,7 +131,7 @@ def forget_retries(patch: Patch) -> None:
 
 def keep_stale_retries(patch: Patch) -> None:
     """A start of a task does not cancel the retry that it waited for."""
-    right = polling.started
+    right = started
 
     def wrong(record: Record, *, at: int, identifier: str) -> Record:
         return replace(right(record, at=at, identifier=identifier), pending_retry_until=record.pending_retry_until)
@@ -144,7 +145,7 @@ def keep_stale_retries(patch: Patch) -> None:
 
 def record_attempts_at_the_end(patch: Patch) -> None:
     """What came due during a run that failed is lost."""
-    right = polling.failed
+    right = failed
 
     def wrong(record: Record, *, at: int) -> Record:
         return replace(right(record, at=at), last_attempt_at=at)
@@ -164,7 +165,7 @@ def sleep_through(patch: Patch) -> None:
 
 def count_from_the_beginning_of_time(patch: Patch) -> None:
     """What was due before the registration counts as missed."""
-    right = scheduler.resolve
+    right = resolve
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)
@@ -176,7 +177,7 @@ def count_from_the_beginning_of_time(patch: Patch) -> None:
 
 def forget_history(patch: Patch) -> None:
     """An override makes a new task."""
-    right = scheduler.resolve
+    right = resolve
 
     def wrong(registered: Any, persisted: Any, occurrences: Any, *, now: int) -> Overrides:  # noqa: ANN401
         changed = {n for n, r in registered.items() if n in persisted and r[1] != persisted[n].cron_expression}
@@ -189,9 +190,7 @@ def live_in_another_zone(patch: Patch) -> None:
     right = Occurrences.__init__
 
     def wrong(self: Occurrences, expression: str, zone: Zone) -> None:
-        from gnomon.core.cron import known_zone
-
-        right(self, expression, known_zone("Asia/Kolkata") if zone else zone)
+        right(self, expression, known_zone("Asia/Kolkata" if zone.name != "Asia/Kolkata" else "UTC"))
 
     patch.setattr(Occurrences, "__init__", wrong)
 
@@ -218,7 +217,7 @@ def never_write_outcomes(patch: Patch) -> None:
 
 
 def never_start_what_is_new(patch: Patch) -> None:
-    right = scheduler.resolve
+    right = resolve
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)

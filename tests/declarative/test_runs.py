@@ -246,7 +246,9 @@ async def test_a_pending_retry_outlives_a_restart(world: World) -> None:
 
 
 @pytest.mark.req("D-15")
-@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError(), ExceptionGroup("g", [KeyError("k")])])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), asyncio.CancelledError(), SystemExit(1), ExceptionGroup("g", [KeyError("k")])]
+)
 async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
     world: World, error: BaseException
 ) -> None:

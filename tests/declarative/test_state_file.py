@@ -79,6 +79,17 @@ async def test_whoever_comes_second_is_refused_until_the_first_lets_go(reopened:
     await second.close()
 
 
+@pytest.mark.req("D-16")
+async def test_of_two_who_come_at_once_one_gets_it(reopened: Callable[[], State]) -> None:
+    both = [reopened(), reopened()]
+
+    opened = await asyncio.gather(*(state.open() for state in both), return_exceptions=True)
+    for state in both:
+        await state.close()
+
+    assert sorted(type(answer).__name__ for answer in opened) == ["StateInUseError", "list"]
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 

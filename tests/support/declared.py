@@ -238,6 +238,8 @@ class World:
                     open_runs.pop(run, None)
                 case Crash():
                     open_runs.clear()
+                case _:
+                    continue
         return set(open_runs.values())
 
     def violations(self) -> list[Violation]:

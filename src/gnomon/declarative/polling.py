@@ -170,7 +170,7 @@ class Polling:
                 # The whole program is being taken down. That is no outcome: the task was interrupted.
                 raise
             error = cancelled
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the task has failed
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever it is, the task has failed, and nothing else
             error = raised
         self._end(slot, error)
 

@@ -16,7 +16,7 @@ from gnomon.declarative.errors import (
 )
 from gnomon.declarative.expression import parse
 
-Callback = Callable[[], Awaitable[None]]
+Callback = Callable[[], Awaitable[object]]
 #: Task name, cron expression, what to call, how long to wait after a failure.
 Registration = tuple[str, str, Callback, timedelta]
 _MILLISECOND = timedelta(milliseconds=1)

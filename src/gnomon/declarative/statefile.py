@@ -19,7 +19,7 @@ APPLICATION_ID = 0x676E6F6D
 VERSION = 1
 #: How long to wait for a scheduler that is just letting go.
 _PATIENCE_SECONDS = 1.0
-_PRAGMAS = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 16000")
+_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 16000")
 _PUT = "INSERT INTO task (id, record) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record"
 
 
@@ -72,8 +72,10 @@ class StateFile:
         )
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            # The first thing that is read takes the lock, and keeps it.
+            # The first transaction takes the lock, and it is kept.
+            connection.execute("BEGIN EXCLUSIVE")
             self._refuse_foreign(connection)
+            connection.execute("COMMIT")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
             self._make(connection)
@@ -94,7 +96,6 @@ class StateFile:
             raise StateForeignError(f"has version {version}; this scheduler knows {VERSION}")
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        # A transaction that writes, in any case: only that proves that nobody else has the file.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
