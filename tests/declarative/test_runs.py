@@ -362,3 +362,40 @@ async def test_a_clock_set_back_during_a_run_leaves_no_task_running_for_ever(wor
 
     assert "schedulerIdentifier" not in world.record("a")
     assert len(world.ran) == 1 + 60
+
+
+# ---- many ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("D-02", "D-17")
+@pytest.mark.parametrize("faults", [[], ["", "fail"], ["", "", "fail", "fail"], ["fail"]])
+async def test_more_tasks_than_share_a_commit_all_start_once_although_some_commits_fail(
+    world: World, faults: list[str]
+) -> None:
+    await world.started(*(world.task(f"t{number}", "1 12 * * *") for number in range(4500)))
+    world.faults = faults
+
+    await world.drive(MINUTE + 5 * SECOND)
+
+    assert len(world.ran) == len(set(world.ran)) == 4500
+    # Starts and outcomes share commits: there are a few of them, not thousands.
+    assert world.writes < 12
+
+
+@pytest.mark.req("D-15", "D-17")
+async def test_a_stop_among_many_starts_lets_no_more_begin_and_the_rest_is_owed(world: World) -> None:
+    tasks = [world.task(f"t{number}", "1 12 * * *") for number in range(4500)]
+    world.turns = lambda: 5
+    process = world.process()
+    await process.initialize(tasks)
+    await world.drive(MINUTE, until=lambda: len(world.ran) > 0)
+    begun = len(world.ran)
+    stopping = asyncio.create_task(process.stop())
+    await world.drive(SECOND)
+    await stopping
+    assert 0 < begun == len(world.ran) < 4500
+
+    await world.started(*tasks)
+    await world.drive(5 * SECOND)
+
+    assert len({text.split()[0] for text in world.ran}) == len(world.ran) == 4500
