@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from conftest import EFFORT
 from gnomon.core.cron import known_zone
 from gnomon.core.zones import Zone
 from gnomon.declarative import polling, scheduler
@@ -18,6 +17,7 @@ from gnomon.declarative.polling import Polling
 from gnomon.declarative.records import Record, failed, started
 from gnomon.declarative.scribe import Scribe
 from gnomon.declarative.slots import Slot
+from support.cases import EFFORT
 from support.declared import World
 from support.declared_years import Years
 

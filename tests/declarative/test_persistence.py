@@ -297,6 +297,19 @@ async def test_a_stop_between_mark_and_start_takes_the_mark_back(world: World) -
     assert world.events[-2].cause == "registration"
 
 
+@pytest.mark.req("D-15", "D-16")
+async def test_a_stop_in_the_very_turn_of_a_start_takes_the_mark_back(world: World) -> None:
+    process = world.process()
+    await process.initialize([world.task("a", "0 12 * * *")])
+    await asyncio.sleep(0)
+    assert (world.writes, world.ran) == (2, [])
+
+    await process.stop()
+
+    assert world.ran == []
+    assert "schedulerIdentifier" not in world.record("a")
+
+
 # ---- records that cannot be believed -------------------------------------------------------------
 
 GOOD: dict[str, Any] = {"name": "a", "cronExpression": "0 13 * * *", "retryDelayMs": 0, "registeredAt": 1}

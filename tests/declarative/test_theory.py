@@ -1,12 +1,14 @@
 """The judge itself: traces of correct schedulers are let pass, and every kind of wrong one is caught."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.core.cron import known_zone
+from gnomon.declarative import theory
 from gnomon.declarative.expression import Occurrences
 from gnomon.declarative.theory import Automata, check
 from gnomon.declarative.theory.dues import first_due, valid
@@ -270,6 +272,15 @@ def test_a_trace_that_no_correct_scheduler_leaves_is_caught_by_its_rule(name: st
     rule, trace = BAD[name]
 
     assert rule in {violation.rule for violation in check(trace, zone="UTC")}
+
+
+def test_the_judge_knows_nothing_of_what_it_judges() -> None:
+    folder = Path(theory.__file__).parent
+    lines = "".join(path.read_text() for path in folder.glob("*.py")).splitlines()
+
+    imported = {line.split()[1] for line in lines if line.startswith(("from gnomon", "import gnomon"))}
+
+    assert {name for name in imported if not name.startswith("gnomon.declarative.theory")} == set()
 
 
 def test_a_skipped_minute_is_not_due_and_a_repeated_one_is_due_twice() -> None:
