@@ -267,6 +267,22 @@ async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
     assert world.told(task="good").count("TaskRunCompleted") == 3
 
 
+@pytest.mark.req("D-15")
+async def test_a_run_that_is_cancelled_by_anybody_has_failed_and_the_task_goes_on(world: World) -> None:
+    async def body() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        this.cancel()
+        await asyncio.sleep(0)
+
+    await world.started(world.task("a", body=body, delay=timedelta(hours=1)))
+
+    await world.drive(MINUTE)
+
+    assert len(world.ran) == 2
+    assert world.told(task="a").count("TaskRunFailed") == 2
+
+
 # ---- clocks --------------------------------------------------------------------------------------
 
 

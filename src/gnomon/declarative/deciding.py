@@ -35,20 +35,17 @@ def owed_at(record: Record, occurrences: Occurrences) -> int | None:
     return min(due, retry)
 
 
-def decide(record: Record, occurrences: Occurrences, *, now: int) -> Start | None:
-    """The start that is owed at `now` to a task that is not running, if one is."""
+def decide(record: Record, occurrences: Occurrences, *, now: int) -> Start:
+    """Why a task is started that is not running and to which a start is owed at `now`."""
     if record.scheduler_identifier is not None:
         return Start(Cause.ORPHAN)
     if record.due_at_registration:
         return Start(Cause.REGISTRATION)
-    due = occurrences.first_after(record.settled_at)
-    is_due = due is not None and due <= now
     retry = _retry_at(record)
-    if retry is not None and retry <= now and not (is_due and _due_since_failure(record, occurrences, now)):
+    if retry is not None and retry <= now and not _due_since_failure(record, occurrences, now):
         return Start(Cause.RETRY)
-    if due is None or not is_due:
-        return None
-    cause = Cause.CRON if now - due < MINUTE_MS else Cause.MISSED
+    due = occurrences.first_after(record.settled_at)
+    cause = Cause.MISSED if due is None or now - due >= MINUTE_MS else Cause.CRON
     return Start(cause, preempts_retry=record.pending_retry_until is not None)
 
 

@@ -33,7 +33,7 @@ class Polling:
     """Looks at schedules at every minute, and whenever a task could be due, from `start` until `stop`."""
 
     def __init__(
-        self, slots: Iterable[Slot], identifier: str, clock: Clock, scribe: Scribe, announcer: Announcer
+        self, slots: Sequence[Slot], identifier: str, clock: Clock, scribe: Scribe, announcer: Announcer
     ) -> None:
         self._identifier = identifier
         self._clock = clock
@@ -46,13 +46,15 @@ class Polling:
         self._nap: asyncio.Task[None] | None = None
         self._nap_until = AT_ONCE
         now = clock.now()
-        count = 0
-        for count, slot in enumerate(slots, 1):  # noqa: B007 - how many there were
+        self._count = len(slots)
+        self._allowed_ms = max(_ALLOWED_MS, _ALLOWED_MS_PER_TASK * self._count)
+        for slot in slots:
             self._place(slot, now)
-        self._allowed_ms = max(_ALLOWED_MS, _ALLOWED_MS_PER_TASK * count)
 
     def start(self) -> None:
-        """Begin to look, from the next turn of the event loop on."""
+        """Begin to look, from the next turn of the event loop on, if there is anything to look at."""
+        if not self._count:
+            return
         self._active = True
         self._announcer.tell(PollingStarted, Cause.SCHEDULED)
         self._loop = asyncio.create_task(self._poll_on())
@@ -124,9 +126,7 @@ class Polling:
     async def _start_some(self, slots: Sequence[Slot], now: int) -> bool:
         """Whether they were started; if not, nothing happened to them."""
         starts = [(slot, decide(slot.record, slot.occurrences, now=now)) for slot in slots]
-        marks = {
-            slot.number: started(slot.record, at=now, identifier=self._identifier) for slot, start in starts if start
-        }
+        marks = {slot.number: started(slot.record, at=now, identifier=self._identifier) for slot in slots}
         try:
             if self._active:
                 await self._scribe.mark(marks)
@@ -142,9 +142,6 @@ class Polling:
         now = self._clock.now()
         self._announcer.lateness([now - slot.owed_since for slot in slots], allowed_ms=self._allowed_ms)
         for slot, start in starts:
-            if start is None:
-                self._place(slot, now)
-                continue
             run = asyncio.create_task(self._run(slot, start))
             self._runs.add(run)
             run.add_done_callback(self._runs.discard)
@@ -165,8 +162,7 @@ class Polling:
         try:
             await slot.callback()
         except asyncio.CancelledError as cancelled:
-            this = asyncio.current_task()
-            if this is not None and this.cancelling():
+            if self._loop is not None and self._loop.cancelling():
                 # The whole program is being taken down. That is no outcome: the task was interrupted.
                 raise
             error = cancelled

@@ -97,7 +97,7 @@ class Scheduler:
             raise
         else:
             self._status = SchedulerState.RUNNING
-            if registrations and not self._stop_wanted:
+            if not self._stop_wanted:
                 self._polling.start()
             self._announcer.tell(SchedulerInitializationCompleted, Cause.CALL)
         finally:
