@@ -205,7 +205,9 @@ async def test_no_delay_at_all_is_no_spin(world: World) -> None:
 
 
 @pytest.mark.req("D-07")
-@pytest.mark.parametrize(("delay", "ms"), [(timedelta(microseconds=1), 1), (timedelta(days=365), 365 * DAY)])
+@pytest.mark.parametrize(
+    ("delay", "ms"), [(timedelta(microseconds=1), 1), (timedelta(days=365), 365 * DAY), (timedelta.max, 10**9 * DAY)]
+)
 async def test_a_delay_may_be_short_and_long(world: World, delay: timedelta, ms: int) -> None:
     await world.started(world.task("a", "0 * * * *", delay=delay, body=world.lasting(0, fails=True)))
 

@@ -56,8 +56,12 @@ def _read(index: int, received: object, before: dict[str, Registered]) -> Regist
         raise CronExpressionInvalidError(**error.details) from error
     if delay < timedelta():
         raise NegativeRetryDelayError(delay / _MILLISECOND)
-    # Rounded up: a retry may come late, never early.
-    return Registered(name, cron, callback, -(-delay // _MILLISECOND))
+    return Registered(name, cron, callback, _rounded_up(delay))
+
+
+def _rounded_up(delay: timedelta) -> int:
+    """The delay in milliseconds: a retry may come late, never early."""
+    return (delay.days * 86_400 + delay.seconds) * 1000 - -delay.microseconds // 1000
 
 
 def _shaped(index: int, received: object) -> tuple[str, str, Callback, timedelta]:

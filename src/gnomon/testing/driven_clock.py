@@ -1,6 +1,7 @@
 """Time that somebody drives: sleepers wait until it has come so far."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -24,8 +25,9 @@ class DrivenClock(VirtualClock):
             return await asyncio.sleep(0)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slept += 1
-        # Never early: less than a millisecond is one.
-        heappush(self._sleepers, (self._elapsed_ms + -int(-seconds * 1000 // 1), self._slept, woken))
+        # Never early: a part of a millisecond is a whole one, unless it is but an error of rounding.
+        wakes_ms = self._elapsed_ms + math.ceil(round(seconds * 1000, 3))
+        heappush(self._sleepers, (wakes_ms, self._slept, woken))
         return await woken
 
     async def drive(self, ms: int, *, until: Callable[[], bool] = lambda: False) -> None:

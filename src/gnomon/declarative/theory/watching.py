@@ -83,7 +83,7 @@ class Watched:
     def _task(self, registration: Any) -> Task:  # noqa: ANN401 - anything
         match registration:
             case (str() as name, str() as cron, callback, timedelta() as delay) if callable(callback):
-                return Task(name, cron, -(-delay // _MILLISECOND))
+                return Task(name, cron, delay // _MILLISECOND + (delay % _MILLISECOND > timedelta()))
         return _GARBAGE
 
     def _wrapped(self, registrations: Any) -> Any:  # noqa: ANN401 - anything
