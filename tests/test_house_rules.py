@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
     "cli": {"core", "ports", "services", "testing", "app", "serving", "cli"},
+    "declarative": {"core", "ports", "adapters", "declarative"},
 }
 HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {
