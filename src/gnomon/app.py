@@ -20,6 +20,7 @@ from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import Unavailable, UsageError
+from gnomon.housekeeping import Housekeeping, archive_of, cleaner_of
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.runners.functions import FunctionRunner
@@ -75,6 +76,7 @@ class Node:
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
+        self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 
@@ -103,6 +105,7 @@ class Node:
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
+        services += self.housekeeping.services(stop)
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
             # The gate is open, so what is decided can be passed on without asking anybody.
@@ -298,6 +301,11 @@ def _defaults(settings: Settings) -> Defaults:
     )
 
 
+def archives(settings: Settings) -> bool:
+    """Whether it was said where history is kept before it is removed, or that it need not be."""
+    return archive_of(settings) is not None
+
+
 class Office:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
@@ -311,6 +319,7 @@ class Office:
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
+        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod
     @asynccontextmanager

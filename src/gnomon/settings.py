@@ -68,6 +68,8 @@ class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: For a job that does not say how long an attempt may take.
     default_timeout_ms: int = 300_000
     history_retention_days: int = 90
+    #: Where history is kept before it is removed: beside the database file if not said, nowhere if "none".
+    archive_dir: str = ""
     #: How many workers a task may take down with it before it is given up.
     max_losses: int = 3
     #: How often nobody could take a task before it is given up.
@@ -113,6 +115,20 @@ class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pending_ms: int = 2 * MINUTE_MS
 
 
+class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How old history is let go."""
+
+    #: From the end of one pass through all of it to the beginning of the next.
+    poll_ms: int = 60 * MINUTE_MS
+    #: About how many rows are archived together, and removed in one transaction.
+    batch: int = 5000
+    portion: int = 250
+    #: The pause between two transactions, in which others have their turn.
+    pause_ms: int = 20
+    #: For how long at least what was asked for under a key, and every tick, is known.
+    dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
+
+
 class Secrets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which secrets jobs may name, and where a worker finds them."""
 
@@ -156,6 +172,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     execution: Executing = Executing()
     worker: Working = Working()
     reconciler: Reconciling = Reconciling()
+    cleaner: Cleaning = Cleaning()
     secrets: Secrets = Secrets()
     nats: Nats = Nats()
     auth: Auth = Auth()
@@ -219,6 +236,11 @@ _BOUNDS = {
     "reconciler.max_iterations": (1, 10_000),
     "reconciler.max_retries": (0, 100),
     "reconciler.pending_ms": (10, 24 * 60 * MINUTE_MS),
+    "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
+    "cleaner.batch": (1, 100_000),
+    "cleaner.portion": (1, 10_000),
+    "cleaner.pause_ms": (0, MINUTE_MS),
+    "cleaner.dedupe_ms": (0, 3650 * 24 * 60 * MINUTE_MS),
     "server.port": (0, 65_535),
     "metrics.port": (0, 65_535),
     "database.max_connections": (1, 1000),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.memory import MemoryStore
@@ -18,7 +19,7 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract, EventContract):
+class TestMemoryStore(StoreContract, WorkContract, EventContract, KeepingContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -7,16 +7,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
 from contracts.store import StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.servers import postgres
 
 #: Everything that ends by the clock of the store.
-ENDS = {"shard": "lease_until", "node": "seen_until", "attempt": "lease_until", "worker": "seen_until"}
+ENDS = {
+    "shard": "lease_until",
+    "node": "seen_until",
+    "attempt": "lease_until",
+    "worker": "seen_until",
+    "turn": "until_at",
+}
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract):
+class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract):
     version: int
     statement_cache = True
 

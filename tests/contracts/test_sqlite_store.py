@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
@@ -19,7 +20,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

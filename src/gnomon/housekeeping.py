@@ -1,0 +1,47 @@
+"""Those who keep the house in order: built here, so that a node need only start them."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+
+from gnomon.adapters.archive import FolderArchive, NoArchive
+from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.keeping import Archive
+from gnomon.services.cleaner import Cleaner
+from gnomon.services.looping import keep_stepping
+from gnomon.settings import Settings
+
+#: What stands for no archive at all.
+_NONE = "none"
+
+
+class Housekeeping:
+    """The cleaner, and the loops around all of them."""
+
+    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
+        self._events = events
+        self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
+
+    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops, until told to stop."""
+        return [keep_stepping(self.cleaner.step, stop=stop, events=self._events)]
+
+
+def cleaner_of(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> Cleaner:
+    """The cleaner of a store."""
+    archive = archive_of(settings)
+    return Cleaner(store, store, store, archive, clock, events, settings=settings, holder=holder)
+
+
+def archive_of(settings: Settings) -> Archive | None:
+    """Where history is kept before it is removed; None if nobody said so and there is no file to be beside."""
+    said = settings.execution.archive_dir
+    if said == _NONE:
+        return NoArchive()
+    if said:
+        return FolderArchive(Path(said))
+    path = sqlite_path(settings.database.url)
+    return None if path is None else FolderArchive(Path(f"{path}.archive"))
