@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -79,6 +80,7 @@ class KeepingContract:
         rows = Counter(record.table for record in lot.records)
         assert rows == {"run": 1, "task": 1, "attempt": 1, "task_log": 1, "payload": 2}
         assert {record.at for record in lot.records} == {NOON}
+        assert all(msgspec.json.encode({"table": record.table, **record.row}) for record in lot.records)
         [shown] = [record.row for record in lot.records if record.table == "run"]
         assert (shown["run_id"], shown["status"], shown["completed_at"]) == ("run_a", "completed", NOON)
         assert {r.row["body"] for r in lot.records if r.table == "payload"} == {'{"a": 1}', "1"}

@@ -98,12 +98,12 @@ def records(conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str]
     """The rows of the table that have one of these keys."""
     asked = bulk.statement(f"SELECT {named(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
     found = bulk.rows(conn, asked, list(names)) if names else ()
-    return [Record(table.name, row_as_data(table, row), at) for row in found]
+    return [Record(str(table.name), row_as_data(table, row), at) for row in found]
 
 
 def row_as_data(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
     """The row as JSON can hold it. Its bytes are JSON already, but for keys, which are digests."""
-    return {column.name: _said(column, value) for column, value in zip(table.columns, row, strict=True)}
+    return {str(column.name): _said(column, value) for column, value in zip(table.columns, row, strict=True)}
 
 
 def _said(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
