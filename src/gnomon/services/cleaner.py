@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,8 @@ from gnomon.ports.keeping import BEGINNING, Archive, Keeping, Kind, Lot, Place, 
 from gnomon.services.patience import Backoff
 from gnomon.settings import Settings
 
+#: Lots that are archived together.
+Bundle = Sequence[Lot]
 _PAGE = 500
 _TURN = "cleaner"
 #: A turn lasts for at least so long: a lot is archived and removed within it.
@@ -58,19 +61,19 @@ class Cleaner:
         self._days = settings.execution.history_retention_days
         self._settings = settings.cleaner
         self._holder = holder
-        self._lots: AsyncIterator[Lot] | None = None
+        self._bundles: AsyncIterator[Bundle] | None = None
         self._gone: Counter[Kind] = Counter()
         self._rows: Counter[str] = Counter()
         self._told = False
         self.backoff = Backoff(events, "cleaner")
 
     async def step(self) -> float:
-        """One lot of what may go is gone. Returns how many seconds to wait before the next."""
+        """Some of what may go is gone. Returns how many seconds to wait before the next."""
         try:
             return await self._step()
         except Unavailable as error:
             # Whatever was found is found again.
-            self._lots = None
+            self._bundles = None
             return self.backoff.failed(error)
 
     async def _step(self) -> float:
@@ -83,36 +86,36 @@ class Cleaner:
         turn_ms = max(_SHORTEST_TURN_MS, 2 * self._settings.pause_ms)
         if not await self._turns.take_turn(_TURN, self._holder, ttl_ms=turn_ms):
             return poll
-        self._lots = self._lots or self._pass()
-        lot = await anext(self._lots, None)
-        if lot is None:
-            self._lots = None
+        self._bundles = self._bundles or self._pass()
+        bundle = await anext(self._bundles, None)
+        if bundle is None:
+            self._bundles = None
             self._announce()
             self.backoff.worked()
             return poll
-        await self._let_go(lot, self._archive)
+        await self._let_go(bundle, self._archive)
         self.backoff.worked()
         return self._settings.pause_ms / 1000
 
     async def clean(self, *, dry: bool = False) -> Cleaned:
         """All that may go now is gone, and what that was comes back; if it is only dry, nothing is."""
         self._gone, self._rows = Counter(), Counter()
-        async for lot in self._pass():
+        async for bundle in self._pass():
             if not dry and self._archive is not None:
-                await self._let_go(lot, self._archive)
+                await self._let_go(bundle, self._archive)
             else:
-                self._count(lot)
+                self._count(bundle)
         return Cleaned(dict(self._gone), dict(self._rows))
 
     # ---- letting go --------------------------------------------------------------------------
 
-    async def _let_go(self, lot: Lot, archive: Archive) -> None:
-        await archive.keep(lot.records)
-        for part in self._parts(lot):
+    async def _let_go(self, bundle: Bundle, archive: Archive) -> None:
+        await archive.keep([record for lot in bundle for record in lot.records])
+        for part in (part for lot in bundle for part in self._parts(lot)):
             while not await self._keeping.remove(part, limit=self._settings.portion):
                 await self._clock.sleep(self._settings.pause_ms / 1000)
             await self._clock.sleep(self._settings.pause_ms / 1000)
-        self._count(lot)
+        self._count(bundle)
 
     def _parts(self, lot: Lot) -> Sequence[Lot]:
         if lot.kind is Kind.RUNS:
@@ -120,9 +123,10 @@ class Cleaner:
         size = self._settings.portion
         return [replace(lot, names=lot.names[at : at + size]) for at in range(0, len(lot.names), size)]
 
-    def _count(self, lot: Lot) -> None:
-        self._gone[lot.kind] += len(lot.names)
-        self._rows.update(record.table for record in lot.records)
+    def _count(self, bundle: Bundle) -> None:
+        for lot in bundle:
+            self._gone[lot.kind] += len(lot.names)
+            self._rows.update(record.table for record in lot.records)
 
     def _announce(self) -> None:
         if self._gone:
@@ -131,48 +135,56 @@ class Cleaner:
 
     # ---- finding -----------------------------------------------------------------------------
 
-    async def _pass(self) -> AsyncIterator[Lot]:
-        """Everything that may go, lot by lot. Each has to be gone before the next is asked for."""
+    async def _pass(self) -> AsyncIterator[Bundle]:
+        """Everything that may go, in bundles large enough to be worth a file each.
+
+        First the runs: a tick may go once its run is gone, so that every bundle of them has to be before the next part.
+        """
+        for part in (self._runs, self._everything_else):
+            bundle: list[Lot] = []
+            async for lot in part():
+                bundle.append(lot)
+                if sum(len(one.records) for one in bundle) >= self._settings.batch:
+                    yield bundle
+                    bundle = []
+            if bundle:
+                yield bundle
+
+    async def _runs(self) -> AsyncIterator[Lot]:
+        async for past, kept in self._pasts():
+            if past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at:
+                async for lot in self._all(partial(self._keeping.aged_runs, past, kept)):
+                    yield lot
+        async for lot in self._all(partial(self._keeping.aged_runs, None, self._horizons(self._days))):
+            yield lot
+
+    async def _everything_else(self) -> AsyncIterator[Lot]:
+        async for past, kept in self._pasts():
+            if past.oldest_tick_at is not None and past.oldest_tick_at < kept.keys_at:
+                async for lot in self._all(partial(self._keeping.aged_ticks, past, kept)):
+                    yield lot
+            if schedule_may_go(past, kept):
+                yield await self._keeping.aged_schedule(past.uid)
+        kept = self._horizons(self._days)
+        for tenant in await self._keeping.tenants():
+            async for lot in self._all(partial(self._keeping.aged_events, tenant, kept.keys_at)):
+                yield lot
+            async for lot in self._all(partial(self._keeping.aged_letters, tenant, kept.runs_at)):
+                yield lot
+
+    async def _pasts(self) -> AsyncIterator[tuple[Past, Horizons]]:
         after = ""
         while pasts := await self._keeping.pasts(after=after, limit=_PAGE):
             after = pasts[-1].uid
             days = await self._days_of(pasts)
             for past in pasts:
-                async for lot in self._of(past, days.get(past.uid, self._days)):
-                    yield lot
-        kept = self._horizons(self._days)
-        async for lot in self._all(lambda place, limit: self._keeping.aged_runs(None, kept, after=place, limit=limit)):
-            yield lot
-        for tenant in await self._keeping.tenants():
-            async for lot in self._of_tenant(tenant, kept):
-                yield lot
+                yield past, self._horizons(days.get(past.uid, self._days), past)
 
-    async def _of(self, past: Past, days: int) -> AsyncIterator[Lot]:
-        kept = self._horizons(days, past)
-        keeping = self._keeping
-        if past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at:
-            async for lot in self._all(lambda place, limit: keeping.aged_runs(past, kept, after=place, limit=limit)):
-                yield lot
-        if past.oldest_tick_at is not None and past.oldest_tick_at < kept.keys_at:
-            async for lot in self._all(lambda place, limit: keeping.aged_ticks(past, kept, after=place, limit=limit)):
-                yield lot
-        if schedule_may_go(past, kept):
-            yield await keeping.aged_schedule(past.uid)
-
-    async def _of_tenant(self, tenant: str, kept: Horizons) -> AsyncIterator[Lot]:
-        keeping, at = self._keeping, kept.keys_at
-        async for lot in self._all(lambda place, limit: keeping.aged_events(tenant, at, after=place, limit=limit)):
-            yield lot
-        async for lot in self._all(
-            lambda place, limit: keeping.aged_letters(tenant, kept.runs_at, after=place, limit=limit)
-        ):
-            yield lot
-
-    async def _all(self, ask: Callable[[Place, int], Awaitable[Lot]]) -> AsyncIterator[Lot]:
+    async def _all(self, ask: Callable[..., Awaitable[Lot]]) -> AsyncIterator[Lot]:
         """Lot after lot, those with nothing in them left out."""
         place: Place | None = BEGINNING
         while place is not None:
-            lot = await ask(place, self._settings.batch)
+            lot = await ask(after=place, limit=self._settings.batch)
             if lot.names:
                 yield lot
             place = lot.after
