@@ -108,6 +108,7 @@ class Node:
         services += self.housekeeping.services(stop)
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
+            self.housekeeping.mender.on_ready = self.crew.dispatch.set
             # The gate is open, so what is decided can be passed on without asking anybody.
             self.ticker.hand_over = self.crew.dispatcher.hand_over
             # On a file that is ours alone, whatever others had in hand died with them.

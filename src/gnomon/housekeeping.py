@@ -12,6 +12,7 @@ from gnomon.ports.events import Events
 from gnomon.ports.keeping import Archive
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.looping import keep_stepping
+from gnomon.services.mender import Mender
 from gnomon.settings import Settings
 
 #: What stands for no archive at all.
@@ -19,15 +20,17 @@ _NONE = "none"
 
 
 class Housekeeping:
-    """The cleaner, and the loops around all of them."""
+    """The cleaner, the mender, and the loops around them."""
 
     def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
         self._events = events
         self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
+        self.mender = Mender(store, store, clock, events, settings.reconciler, holder=holder)
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
-        return [keep_stepping(self.cleaner.step, stop=stop, events=self._events)]
+        steps = (self.cleaner.step, self.mender.step)
+        return [keep_stepping(step, stop=stop, events=self._events) for step in steps]
 
 
 def cleaner_of(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> Cleaner:

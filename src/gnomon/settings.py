@@ -113,6 +113,8 @@ class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_retries: int = 3
     #: How long a task may be ready before it is offered again.
     pending_ms: int = 2 * MINUTE_MS
+    #: How old a run must be before it is looked at whether it waits in vain.
+    settled_ms: int = MINUTE_MS
 
 
 class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,6 +238,7 @@ _BOUNDS = {
     "reconciler.max_iterations": (1, 10_000),
     "reconciler.max_retries": (0, 100),
     "reconciler.pending_ms": (10, 24 * 60 * MINUTE_MS),
+    "reconciler.settled_ms": (0, 24 * 60 * MINUTE_MS),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),

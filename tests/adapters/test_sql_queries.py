@@ -21,6 +21,7 @@ from gnomon.adapters.sql import (
     jobs,
     launches,
     ledger,
+    mending,
     open_postgres,
     open_sqlite,
     removing,
@@ -41,6 +42,7 @@ from gnomon.core.triggers import OnEvent
 from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot
+from gnomon.ports.mending import FIRST_OPEN
 from gnomon.ports.runs import RunQuery
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
 from support.servers import postgres
@@ -194,6 +196,13 @@ def reported(conn: sa.Connection, run: str, result: Result, **told: Any) -> Any:
     assert work.report(conn, [ended(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
 
 
+def mend(conn: sa.Connection) -> None:
+    """A run whose steps were never made, and one all of whose tasks are over."""
+    conn.exec_driver_sql("DELETE FROM task WHERE run_id = 'run_fresh'")
+    conn.exec_driver_sql("UPDATE task SET state = 'SUCCEEDED' WHERE run_id = 'run_ready'")
+    assert len(mending.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
+
+
 PAST = Past(uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0)
 AGED = Horizons(NOON * 2, NOON * 2)
 LOTS = [
@@ -278,6 +287,9 @@ QUERIES: dict[str, Asked] = {
     "aged dead letters": lambda conn: ageing.aged_letters(conn, "default", NOON * 2, BEGINNING, 10),
     "aged schedule": lambda conn: ageing.aged_schedule(conn, UID),
     "remove": lambda conn: [removing.remove(conn, lot, 10) for lot in LOTS],
+    "ailing": lambda conn: mending.ailing(conn, NOON * 2, FIRST_OPEN, 10),
+    "ailing of schedules": lambda conn: mending.ailing(conn, NOON * 2, ("a", 0), 1),
+    "mend": mend,
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
 }
 

@@ -8,9 +8,11 @@ import pytest
 
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
+from contracts.mending import MendingContract
 from contracts.store import StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
+from support.planting import Plant, planting
 from support.servers import postgres
 
 #: Everything that ends by the clock of the store.
@@ -23,7 +25,7 @@ ENDS = {
 }
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract):
+class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract):
     version: int
     statement_cache = True
 
@@ -37,6 +39,10 @@ class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContra
         store = await open_postgres(url, statement_cache=self.statement_cache, pool_size=2)
         yield store
         await store.close()
+
+    @pytest.fixture
+    def plant(self, store: SqlStore) -> Plant:
+        return planting(store)
 
     @pytest.fixture
     def advance(self, url: str) -> Callable[[int], None]:

@@ -7,9 +7,11 @@ import pytest
 
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
+from contracts.mending import MendingContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
+from support.planting import Plant, planting
 
 
 class HandClock:
@@ -20,7 +22,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()
@@ -30,6 +32,10 @@ class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContrac
         store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: clock.now)
         yield store
         await store.close()
+
+    @pytest.fixture
+    def plant(self, store: SqlStore) -> Plant:
+        return planting(store)
 
     @pytest.fixture
     def advance(self, clock: HandClock) -> Callable[[int], None]:

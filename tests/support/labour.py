@@ -14,6 +14,7 @@ from gnomon.ports.event_log import EventLog
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.keeping import Keeping, Turns
 from gnomon.ports.ledger import Ledger
+from gnomon.ports.mending import Mending
 from gnomon.ports.runs import Executions, Runs
 from gnomon.ports.schedules import History, Schedules
 from gnomon.ports.shards import Shards
@@ -37,6 +38,7 @@ class Store(
     Shards,
     Keeping,
     Turns,
+    Mending,
     Protocol,
 ):
     """All the ports of a store together."""

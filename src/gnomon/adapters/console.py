@@ -51,6 +51,10 @@ def _reconciled(facts: Facts) -> str:
     return f"{mark} {_whose(facts)}: {facts['result']}{_why(facts, ': ')}"
 
 
+def _counted(facts: Facts) -> str:
+    return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in facts.items())
+
+
 #: What each event says. Those that are not here are for logs.
 LINES: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {f['job']}{_took(f)}",
@@ -71,6 +75,9 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
+    "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
+    "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
+    "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
     "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
     "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",

@@ -1,18 +1,19 @@
 """The ports of a store by which it is kept in order, on SQL. Each method is one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import ageing, removing
+from gnomon.adapters.sql import ageing, mending, removing
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.model import ScheduleUid
+from gnomon.core.model import RunId, ScheduleUid
 from gnomon.core.retention import Horizons, Past
 from gnomon.ports.keeping import Lot, Place
+from gnomon.ports.mending import Ailing, OpenPlace
 
 
 class SqlHousekeeping:
-    """Keeping and Turns."""
+    """Keeping, Turns and Mending."""
 
     transactions: Transactions
 
@@ -57,3 +58,11 @@ class SqlHousekeeping:
     async def remove(self, lot: Lot, *, limit: int) -> bool:
         """See Keeping.remove."""
         return await self.transactions.write(lambda conn: removing.remove(conn, lot, limit))
+
+    async def ailing(self, *, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+        """See Mending.ailing."""
+        return await self.transactions.read(lambda conn: mending.ailing(conn, before_at, after, limit))
+
+    async def mend(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
+        """See Mending.mend."""
+        return await self.transactions.write(lambda conn: mending.mend(conn, run_ids, now))
