@@ -13,6 +13,7 @@ from gnomon.ports.keeping import Archive
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.looping import keep_stepping
 from gnomon.services.mender import Mender
+from gnomon.services.warden import Warden
 from gnomon.settings import Settings
 
 #: What stands for no archive at all.
@@ -20,16 +21,17 @@ _NONE = "none"
 
 
 class Housekeeping:
-    """The cleaner, the mender, and the loops around them."""
+    """The cleaner, the mender, the warden, and the loops around them."""
 
     def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
         self._events = events
         self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
         self.mender = Mender(store, store, clock, events, settings.reconciler, holder=holder)
+        self.warden = Warden(store, store, clock, events, settings.alive, holder=holder)
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
-        steps = (self.cleaner.step, self.mender.step)
+        steps = (self.cleaner.step, self.mender.step, self.warden.step)
         return [keep_stepping(step, stop=stop, events=self._events) for step in steps]
 
 

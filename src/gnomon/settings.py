@@ -131,6 +131,24 @@ class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
 
 
+class Alive(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it is seen to that everything goes on, and told to others."""
+
+    #: How often the vitals are looked at, and at how many schedules each time.
+    poll_ms: int = 30_000
+    batch: int = 500
+    #: For how long a tick may have been due, and an attempt without anyone to end it.
+    late_ms: int = 30_000
+    orphan_ms: int = 2 * MINUTE_MS
+    #: What is called again and again while ticks are decided; nothing if empty.
+    ping_url: str = ""
+    ping_every_ms: int = MINUTE_MS
+    #: How long a ping may take, how often it is tried, and how many are under way at once.
+    ping_timeout_ms: int = 10_000
+    ping_tries: int = 5
+    ping_parallel: int = 10
+
+
 class Secrets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which secrets jobs may name, and where a worker finds them."""
 
@@ -175,6 +193,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: Working = Working()
     reconciler: Reconciling = Reconciling()
     cleaner: Cleaning = Cleaning()
+    alive: Alive = Alive()
     secrets: Secrets = Secrets()
     nats: Nats = Nats()
     auth: Auth = Auth()
@@ -244,6 +263,14 @@ _BOUNDS = {
     "cleaner.portion": (1, 10_000),
     "cleaner.pause_ms": (0, MINUTE_MS),
     "cleaner.dedupe_ms": (0, 3650 * 24 * 60 * MINUTE_MS),
+    "alive.poll_ms": (10, 60 * MINUTE_MS),
+    "alive.batch": (1, 10_000),
+    "alive.late_ms": (10, 24 * 60 * MINUTE_MS),
+    "alive.orphan_ms": (0, 24 * 60 * MINUTE_MS),
+    "alive.ping_every_ms": (100, 24 * 60 * MINUTE_MS),
+    "alive.ping_timeout_ms": (10, 10 * MINUTE_MS),
+    "alive.ping_tries": (1, 100),
+    "alive.ping_parallel": (1, 1000),
     "server.port": (0, 65_535),
     "metrics.port": (0, 65_535),
     "database.max_connections": (1, 1000),

@@ -25,7 +25,9 @@ from gnomon.adapters.sql import (
     open_postgres,
     open_sqlite,
     removing,
+    tables,
     unfolding,
+    vitals,
     work,
 )
 from gnomon.adapters.sql.unreadable import MOST, Unreadable
@@ -203,6 +205,12 @@ def mend(conn: sa.Connection) -> None:
     assert len(mending.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
 
 
+def recount(conn: sa.Connection) -> None:
+    """A schedule of which nothing but what waits is left."""
+    conn.execute(sa.update(tables.run).where(tables.run.c.run_id.in_([DISPATCHED, RUNNING])).values(completed_at=NOON))
+    assert vitals.recount(conn, [UID], NOON) == [UID]
+
+
 PAST = Past(uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0)
 AGED = Horizons(NOON * 2, NOON * 2)
 LOTS = [
@@ -290,6 +298,12 @@ QUERIES: dict[str, Asked] = {
     "ailing": lambda conn: mending.ailing(conn, NOON * 2, FIRST_OPEN, 10),
     "ailing of schedules": lambda conn: mending.ailing(conn, NOON * 2, ("a", 0), 1),
     "mend": mend,
+    "idle schedules": lambda conn: vitals.idle_schedules(conn, "", 10, READABLE),
+    "give next fire": lambda conn: vitals.give_next_fire(conn, SCHEDULE, NOON),
+    "orphans": lambda conn: vitals.orphans(conn, NOON * 2, 10),
+    "oldest due": lambda conn: vitals.oldest_due(conn, NOON),
+    "counted": lambda conn: vitals.counted(conn, "", 10),
+    "recount": recount,
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
 }
 

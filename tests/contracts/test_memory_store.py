@@ -8,6 +8,7 @@ from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
 from contracts.store import NOON, StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from support.planting import Plant, PlantedStore
 
@@ -20,7 +21,7 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract):
+class TestMemoryStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -10,6 +10,7 @@ from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
 from contracts.store import StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.planting import Plant, planting
@@ -25,7 +26,7 @@ ENDS = {
 }
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract):
+class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     version: int
     statement_cache = True
 

@@ -9,6 +9,7 @@ from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
 from contracts.store import NOON, StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from support.planting import Plant, planting
@@ -22,7 +23,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

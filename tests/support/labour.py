@@ -18,6 +18,7 @@ from gnomon.ports.mending import Mending
 from gnomon.ports.runs import Executions, Runs
 from gnomon.ports.schedules import History, Schedules
 from gnomon.ports.shards import Shards
+from gnomon.ports.vitals import Vitals
 from gnomon.ports.work import Work
 from gnomon.ports.workers import Workers
 
@@ -39,6 +40,7 @@ class Store(
     Keeping,
     Turns,
     Mending,
+    Vitals,
     Protocol,
 ):
     """All the ports of a store together."""

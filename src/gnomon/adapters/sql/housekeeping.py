@@ -4,18 +4,21 @@ from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import ageing, mending, removing
+from gnomon.adapters.sql import ageing, mending, removing, vitals
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.model import RunId, ScheduleUid
+from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import Horizons, Past
+from gnomon.core.vitals import Counted, Orphan, Overdue
 from gnomon.ports.keeping import Lot, Place
 from gnomon.ports.mending import Ailing, OpenPlace
 
 
 class SqlHousekeeping:
-    """Keeping, Turns and Mending."""
+    """Keeping, Turns, Mending and Vitals."""
 
     transactions: Transactions
+    _unreadable: Unreadable
 
     async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
         """See Turns.take_turn."""
@@ -66,3 +69,29 @@ class SqlHousekeeping:
     async def mend(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
         """See Mending.mend."""
         return await self.transactions.write(lambda conn: mending.mend(conn, run_ids, now))
+
+    async def idle_schedules(self, *, after: str, limit: int) -> Sequence[Schedule]:
+        """See Vitals.idle_schedules."""
+        return await self.transactions.read(lambda conn: vitals.idle_schedules(conn, after, limit, self._unreadable))
+
+    async def give_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
+        """See Vitals.give_next_fire."""
+        return await self.transactions.write(lambda conn: vitals.give_next_fire(conn, schedule, next_fire_at))
+
+    async def orphans(self, *, grace_ms: int, limit: int) -> Sequence[Orphan]:
+        """See Vitals.orphans."""
+        engine = self.transactions
+        return await engine.read(lambda conn: vitals.orphans(conn, engine.now(conn) - grace_ms, limit))
+
+    async def oldest_due(self) -> Overdue | None:
+        """See Vitals.oldest_due."""
+        engine = self.transactions
+        return await engine.read(lambda conn: vitals.oldest_due(conn, engine.now(conn)))
+
+    async def counted(self, *, after: str, limit: int) -> Sequence[Counted]:
+        """See Vitals.counted."""
+        return await self.transactions.read(lambda conn: vitals.counted(conn, after, limit))
+
+    async def recount(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
+        """See Vitals.recount."""
+        return await self.transactions.write(lambda conn: vitals.recount(conn, uids, now))
