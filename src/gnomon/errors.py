@@ -20,7 +20,8 @@ GnomonError
 └── Unavailable           the world failed: retrying may help
     ├── StoreUnavailable  the store is away, slow, full or read-only
     ├── StoreLocked       another scheduler has this database
-    └── ArchiveUnavailable  the archive cannot be written
+    ├── ArchiveUnavailable  the archive cannot be written
+    └── PingFailed        an address elsewhere was called in vain
 """
 
 from typing import NamedTuple
@@ -272,6 +273,12 @@ class ArchiveUnavailable(Unavailable):
     """What was to be kept in the archive is not there, so that nothing of it may be removed."""
 
     code = "archive_unavailable"
+
+
+class PingFailed(Unavailable):
+    """An address elsewhere did not answer well, or not in time."""
+
+    code = "ping_failed"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

@@ -1,18 +1,23 @@
 """Those who keep the house in order: built here, so that a node need only start them."""
 
 import asyncio
-from collections.abc import Coroutine
+import os
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 from gnomon.adapters.archive import FolderArchive, NoArchive
+from gnomon.adapters.http import HttpSender
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.keeping import Archive
+from gnomon.runners.secrets import SecretSource
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.looping import keep_stepping
 from gnomon.services.mender import Mender
+from gnomon.services.pinger import Pinger
+from gnomon.services.shelf import Shelf
 from gnomon.services.warden import Warden
 from gnomon.settings import Settings
 
@@ -20,19 +25,45 @@ from gnomon.settings import Settings
 _NONE = "none"
 
 
+class OverheardEvents:
+    """Events that someone else hears, too."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.listener: Callable[[str, Mapping[str, object]], None] = lambda _, __: None
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+        self._events.emit(name, **facts)
+        self.listener(name, facts)
+
+
 class Housekeeping:
-    """The cleaner, the mender, the warden, and the loops around them."""
+    """The cleaner, the mender, the warden, the pinger, and the loops around them."""
 
     def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
         self._events = events
         self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
         self.mender = Mender(store, store, clock, events, settings.reconciler, holder=holder)
         self.warden = Warden(store, store, clock, events, settings.alive, holder=holder)
+        secrets = SecretSource(settings.secrets, os.environ)
+        self.pinger = Pinger(
+            store,
+            Shelf(store),
+            HttpSender(),
+            clock,
+            events,
+            settings.alive,
+            secrets=lambda url: str(secrets.resolve({"url": url})[0]["url"]),
+        )
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
         steps = (self.cleaner.step, self.mender.step, self.warden.step)
-        return [keep_stepping(step, stop=stop, events=self._events) for step in steps]
+        return [
+            *(keep_stepping(step, stop=stop, events=self._events) for step in steps),
+            keep_stepping(self.pinger.step, stop=stop, wake=self.pinger.wake, events=self._events),
+        ]
 
 
 def cleaner_of(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> Cleaner:

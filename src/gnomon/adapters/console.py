@@ -87,6 +87,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "vital_failed": lambda f: f"! {VITALS[str(f['vital'])]}",
     "vital_repaired": lambda f: f"* {f['schedule']}: {VITALS[str(f['vital'])]}; mended",
     "vital_recovered": lambda f: f"* no longer: {VITALS[str(f['vital'])]}",
+    "ping_failed": lambda f: f"! {f['job']}: {f['url']} was called in vain: {_first_line(f['error'])}",
     "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
     "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
     "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
