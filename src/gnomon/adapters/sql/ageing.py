@@ -42,6 +42,7 @@ _LETTERS = bulk.statement(
     f"SELECT {named(DEAD_LETTER)} FROM dead_letter WHERE tenant = ? AND dead_letter_id > ?"  # noqa: S608
     " ORDER BY dead_letter_id LIMIT ?"
 )
+_DELETED = bulk.statement("SELECT deleted_at FROM schedule WHERE uid = ?")
 #: How many rows a run is thought to have, until they are counted.
 _ROWS_OF_A_RUN = 4
 
@@ -78,27 +79,30 @@ def aged_runs(conn: sa.Connection, past: Past | None, kept: Horizons, after: Pla
     return Lot(
         kind=Kind.RUNS,
         names=tuple(run.run_id for family in going for run in family.runs),
-        records=[record for family in going for record in _records_of(conn, family)],
+        records=_records_of(conn, going),
         after=None if last is None else (last.planned_at, last.run_id),
     )
 
 
-def _records_of(conn: sa.Connection, family: Family) -> Sequence[Record]:
-    runs: list[str] = [run.run_id for run in family.runs]
-    at = family.runs[0].completed_at or 0
-    found = records(conn, tables.run, "run_id", runs, at)
-    found += records(conn, tables.task, "run_id", runs, at)
+def _records_of(conn: sa.Connection, going: Sequence[Family]) -> Sequence[Record]:
+    """All that belongs to the runs, by the day on which the first of each family ended."""
+    at: dict[str, int] = {run.run_id: family.runs[0].completed_at or 0 for family in going for run in family.runs}
+    runs = list(at)
+    found = records(conn, tables.run, "run_id", runs, at) + records(conn, tables.task, "run_id", runs, at)
     tasks = [record.row["task_id"] for record in found if record.table == "task"]
-    found += records(conn, tables.attempt, "task_id", tasks, at)
-    found += records(conn, tables.task_log, "task_id", tasks, at)
+    at |= {record.row["task_id"]: record.at for record in found if record.table == "task"}
+    found += records(conn, tables.attempt, "task_id", tasks, at) + records(conn, tables.task_log, "task_id", tasks, at)
     return found + records(conn, tables.payload, "owner_id", [*runs, *tasks], at)
 
 
-def records(conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: int) -> list[Record]:
-    """The rows of the table that have one of these keys."""
+def records(
+    conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: Mapping[str, int]
+) -> list[Record]:
+    """The rows of the table that have one of these keys, each by the instant that its key has."""
     asked = bulk.statement(f"SELECT {named(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
     found = bulk.rows(conn, asked, list(names)) if names else ()
-    return [Record(str(table.name), row_as_data(table, row), at) for row in found]
+    rows = (row_as_data(table, row) for row in found)
+    return [Record(str(table.name), row, at[row[key]]) for row in rows]
 
 
 def row_as_data(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
@@ -141,8 +145,7 @@ def aged_events(conn: sa.Connection, tenant: str, before_at: int, after: Place, 
     going = [name for name in page if event_may_go(became[name])]
     at = {name: row[5] for name, row in page.items()}
     found = [Record("event", row_as_data(tables.event, page[name]), at[name]) for name in going]
-    of_going = records(conn, tables.event_entry, "event_id", going, 0)
-    found += [Record(one.table, one.row, at[one.row["event_id"]]) for one in of_going]
+    found += records(conn, tables.event_entry, "event_id", going, at)
     last = list(page)[-1] if len(page) == limit else None
     further = None if last is None else (at[last], last)
     return Lot(kind=Kind.EVENTS, names=tuple(going), records=found, after=further)
@@ -154,18 +157,17 @@ def aged_letters(conn: sa.Connection, tenant: str, before_at: int, after: Place,
     again: list[str] = [letter.replayed_by for letter in page if letter.replayed_by is not None]
     under_way = {name for (name,) in bulk.rows(conn, _UNDER_WAY, again)} if again else set()
     going = {one.dead_letter_id: one.created_at for one in page if letter_may_go(one, before_at, under_way)}
-    found = records(conn, tables.dead_letter, "dead_letter_id", list(going), 0)
     return Lot(
         kind=Kind.DEAD_LETTERS,
         names=tuple(going),
-        records=[Record(one.table, one.row, going[one.row["dead_letter_id"]]) for one in found],
+        records=records(conn, tables.dead_letter, "dead_letter_id", list(going), going),
         after=(0, page[-1].dead_letter_id) if len(page) == limit else None,
     )
 
 
 def aged_schedule(conn: sa.Connection, uid: ScheduleUid) -> Lot:
     """See Keeping.aged_schedule."""
-    found = records(conn, tables.schedule, "uid", [uid], 0)
-    at = found[0].row["deleted_at"] if found else 0
-    found += records(conn, tables.schedule_revision, "uid", [uid], 0) + records(conn, tables.pause, "uid", [uid], 0)
-    return Lot(kind=Kind.SCHEDULES, names=(uid,), records=[Record(one.table, one.row, at or 0) for one in found])
+    [(deleted_at,)] = bulk.rows(conn, _DELETED, uid) or [(None,)]
+    kept = (tables.schedule, tables.schedule_revision, tables.pause)
+    found = [record for table in kept for record in records(conn, table, "uid", [uid], {uid: deleted_at or 0})]
+    return Lot(kind=Kind.SCHEDULES, names=(uid,), records=found)
