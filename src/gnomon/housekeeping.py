@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gnomon.adapters.archive import FolderArchive, NoArchive
@@ -23,6 +24,7 @@ from gnomon.settings import Settings
 
 #: What stands for no archive at all.
 _NONE = "none"
+_FIRST_CLEANING_SECONDS = 300.0
 
 
 class OverheardEvents:
@@ -43,6 +45,7 @@ class Housekeeping:
 
     def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
         self._events = events
+        self._poll_seconds = settings.cleaner.poll_ms / 1000
         self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
         self.mender = Mender(store, store, clock, events, settings.reconciler, holder=holder)
         self.warden = Warden(store, store, clock, events, settings.alive, holder=holder)
@@ -59,11 +62,17 @@ class Housekeeping:
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
-        steps = (self.cleaner.step, self.mender.step, self.warden.step)
         return [
-            *(keep_stepping(step, stop=stop, events=self._events) for step in steps),
+            self._clean_later(stop),
+            *(keep_stepping(step, stop=stop, events=self._events) for step in (self.mender.step, self.warden.step)),
             keep_stepping(self.pinger.step, stop=stop, wake=self.pinger.wake, events=self._events),
         ]
+
+    async def _clean_later(self, stop: asyncio.Event) -> None:
+        """Old history can wait until everything else has begun."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), min(_FIRST_CLEANING_SECONDS, self._poll_seconds))
+        await keep_stepping(self.cleaner.step, stop=stop, events=self._events)
 
 
 def cleaner_of(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> Cleaner:
