@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
 from gnomon.core.editing import verdict_before
-from gnomon.core.gating import Request
+from gnomon.core.gating import Request, Unfolding
 from gnomon.core.happenings import Event
 from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Launch, wanted_run
@@ -22,6 +22,7 @@ from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot
 from support.labour import Store, ended, finish, taken_by, the_runs, workflow
+from support.planting import Plant
 
 Advance = Callable[[int], None]
 #: Everything of the first hour is old.
@@ -171,7 +172,8 @@ class KeepingContract:
         await store.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
         assert (await store.aged_runs(None, OLD, after=BEGINNING, limit=100)).names == ("run_a",)
 
-    async def test_a_run_that_a_step_waited_for_goes_with_the_run_of_that_step(self, store: Store) -> None:
+    async def outer_and_inner(self, store: Store) -> tuple[Run, Run]:
+        """A run of a job, and the run that its only step waits for."""
         job = minutely("caller", trigger=OnDemand())
         job = replace(job, spec=replace(job.spec, workflow_id="caller", first_steps=("sub",)), next_fire_at=None)
         wish = Application(workflows=[CALLER, workflow()], added=[job])
@@ -180,16 +182,41 @@ class KeepingContract:
         await store.launch([Launch(run=outer, first_steps=("sub",))], now=NOON)
         [waiting] = await store.waiting(NOON, limit=10)
         request = Request(waiting=waiting, workflow=CALLER, step=CALLER.steps[0], input={})
-        await store.unfold([prepared(request, scope_of(CALLER, waiting, {}), workflow(), now=NOON)], now=NOON)  # type: ignore[list-item]
+        begun = prepared(request, scope_of(CALLER, waiting, {}), workflow(), now=NOON)
+        assert isinstance(begun, Unfolding)
+        await store.unfold([begun], now=NOON)
         [inner] = [one.run for one in await store.waiting(NOON, limit=10)]
+        return outer, inner
 
-        assert (await self.aged(store, job)).names == ()
+    async def test_a_run_that_a_step_waited_for_goes_with_the_run_of_that_step(self, store: Store) -> None:
+        outer, inner = await self.outer_and_inner(store)
+        past = (await store.pasts(after="", limit=1))[0]
+
+        assert (await store.aged_runs(past, OLD, after=BEGINNING, limit=100)).names == ()
         await finish(store, inner, now=NOON)
         assert (await store.aged_runs(None, OLD, after=BEGINNING, limit=100)).names == ()
-        lot = await self.aged(store, job)
-        assert lot.names == ("run_outer", inner.run_id)
+        lot = await store.aged_runs(past, OLD, after=BEGINNING, limit=100)
+        assert lot.names == (outer.run_id, inner.run_id)
         assert await store.remove(lot, limit=100)
         assert await store.find_run(inner.run_id) is None
+
+    @pytest.mark.guarantee("S19")
+    async def test_a_run_stays_while_one_that_it_started_is_under_way(self, store: Store, plant: Plant) -> None:
+        outer, _ = await self.outer_and_inner(store)
+        await plant("run", "run_id", outer.run_id, "status", "failed")
+        await plant("run", "run_id", outer.run_id, "completed_at", NOON)
+
+        past = (await store.pasts(after="", limit=1))[0]
+        assert (await store.aged_runs(past, OLD, after=BEGINNING, limit=100)).names == ()
+
+    @pytest.mark.guarantee("S19")
+    async def test_a_run_that_is_under_way_is_not_removed_whoever_asks(self, store: Store, kept: Schedule) -> None:
+        run = await self.wanted(store, kept, "a")
+
+        await store.remove(Lot(kind=Kind.RUNS, names=(run.run_id,)), limit=100)
+
+        assert await store.find_run(run.run_id) is not None
+        assert len(await store.tasks([run])) == 1
 
     # ---- ticks -------------------------------------------------------------------------------
 
