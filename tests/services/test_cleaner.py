@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.memory import MemoryStore
+from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
+from gnomon.core.plan import plan
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.jobs import Application
@@ -200,6 +202,23 @@ async def test_without_a_place_for_the_archive_nothing_goes_and_that_is_said_onc
 
     assert await home.left(run) == ["run_a"]
     assert home.events.names() == ["cleaning_off"]
+
+
+async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
+    home = Home()
+    made = minutely()
+    await home.store.add([made], actor="ada", tzdata="")
+    terms = await home.store.claim("node", ttl_ms=1000, limit=SHARDS)
+    for minute in (1, 2):
+        found = await home.store.find("default", "report")
+        assert found is not None
+        now = NOON + minute * 60_000
+        await home.store.decide([plan(found, now=now)], now=now, terms=terms)
+        [run] = [one for one in await home.store.runs(made.uid, before=now + 1, limit=10) if not one.over]
+        await finish(home.store, run, now=now)
+    home.clock.advance(91 * DAY_MS)
+
+    assert (await home.cleaner.clean()).gone == {Kind.RUNS: 2, Kind.TICKS: 1}
 
 
 async def test_many_old_rows_go_in_transactions_of_a_portion_each() -> None:
