@@ -25,6 +25,7 @@ _RARE = frozenset(("attempt_ended_by_reconciler", "dead_letter", "task_not_sched
 _MOMENTS: Mapping[RunStatus, Moment] = {RunStatus.COMPLETED: Moment.SUCCESS, RunStatus.FAILED: Moment.FAILURE}
 #: More than so many pings do not wait: what cannot be told in time need not be told.
 _MOST_WAITING = 10_000
+_MOST_WATCHED = 100_000
 _IDLE_SECONDS = 60.0
 #: How often it is asked whether ticks are decided here, while they are not.
 _STANDBY_SECONDS = 1.0
@@ -86,6 +87,9 @@ class Pinger:
             ping = one.workflow.ping
             if ping is not None and one.run.run_id not in self._watched:
                 self._watched[one.run.run_id] = ping
+                if len(self._watched) > _MOST_WATCHED:
+                    # It was lost to another process, which tells its end.
+                    self._watched.pop(next(iter(self._watched)))
                 # A run has started once, however often it is tried and whoever tries it.
                 if one.task.fence == 1 and one.step.name == one.workflow.first_steps[0]:
                     self._tell(one.run, ping, Moment.START)
