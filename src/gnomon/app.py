@@ -21,8 +21,10 @@ from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase, Unavailable
+from gnomon.housekeeping import Housekeeping, OverheardEvents, archive_of, cleaner_of
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
+from gnomon.runners.announcing import AnnouncingRunner
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
@@ -39,7 +41,7 @@ from gnomon.services.planning import Planner
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
 from gnomon.services.shelf import Shelf
-from gnomon.services.ticker import Ticker
+from gnomon.services.ticker import Health, Ticker
 from gnomon.services.worker import Worker
 from gnomon.services.workflows import WorkflowStore
 from gnomon.settings import Database, Settings, load
@@ -69,11 +71,14 @@ class Node:
         self.store = store
         self.settings = settings
         self._lock = lock
-        self.events = events
+        self.events = events = OverheardEvents(events)
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
+        self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
+        events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
@@ -106,8 +111,11 @@ class Node:
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
+        services += self.housekeeping.services(stop)
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
+            self.housekeeping.mender.on_ready = self.crew.dispatch.set
+            self.crew.runner.on_start = self.housekeeping.pinger.started
             # The gate is open, so what is decided can be passed on without asking anybody.
             self.ticker.hand_over = self.crew.dispatcher.hand_over
             # On a file that is ours alone, whatever others had in hand died with them.
@@ -142,6 +150,7 @@ class Node:
         try:
             if self.crew is not None:
                 await self.crew.worker.drain()
+            await self.housekeeping.pinger.drain()
             await self._elector.stop()
         except Unavailable as error:
             self.events.emit("store_unavailable", error=str(error))
@@ -185,14 +194,16 @@ class Crew:
         #: Set to say that there may be events that wait for others.
         self.gather = asyncio.Event()
         shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
-        runner = FunctionRunner(
-            functions,
-            settings.worker,
-            default_timeout_ms=settings.execution.default_timeout_ms,
-            secrets=SecretSource(settings.secrets, os.environ),
-            shell=settings.shell,
-            on_finished=partial(_wake_from_afar, loop, self.work),
-            imports=imports,
+        runner = self.runner = AnnouncingRunner(
+            FunctionRunner(
+                functions,
+                settings.worker,
+                default_timeout_ms=settings.execution.default_timeout_ms,
+                secrets=SecretSource(settings.secrets, os.environ),
+                shell=settings.shell,
+                on_finished=partial(_wake_from_afar, loop, self.work),
+                imports=imports,
+            )
         )
         self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
         self.dispatcher.on_scheduled = self.work.set
@@ -321,6 +332,11 @@ def _defaults(settings: Settings) -> Defaults:
     )
 
 
+def archives(settings: Settings) -> bool:
+    """Whether it was said where history is kept before it is removed, or that it need not be."""
+    return archive_of(settings) is not None
+
+
 class Office:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
@@ -336,6 +352,7 @@ class Office:
         self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
         self.explainer = Explainer(store, store, store, store, store, store, clock)
+        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod
     @asynccontextmanager

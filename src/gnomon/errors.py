@@ -19,7 +19,9 @@ GnomonError
 │   └── StaleTerm
 └── Unavailable           the world failed: retrying may help
     ├── StoreUnavailable  the store is away, slow, full or read-only
-    └── StoreLocked       another scheduler has this database
+    ├── StoreLocked       another scheduler has this database
+    ├── ArchiveUnavailable  the archive cannot be written
+    └── PingFailed        an address elsewhere was called in vain
 """
 
 from typing import NamedTuple
@@ -272,6 +274,18 @@ class StoreLocked(Unavailable):
     """Another scheduler has this database file."""
 
     code = "store_locked"
+
+
+class ArchiveUnavailable(Unavailable):
+    """What was to be kept in the archive is not there, so that nothing of it may be removed."""
+
+    code = "archive_unavailable"
+
+
+class PingFailed(Unavailable):
+    """An address elsewhere did not answer well, or not in time."""
+
+    code = "ping_failed"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

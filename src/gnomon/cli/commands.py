@@ -122,6 +122,21 @@ def migrate(
     run(url)
 
 
+@database.command()
+def clean(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    place: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Archive and remove history that is older than its retention, as the scheduler does by itself."""
+    from gnomon.cli.database import clean as run
+    from gnomon.cli.offices import Where
+
+    run(Where(place, config), output, dry=dry_run)
+
+
 @app.command()
 def up(
     *,

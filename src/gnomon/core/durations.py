@@ -12,7 +12,7 @@ _SPOKEN = {"d": DAY_MS, "h": _HOUR_MS, "min": MINUTE_MS, "s": SECOND_MS}
 _WRITTEN = re.compile("".join(f"(?:(?P<{unit}>[0-9]{{1,12}}){unit}(?![a-z]))?" for unit in _UNITS))
 _BARE = re.compile(r"[0-9]{1,12}")
 #: A century: nothing that is planned takes longer.
-LONGEST_MS = 36_525 * DAY_MS
+LONGEST_MS: int = 36_525 * DAY_MS
 
 
 def duration_ms(field: str, value: object, *, low: int = 0, high: int = LONGEST_MS) -> int:

@@ -9,6 +9,7 @@ from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
 from gnomon.core.job_commands import COMMAND_FIELDS
 from gnomon.core.job_events import event_trigger_as_data
+from gnomon.core.job_pings import ping_as_data
 from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.triggers import At, Every, OnEvent
@@ -94,6 +95,8 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
     yield from _said("lock", workflow.lock, False).items()
     yield from _said("dead_letter", workflow.dead_letter, False).items()
     yield from _said("retention", workflow.retention_days, None).items()
+    if workflow.ping is not None:
+        yield "ping", ping_as_data(workflow.ping)
     yield from _said("tags", list(workflow.tags), []).items()
 
 

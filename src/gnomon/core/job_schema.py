@@ -17,6 +17,7 @@ from gnomon.core.job_steps import (
     MOST_TAGS,
 )
 from gnomon.core.model import Catchup, Overlap
+from gnomon.core.pings import Moment
 from gnomon.core.said import LONGEST_LIST, LONGEST_TEXT, NAME
 from gnomon.core.workflow import Delivery, Isolation, When
 
@@ -93,6 +94,7 @@ def _job_fields() -> _Schema:
             ],
             "description": "How long its history is kept, in days.",
         },
+        "ping": _ping_schema(),
         "tags": {
             "type": "array",
             "maxItems": MOST_TAGS,
@@ -101,6 +103,14 @@ def _job_fields() -> _Schema:
             "description": "Words to find it by.",
         },
     }
+
+
+def _ping_schema() -> _Schema:
+    url = _text("What is called; /start and /fail stand behind it when a run starts and fails.")
+    some = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(one) for one in Moment]}}
+    fields = {"url": url, "on": {"anyOf": [_one_of(Moment, "When."), some], "description": "When it is called."}}
+    mapping = {**_mapping("What is called, and when.", fields), "required": ["url"]}
+    return {"anyOf": [url, mapping], "description": "An address that is called when a run starts and ends."}
 
 
 def _time_fields() -> _Schema:

@@ -11,6 +11,7 @@ from gnomon.core.inputs import check_input, check_size, read_input, read_json, r
 from gnomon.core.instants import instant_of
 from gnomon.core.job_commands import COMMAND_FIELDS, read_command, refuse_without_command
 from gnomon.core.job_graphs import check_graph, is_reference
+from gnomon.core.job_pings import read_ping
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import Said, printable, schedule_name
 from gnomon.core.workflow import ONLY_STEP, SHELL, Delivery, Isolation, Retry, Step, When, Workflow
@@ -20,7 +21,7 @@ from gnomon.errors import FieldError
 _TRY_FIELDS = ("timeout", "retry", "isolation")
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
-    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention",
+    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
 )  # fmt: skip
 STEP_FIELDS = (
     "step", "function", *COMMAND_FIELDS, "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel",
@@ -68,6 +69,7 @@ def read_workflow(said: Said) -> Workflow:
         max_parallel=_max_parallel(said, "dag"),
         lock=said.flag("lock", default=False),
         retention_days=_retention_days(said),
+        ping=read_ping(said),
     )
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.pings import Ping
+
 SECOND_MS = 1000
 #: The name of the only step of a job that has no graph.
 ONLY_STEP = "main"
@@ -112,6 +114,8 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lock: bool = False
     #: How long its history is kept; None for the default.
     retention_days: int | None = None
+    #: What is called when a run starts and ends.
+    ping: Ping | None = None
 
     @property
     def first_steps(self) -> tuple[str, ...]:

@@ -285,8 +285,8 @@ class MemoryEndings(ABC):
         return task.state if task is not None and task.fence == held[1] else None
 
     def _resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
-        letter = self._dead_letters[dead_letter_id]
-        if letter.resolved_at is not None:
+        letter = self._dead_letters.get(dead_letter_id)
+        if letter is None or letter.resolved_at is not None:
             return False
         self._dead_letters[dead_letter_id] = replace(letter, resolved_at=now, resolved_by=by)
         return True

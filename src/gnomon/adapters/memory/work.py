@@ -220,9 +220,9 @@ class MemoryWork(MemoryEndings):
         self._tasks.add(first_tasks(run, wish.first_steps, now=now))
         if wish.input is not None:
             self._payloads[run.run_id, "input"] = wish.input
-        if run.replay_of is not None:
-            letter = self._dead_letters[run.replay_of]
-            self._dead_letters[run.replay_of] = replace(letter, replayed_by=run.run_id)
+        letter = self._dead_letters.get(run.replay_of or "")
+        if letter is not None:
+            self._dead_letters[letter.dead_letter_id] = replace(letter, replayed_by=run.run_id)
         if schedule is not None:
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             self._schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)

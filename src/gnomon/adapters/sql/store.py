@@ -15,6 +15,7 @@ from gnomon.adapters.sql import (
     workers,
 )
 from gnomon.adapters.sql.halting import cancel
+from gnomon.adapters.sql.housekeeping import SqlHousekeeping
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
@@ -46,7 +47,7 @@ from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
-class SqlStore:
+class SqlStore(SqlHousekeeping):
     """Each method is one transaction of the engine it was given."""
 
     def __init__(self, transactions: Transactions) -> None:
