@@ -65,7 +65,6 @@ def test_registrations_that_are_no_list_are_refused(value: object) -> None:
         ("a", "* * * * *", nothing, 60),
         ("a", "* * * * *", nothing, None),
     ],
-    ids=repr,
 )
 def test_a_registration_of_another_shape_is_refused_with_its_index(registration: object) -> None:
     error = refused([GOOD, registration])
