@@ -317,6 +317,15 @@ def test_two_restricted_day_fields_mean_either(expression: str, days: list[int])
     assert days_of(expression) == days
 
 
+@pytest.mark.req("D-03")
+def test_a_repeated_minute_of_a_yearly_expression_is_found_from_within_the_repeated_hour() -> None:
+    yearly = Occurrences("30 1 1 11 *", known_zone("America/New_York"))
+    first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
+
+    assert yearly.next_after(first + timedelta(minutes=20)) == second
+    assert yearly.previous_until(second - timedelta(minutes=20)) == first
+
+
 @pytest.mark.req("D-11")
 def test_an_occurrence_that_does_not_exist_is_a_calculation_error() -> None:
     occurrences = Occurrences("0 0 1 1 *", known_zone("UTC"))
