@@ -250,6 +250,22 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(
 
 
 @pytest.mark.req("D-16")
+async def test_a_start_is_written_also_where_the_last_outcome_is_not_yet(world: World) -> None:
+    process = await world.started(world.task("a", body=world.lasting(59_500)))
+    await world.drive(30 * SECOND)
+    world.failing = True
+    await world.drive(29_800)
+    world.failing = False
+    await world.drive(400)
+    assert world.ran[1:] == ["a 02 12:01:00"]
+
+    await process.kill()
+
+    assert world.record("a")["lastSuccessAt"] == world.instant("2026-03-02T12:00:59") + 500
+    assert "schedulerIdentifier" in world.record("a")
+
+
+@pytest.mark.req("D-16")
 async def test_nothing_starts_that_could_not_be_written_and_it_starts_as_soon_as_it_can(world: World) -> None:
     await world.started(world.task("a", "1 * * * *"))
     world.failing = True

@@ -65,7 +65,6 @@ def test_registrations_that_are_no_list_are_refused(value: object) -> None:
         ("a", "* * * * *", nothing, 60),
         ("a", "* * * * *", nothing, None),
     ],
-    ids=repr,
 )
 def test_a_registration_of_another_shape_is_refused_with_its_index(registration: object) -> None:
     error = refused([GOOD, registration])
@@ -316,6 +315,15 @@ def days_of(expression: str) -> list[int]:
 )
 def test_two_restricted_day_fields_mean_either(expression: str, days: list[int]) -> None:
     assert days_of(expression) == days
+
+
+@pytest.mark.req("D-03")
+def test_a_repeated_minute_of_a_yearly_expression_is_found_from_within_the_repeated_hour() -> None:
+    yearly = Occurrences("30 1 1 11 *", known_zone("America/New_York"))
+    first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
+
+    assert yearly.next_after(first + timedelta(minutes=20)) == second
+    assert yearly.previous_until(second - timedelta(minutes=20)) == first
 
 
 @pytest.mark.req("D-11")

@@ -167,6 +167,16 @@ BAD: dict[str, tuple[str, list[Seen]]] = {
         "S1",
         [*began(HOURLY), StopCall(at(59), 2), *ran(60, 1), StopReturn(at(60), 2)],
     ),
+    "a start although a stop came during initialisation": (
+        "S1",
+        [
+            InitCall(at(0), 1, (HOURLY,)),
+            StopCall(at(0), 2),
+            InitOk(at(0.1), 1),
+            *ran(0.1, 1),
+            StopReturn(at(0.2), 2),
+        ],
+    ),
     "a start after a stop": ("S1", [*began(HOURLY), *stopped(30), *ran(60, 1)]),
     "a start after a crash": ("S1", [*began(HOURLY), Crash(at(30)), *ran(60, 1)]),
     "a start beside itself": (
