@@ -346,3 +346,52 @@ async def test_many_are_registered_together(registrar: Registrar) -> None:
 
     assert len(answers) == 2500
     assert [s.schedule_id for s in await registrar.page(after="s2497")] == ["s2498", "s2499"]
+
+
+# ---- exceptions ----------------------------------------------------------------------------------
+
+
+async def test_a_coming_tick_is_skipped_and_the_others_are_not(registrar: Registrar, clock: VirtualClock) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    await registrar.skip("billing", NOON + 2 * MINUTE, actor="eve")
+
+    seen = await registrar.get("billing", coming=2)
+    assert seen.next_runs == (NOON + MINUTE, NOON + 3 * MINUTE)
+    assert seen.schedule.revision == 2
+    clock.advance(2 * MINUTE + 30_000)
+    await registrar.pause("billing", actor="ada")
+    assert [(t.decision.kind, t.decision.reason) for t in await ticks_of(registrar)] == [
+        (TickKind.SKIPPED, Reason.SKIPPED_ONCE),
+        (TickKind.MISSED, Reason.CATCHUP_NONE),
+    ]
+
+
+async def test_a_tick_is_moved_and_moved_back(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    await registrar.skip("billing", NOON + MINUTE, move_to=NOON + 90_000, actor="eve")
+    moved = (await registrar.get("billing", coming=2)).next_runs
+    await registrar.undo_skip("billing", NOON + MINUTE, actor="eve")
+
+    assert moved == (NOON + 90_000, NOON + 2 * MINUTE)
+    assert (await registrar.get("billing", coming=2)).next_runs == (NOON + MINUTE, NOON + 2 * MINUTE)
+
+
+async def test_registering_again_keeps_exceptions_and_changes_nothing(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+    await registrar.skip("billing", NOON + MINUTE, actor="eve")
+
+    answer = await registrar.upsert(BILLING, actor="ada")
+
+    assert answer.next_run_at == NOON + 2 * MINUTE
+    assert (await registrar.get("billing")).schedule.revision == 2
+
+
+async def test_an_exception_that_is_refused_changes_nothing(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    with pytest.raises(FieldError, match="is no planned time"):
+        await registrar.skip("billing", NOON + 1, actor="eve")
+
+    assert (await registrar.get("billing")).schedule.revision == 1

@@ -157,6 +157,18 @@ class JobBook:
         with _called_a_job():
             await self._registrar.resume(name, actor=actor, tenant=tenant)
 
+    async def skip(
+        self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
+    ) -> None:
+        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        with _called_a_job():
+            await self._registrar.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
+
+    async def undo_skip(self, name: str, at: int, *, actor: str, tenant: str = "default") -> None:
+        """Let a tick that was skipped or moved fire at its time after all."""
+        with _called_a_job():
+            await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
+
     async def delete(self, name: str, *, actor: str, tenant: str = "default") -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
         with _called_a_job():
@@ -279,7 +291,7 @@ def _just_before(name: str) -> str:
 def _fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[Fire]:
     if schedule.paused_at is not None:
         return
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(after, schedule.mark_at)
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(after, schedule.mark_at)
     for _ in range(limit):
         planned = ticks.after(at)
         if planned is None or planned > until:

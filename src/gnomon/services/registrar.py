@@ -13,13 +13,14 @@ from msgspec import Struct
 from gnomon.core.editing import (
     edited,
     fresh,
-    kept_grid,
+    kept,
     leaves_some_due,
     paused,
     resumed,
     same_spec,
     verdict_before,
 )
+from gnomon.core.exceptions import excepted, unexcepted
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.core.plan import settled
 from gnomon.core.requests import Defaults, printable, read_request, schedule_name
@@ -115,7 +116,7 @@ class Registrar:
             current = verdict.schedule
             if same_spec(current.spec, spec):
                 return True
-            changed = edited(verdict, kept_grid(current.spec, spec), now=now)
+            changed = edited(verdict, kept(current.spec, spec), now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, name, change)
@@ -143,6 +144,28 @@ class Registrar:
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, schedule_id, change)
+
+    async def skip(
+        self, schedule_id: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
+    ) -> None:
+        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        await self._except(tenant, schedule_id, actor, lambda one, now: excepted(one, at, move_to=move_to, now=now))
+
+    async def undo_skip(self, schedule_id: str, at: int, *, actor: str, tenant: str = "default") -> None:
+        """Let a tick that was skipped or moved fire at its time after all."""
+        await self._except(tenant, schedule_id, actor, lambda one, now: unexcepted(one, at, now=now))
+
+    async def _except(self, tenant: str, name: str, actor: str, say: Callable[[Schedule, int], Spec]) -> None:
+        printable("actor", actor)
+
+        async def change(verdict: Verdict, now: int) -> bool:
+            spec = say(settled(verdict), now)
+            if spec == verdict.schedule.spec:
+                return True
+            changed = edited(verdict, spec, now=now)
+            return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
+
+        await self._change(tenant, name, change)
 
     async def delete(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
         """End the schedule and free its name. Its history stays."""
@@ -193,8 +216,8 @@ class Registrar:
 
 
 def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
-    """The next planned times, as if no pause were on."""
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(now, schedule.mark_at)
+    """The next planned times, as if no pause were on; those that are skipped are none."""
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(now, schedule.mark_at)
     found: list[int] = []
     while len(found) < limit and (planned := ticks.after(at)) is not None:
         found.append(planned)

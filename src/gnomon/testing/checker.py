@@ -211,6 +211,8 @@ class _Judge:
         pauses, current = list(self._life.pauses), None
         for commit in self._commits:
             for decision in commit.decisions:
+                if decision.reason in (Reason.SKIPPED_ONCE, Reason.MOVED):
+                    continue
                 if (current is not None) != (decision.reason is Reason.PAUSED):
                     yield self._violation("K9", f"tick {decision.planned_at} {decision.reason} with pause {current}")
             if commit.changed is None or commit.term is not None:

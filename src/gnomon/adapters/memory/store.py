@@ -69,7 +69,7 @@ class MemoryStore(MemoryEventLog):
                 self._tasks |= {task.task_id: task for task in first_tasks(made, before.spec.first_steps, now=now)}
         if verdict.replaces:
             # The newest is the one that replaces; those it replaces may make room for it at once.
-            self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
+            self._supersede(before.uid, now, by=run_id(before.uid, verdict.newest_run_at))
         return True
 
     # ---- schedules ---------------------------------------------------------------------------

@@ -72,6 +72,8 @@ schedule = sa.Table(
     sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
     # What else there is to say about a trigger, as JSON.
     sa.Column("trigger_options", sa.Text),
+    # Ticks that are skipped or moved, as JSON; null if there are none.
+    sa.Column("exceptions", sa.Text),
     _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.

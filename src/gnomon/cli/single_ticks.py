@@ -1,0 +1,28 @@
+"""What operators type about single ticks of a job. The work is in modules of their own."""
+
+from typing import Annotated
+
+import typer
+
+from gnomon.cli.operating import Name
+from gnomon.cli.options import Config, Database
+
+
+def skip_tick(
+    name: Name,
+    *,
+    at: Annotated[str, typer.Option("--at", metavar="INSTANT", help="The coming planned time that is meant.")],
+    move_to: Annotated[
+        str | None, typer.Option("--move-to", metavar="INSTANT", help="Run at this time instead.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it fire at its time after all.")] = False,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Skip one coming run of a job, or move it. Times without a zone are those of the job's zone."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.skips import skip
+
+    if undo and move_to is not None:
+        raise typer.BadParameter("--undo and --move-to are two different things")
+    skip(name, at, move_to, Where(database, config), undo=undo)
