@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.editing import verdict_before
 from support.prompt import Prompt
 
 
@@ -69,3 +72,57 @@ def test_what_cannot_be_skipped_is_said(prompt: Prompt, told: tuple[str, ...], r
 
     assert done.code == 2
     assert reason in "\n".join(done.err)
+
+
+# ---- resume --------------------------------------------------------------------------------------
+
+BEAT = """
+jobs:
+  - { name: beat, function: heart.beat, schedule: "* * * * * *", enabled: false }
+"""
+
+
+def resting(prompt: Prompt, seconds: int = 100) -> Prompt:
+    """The job rests since so many seconds."""
+    prompt.write(BEAT)
+    prompt.lines("jobs", "apply", "-f", "jobs.yaml")
+
+    async def earlier(store: SqlStore) -> None:
+        found = await store.find("default", "beat")
+        assert found is not None
+        at = found.mark_at - seconds * 1000
+        before = replace(found, mark_at=at, paused_at=at)
+        verdict = verdict_before(found, now=found.mark_at)
+        assert await store.change(verdict, before, now=at, actor="ada", tzdata="")
+
+    prompt.at_the_store(earlier)
+    return prompt
+
+
+def test_resuming_says_what_the_pause_swallowed_and_how_to_run_it(prompt: Prompt) -> None:
+    goes_on, swallowed, hint = resting(prompt).lines("jobs", "resume", "beat")
+
+    assert goes_on.startswith("beat goes on; its next run is at ")
+    assert swallowed.startswith("the pause swallowed 10")
+    assert hint.startswith("to run them: gnomon jobs backfill beat --from ")
+
+
+@pytest.mark.parametrize(
+    ("choice", "runs"), [(["latest"], 1), (["all"], 100), (["spread", "10m"], 100), (["since 2020-01-01"], 100)]
+)
+def test_what_was_swallowed_runs_if_it_is_chosen(prompt: Prompt, choice: list[str], runs: int) -> None:
+    *_, told = resting(prompt).lines("jobs", "resume", "beat", "--missed", *choice)
+
+    assert int(told.split()[0]) >= runs
+    assert "will take place after all" in told
+    assert len(prompt.data("executions", "list", "-n", "1000")) == int(told.split()[0])
+
+
+@pytest.mark.parametrize(
+    "choice", [["often"], ["since"], ["all", "10m"], ["spread", "soon"], ["since 2020-01-01", "x"]]
+)
+def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: Prompt, choice: list[str]) -> None:
+    done = resting(prompt).run("jobs", "resume", "beat", "--missed", *choice)
+
+    assert done.code == 2
+    assert prompt.data("jobs", "show", "beat")["paused"]

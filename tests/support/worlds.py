@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.attempts import Assignment
 from gnomon.core.gating import Released, Request, Ruled, Ruling
+from gnomon.core.missed import Choice, Missed
 from gnomon.core.model import Result, Schedule, ScheduleUid
 from gnomon.core.states import WaitReason
 from gnomon.core.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
@@ -167,7 +168,8 @@ class World:
             if act == "pause":
                 await simulation.persist(lambda: registrar.pause(name, actor="operator"))
             elif act == "resume":
-                await simulation.persist(lambda: registrar.resume(name, actor="operator"))
+                missed = self.dice.choice(self._choices())
+                await simulation.persist(lambda: registrar.resume(name, actor="operator", missed=missed))
             elif act == "except":
                 await self._except(name)
             elif act == "edit":
@@ -176,10 +178,16 @@ class World:
             else:
                 await simulation.delete(self.uids[name])
                 self.uids[name] = await simulation.register(self._request(name))
-        except NotFound:
+        except (NotFound, FieldError):
+            # It is gone, or there is more to run than may.
             pass
         self.simulation.wake()
         self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
+
+    def _choices(self) -> list[Choice]:
+        since = Choice(Missed.SINCE, since_at=self.simulation.clock.now() - 20 * MINUTE)
+        spread = Choice(Missed.SPREAD, over_ms=5 * MINUTE)
+        return [Choice(), Choice(), Choice(Missed.LATEST), Choice(Missed.ALL), since, spread]
 
     async def _except(self, name: str) -> None:
         """One coming tick, or one that was such a moment ago, is skipped or moved; or that is undone."""

@@ -127,18 +127,6 @@ def pause(name: str, where: Where) -> None:
     say(f"{name} is paused")
 
 
-def resume(name: str, where: Where) -> None:
-    """Let a job go on."""
-
-    async def work(office: Office) -> JobView:
-        await office.jobs.resume(name, actor=actor())
-        return await office.jobs.get(name, coming=1, last=0)
-
-    view = in_office(where, work)
-    coming = moment(_next_run_at(view), zone_of(view.schedule.spec))
-    say(f"{name} goes on; its next run is at {coming}" if coming else f"{name} goes on; nothing is planned")
-
-
 def delete(name: str, where: Where) -> None:
     """End a job."""
     in_office(where, lambda office: office.jobs.delete(name, actor=actor()))

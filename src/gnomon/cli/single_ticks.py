@@ -8,6 +8,24 @@ from gnomon.cli.operating import Name
 from gnomon.cli.options import Config, Database
 
 
+def resume_job(
+    name: Name,
+    value: Annotated[str | None, typer.Argument(metavar="[INSTANT|SPAN]", help="Of --missed since, or spread.")] = None,
+    *,
+    missed: Annotated[
+        str,
+        typer.Option("--missed", metavar="CHOICE", help="skip, latest, all, since INSTANT or spread SPAN."),
+    ] = "skip",
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Let a paused job go on from now; --missed says which of the runs that the pause swallowed take place."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.resuming import resume
+
+    resume(name, missed, value, Where(database, config))
+
+
 def skip_tick(
     name: Name,
     *,

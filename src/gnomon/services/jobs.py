@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gnomon.core.jobs import Job
+from gnomon.core.missed import NONE_OF_THEM, Choice
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
@@ -20,7 +21,7 @@ from gnomon.ports.ids import Ids
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.schedules import History, Schedules
 from gnomon.services.applying import Change, Plan, application, changed, created, decide_overdue
-from gnomon.services.registrar import Registrar, next_runs
+from gnomon.services.registrar import Registrar, Resumed, next_runs
 
 T = TypeVar("T")
 #: How often a file is tried against others who change the same jobs.
@@ -152,10 +153,10 @@ class JobBook:
         with _called_a_job():
             await self._registrar.pause(name, actor=actor, tenant=tenant)
 
-    async def resume(self, name: str, *, actor: str, tenant: str = "default") -> None:
-        """Go on from now. What the pause swallowed is written down as skipped."""
+    async def resume(self, name: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default") -> Resumed:
+        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
         with _called_a_job():
-            await self._registrar.resume(name, actor=actor, tenant=tenant)
+            return await self._registrar.resume(name, actor=actor, missed=missed, tenant=tenant)
 
     async def skip(
         self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"

@@ -21,6 +21,7 @@ from gnomon.core.editing import (
     verdict_before,
 )
 from gnomon.core.exceptions import excepted, unexcepted
+from gnomon.core.missed import NONE_OF_THEM, Choice, Swallowed, resuming, swallowed
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.core.plan import settled
 from gnomon.core.requests import Defaults, printable, read_request, schedule_name
@@ -42,6 +43,14 @@ class Registered(Struct, frozen=True):
 
     schedule_id: str
     next_run_at: int | None
+
+
+class Resumed(Struct, frozen=True):
+    """What the end of a pause came to."""
+
+    swallowed: Swallowed
+    #: How many of the swallowed ticks run after all.
+    runs: int = 0
 
 
 class View(Struct, frozen=True):
@@ -133,17 +142,26 @@ class Registrar:
 
         await self._change(tenant, schedule_id, change)
 
-    async def resume(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
-        """Go on from now. What the pause swallowed is written down as skipped."""
+    async def resume(
+        self, schedule_id: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default"
+    ) -> Resumed:
+        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
         printable("actor", actor)
+        done = Resumed(Swallowed(0))
 
         async def change(verdict: Verdict, now: int) -> bool:
-            if verdict.schedule.paused_at is None:
+            nonlocal done
+            current = verdict.schedule
+            if current.paused_at is None:
                 return True
+            verdict = resuming(current, missed, now=now)
+            runs = sum(one.starts_a_run for one in verdict.decisions)
+            done = Resumed(swallowed(current, now=now), runs)
             changed = resumed(verdict, now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, schedule_id, change)
+        return done
 
     async def skip(
         self, schedule_id: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"

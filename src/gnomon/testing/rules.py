@@ -123,6 +123,23 @@ def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_c
     return _around_excepted(spec, found, due)
 
 
+def taken_up(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, runs: int) -> list[Expected]:
+    """What must be decided at the end of a pause by an operator who wants so many runs: the newest ticks have them."""
+    spec, floor = schedule.spec, floor.copy()
+    due = _due(oracle, schedule, now=now, by_change=True)
+    swallowed = [at for at in due if not excepted(spec, at)]
+    chosen = swallowed[max(0, len(swallowed) - runs) :] if runs else []
+    found = _as_range(swallowed[: len(swallowed) - len(chosen)], TickKind.SKIPPED, Reason.PAUSED)
+    for at in chosen[-1:] if spec.overlap is Overlap.REPLACE else chosen:
+        kind, why = TickKind.FIRED, Reason.CAUGHT_UP
+        if spec.overlap is not Overlap.ALLOW and (floor.active or floor.waiting):
+            replaces = spec.overlap is Overlap.REPLACE
+            kind, why = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
+        floor.take(Standing(at), kind, why)
+        found.append(Expected(at, at, kind, why))
+    return _around_excepted(spec, found, due)
+
+
 def excepted(spec: Spec, at: int) -> Reason | None:
     """Why that tick alone is not to fire, if an operator said so."""
     for one in spec.exceptions:
@@ -213,6 +230,8 @@ def laid_out(
     spec, name = schedule.spec, schedule.schedule_id
     fires = {d.planned_at: fire_at(oracle, spec, name, d.planned_at) for d in decisions}
     places = {at: (fire, fire) for at, fire in fires.items()}
+    if schedule.paused_at is not None:
+        return places | _spread_after_pause(decisions, now=now)
     if spec.catchup is not Catchup.SPREAD or len(fires) == 1:
         return places
     _, firing = _sorted(oracle, schedule, now=now, by_change=False)
@@ -220,6 +239,15 @@ def laid_out(
     # What is not late follows those that are laid out, or stays where it is.
     places |= {at: (fire, max(fire, now + spec.lookahead_ms)) for at, fire in fires.items()}
     return places | {at: (now + i * spec.lookahead_ms // len(late),) * 2 for i, at in enumerate(late)}
+
+
+def _spread_after_pause(decisions: Sequence[Decision], *, now: int) -> dict[int, tuple[int, int]]:
+    """What an operator has laid out from now on: evenly, to the millisecond or two."""
+    fires = [(d.planned_at, d.fire_at) for d in decisions if d.fire_at is not None]
+    if not fires or fires[0][1] != now:
+        return {}
+    step = (fires[-1][1] - now) / max(1, len(fires) - 1)
+    return {at: (round(now + i * step) - 2, round(now + i * step) + 2) for i, (at, _) in enumerate(fires)}
 
 
 def fire_at(oracle: Oracle, spec: Spec, name: str, planned: int) -> int:
