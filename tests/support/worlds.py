@@ -13,7 +13,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.attempts import Assignment
 from gnomon.core.gating import Released, Request, Ruled, Ruling
 from gnomon.core.missed import Choice, Missed
-from gnomon.core.model import Result, Schedule, ScheduleUid
+from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
 from gnomon.core.states import WaitReason
 from gnomon.core.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
@@ -168,7 +168,7 @@ class World:
             if act == "pause":
                 await simulation.persist(lambda: registrar.pause(name, actor="operator"))
             elif act == "resume":
-                missed = self.dice.choice(self._choices())
+                missed = await self._choice(name)
                 await simulation.persist(lambda: registrar.resume(name, actor="operator", missed=missed))
             elif act == "except":
                 await self._except(name)
@@ -184,10 +184,13 @@ class World:
         self.simulation.wake()
         self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
 
-    def _choices(self) -> list[Choice]:
-        since = Choice(Missed.SINCE, since_at=self.simulation.clock.now() - 20 * MINUTE)
-        spread = Choice(Missed.SPREAD, over_ms=5 * MINUTE)
-        return [Choice(), Choice(), Choice(Missed.LATEST), Choice(Missed.ALL), since, spread]
+    async def _choice(self, name: str) -> Choice:
+        """Which of the swallowed ticks run; not so many beside each other that workers have no room for others."""
+        since = Choice(Missed.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
+        few = [Choice(), Choice(), Choice(Missed.LATEST), since]
+        if (await self.simulation.registrar.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
+            few += [Choice(Missed.ALL), Choice(Missed.SPREAD, over_ms=5 * MINUTE)]
+        return self.dice.choice(few)
 
     async def _except(self, name: str) -> None:
         """One coming tick, or one that was such a moment ago, is skipped or moved; or that is undone."""

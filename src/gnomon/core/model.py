@@ -106,6 +106,8 @@ class Source(StrEnum):
     MANUAL = "manual"
     API = "api"
     EVENT = "event"
+    #: A planned time in the past.
+    BACKFILL = "backfill"
 
 
 class TickException(Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.event_log import MemoryEventLog
+from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.core.editing import CARETAKER, paused, verdict_before
 from gnomon.core.keys import SHARDS, run_id
 from gnomon.core.launching import first_tasks
@@ -18,7 +18,7 @@ from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore(MemoryEventLog):
+class MemoryStore(MemoryBackfills):
     """Every port of a store, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:

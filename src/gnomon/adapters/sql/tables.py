@@ -285,6 +285,41 @@ gathering = sa.Table(
     sa.Index("gathering_due", "due_at", "schedule_uid"),
 )
 
+backfill = sa.Table(
+    "backfill",
+    metadata,
+    sa.Column("backfill_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("schedule_uid", Name, nullable=False),
+    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("from_at", Instant, nullable=False),
+    sa.Column("until_at", Instant, nullable=False),
+    sa.Column("max_parallel", sa.Integer, nullable=False),
+    sa.Column("again", sa.Boolean, nullable=False),
+    sa.Column("planned", sa.Integer, nullable=False),
+    sa.Column("mark_at", Instant, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("ended_at", Instant),
+    sa.Column("cancelled", sa.Boolean, nullable=False),
+    _partial("backfill_open", "backfill_id", where=OPEN),
+    sa.Index("backfill_listed", "tenant", "created_at", "backfill_id"),
+)
+
+backfill_tick = sa.Table(
+    "backfill_tick",
+    metadata,
+    sa.Column("backfill_id", Name, primary_key=True),
+    sa.Column("planned_at", Instant, primary_key=True),
+    sa.Column("schedule_uid", Name, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("run_id", Name),
+    sa.Column("decided_at", Instant, nullable=False),
+    sa.Index("backfill_tick_of_schedule", "schedule_uid", "planned_at"),
+)
+
 worker = sa.Table(
     "worker",
     metadata,
