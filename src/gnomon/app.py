@@ -181,10 +181,8 @@ class Crew:
         self._alone = False
         #: Set to say that tasks may be ready, and that there may be something to take or to report.
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
-        #: Set to say that there may be events that wait for others.
-        self.gather = asyncio.Event()
-        #: Set to say that there may be a backfill, or room for more of one.
-        self.backfill = asyncio.Event()
+        #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
+        self.gather, self.backfill = asyncio.Event(), asyncio.Event()
         shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
         runner = FunctionRunner(
             functions,
@@ -206,10 +204,8 @@ class Crew:
         self.reconciler.on_ready = self.dispatch.set
         self.reconciler.own = name
         self.gatherer = Gatherer(store, clock, events)
-        self.gatherer.on_ready = self.dispatch.set
         self.backfiller = Backfiller(store, store, clock, events)
-        self.backfiller.on_ready = self.dispatch.set
-        self.worker.on_reported = self._make_room
+        self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
 
     def _introduce(self) -> None:
         """Dispatcher and worker know of each other: what one has let through the other need not look for."""
@@ -220,9 +216,12 @@ class Crew:
         # The gate is open, so that the next step can be passed on without asking anybody.
         worker.hand_over = dispatcher.hand_over
 
-    def _make_room(self) -> None:
+    async def _work(self) -> float:
+        """A step of the worker; what has ended may have made room for more of a backfill."""
+        wait = await self.worker.step()
         if self.backfiller.busy:
             self.backfill.set()
+        return wait
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
@@ -235,7 +234,7 @@ class Crew:
         """The loops, until told to stop."""
         return [
             keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
+            keep_stepping(self._work, stop=stop, wake=self.work, events=self._events),
             keep_stepping(self.reconciler.step, stop=stop, events=self._events),
             keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
             keep_stepping(self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),

@@ -126,3 +126,56 @@ def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: Prompt, 
 
     assert done.code == 2
     assert prompt.data("jobs", "show", "beat")["paused"]
+
+
+# ---- backfill ------------------------------------------------------------------------------------
+
+WEEK = ("jobs", "backfill", "report", "--from", "2026-03-02", "--to", "2026-03-09")
+
+
+def test_a_preview_says_what_would_run_and_changes_nothing(prompt: Prompt) -> None:
+    *times, told = prompt.lines(*WEEK, "--dry-run")
+
+    assert times[0] == "Mon 2026-03-02 09:00:00 EST"
+    assert told == "5 would run, 0 had a run before"
+    assert prompt.lines("jobs", "backfills") == ["no backfills"]
+
+
+def test_a_backfill_is_listed_with_its_progress_and_cancelled(prompt: Prompt) -> None:
+    [said] = prompt.lines(*WEEK, "--max-parallel", "2", "--detach")
+    backfill = said.split()[0]
+
+    [listed] = prompt.data("jobs", "backfills", "report")
+    [cancelled] = prompt.lines("jobs", "backfill", "--cancel", backfill)
+
+    assert said.endswith("has 5 planned times to run")
+    assert (listed["backfill_id"], listed["state"], listed["planned"], listed["max_parallel"]) == (
+        backfill,
+        "under way",
+        5,
+        2,
+    )
+    assert cancelled == f"{backfill} of report is cancelled: 0 ran, 0 had a run before, 0 failed"
+    assert "cancelled" in prompt.lines("jobs", "backfills")[1]
+
+
+def test_without_a_worker_nobody_waits(prompt: Prompt) -> None:
+    done = prompt.run(*WEEK)
+
+    assert (done.code, done.err) == (0, ["no worker is alive: it begins as soon as gnomon up runs"])
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (("report",), "a backfill needs a job, --from and --to"),
+        (("report", "--cancel", "bf_1"), "nothing else"),
+        (("--cancel", "bf_1"), "there is no backfill 'bf_1'"),
+        (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is yet to come"),
+    ],
+)
+def test_a_backfill_that_makes_no_sense_is_refused(prompt: Prompt, told: tuple[str, ...], reason: str) -> None:
+    done = prompt.run("jobs", "backfill", *told)
+
+    assert done.code == 2
+    assert reason in "\n".join(done.err)

@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 operating.jobs.command("resume")(single_ticks.resume_job)
 operating.jobs.command("skip")(single_ticks.skip_tick)
+operating.jobs.command("backfill")(single_ticks.backfill_job)
+operating.jobs.command("backfills")(single_ticks.list_backfills)
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
 

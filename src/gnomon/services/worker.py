@@ -74,8 +74,6 @@ class Worker:
         self.on_ready: Callable[[], None] = lambda: None
         #: Called when something was taken outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
-        #: Called when ends have been written down.
-        self.on_reported: Callable[[], None] = lambda: None
         self._renewed_at = float("-inf")
         self._look_for_cancelled = False
         self._draining = False
@@ -153,7 +151,6 @@ class Worker:
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
             counted = frozenset().union(*[await self._report_alone(one) for one in endings])
         self._unreported = self._unreported[len(endings) :]
-        self.on_reported()
         if any(one.graph is not None or not one.over for one in endings):
             self.on_ready()
         for one in endings:
