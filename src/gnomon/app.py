@@ -28,6 +28,8 @@ from gnomon.runners.announcing import AnnouncingRunner
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
+from gnomon.services.backfiller import Backfiller
+from gnomon.services.backfills import BackfillDesk
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
@@ -176,7 +178,7 @@ class Node:
 
 
 class Crew:
-    """Those who bring tasks to their end: gatherer, dispatcher, worker, reconciler, and what wakes them."""
+    """Those who bring tasks to their end: gatherer, backfiller, dispatcher, worker, reconciler, and what wakes them."""
 
     def __init__(
         self,
@@ -191,8 +193,8 @@ class Crew:
         self._alone = False
         #: Set to say that tasks may be ready, and that there may be something to take or to report.
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
-        #: Set to say that there may be events that wait for others.
-        self.gather = asyncio.Event()
+        #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
+        self.gather, self.backfill = asyncio.Event(), asyncio.Event()
         shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
         runner = self.runner = AnnouncingRunner(
             FunctionRunner(
@@ -217,7 +219,8 @@ class Crew:
         self.reconciler.on_ready = self.dispatch.set
         self.reconciler.own = name
         self.gatherer = Gatherer(store, clock, events)
-        self.gatherer.on_ready = self.dispatch.set
+        self.backfiller = Backfiller(store, store, clock, events)
+        self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
 
     def _introduce(self) -> None:
         """Dispatcher and worker know of each other: what one has let through the other need not look for."""
@@ -227,6 +230,13 @@ class Crew:
         worker.backlog.on_low = self.dispatch.set
         # The gate is open, so that the next step can be passed on without asking anybody.
         worker.hand_over = dispatcher.hand_over
+
+    async def _work(self) -> float:
+        """A step of the worker; what has ended may have made room for more of a backfill."""
+        wait = await self.worker.step()
+        if self.backfiller.busy:
+            self.backfill.set()
+        return wait
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
@@ -239,15 +249,17 @@ class Crew:
         """The loops, until told to stop."""
         return [
             keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
+            keep_stepping(self._work, stop=stop, wake=self.work, events=self._events),
             keep_stepping(self.reconciler.step, stop=stop, events=self._events),
             keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
+            keep_stepping(self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
         ]
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
         self.worker.look()
         self.gather.set()
+        self.backfill.set()
         self.dispatch.set()
         if self.worker.in_hand or not self._alone:
             # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
@@ -350,6 +362,7 @@ class Office:
         self.executions = ExecutionBook(store, store, store, store, clock)
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
+        self.backfills = BackfillDesk(store, store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
         self.explainer = Explainer(store, store, store, store, store, store, clock)
         self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))

@@ -18,6 +18,7 @@ from gnomon.core.model import (
     Schedule,
     ScheduleUid,
     Spec,
+    TickException,
     TickKind,
     TickStatus,
     Verdict,
@@ -87,11 +88,13 @@ class StoreContract:
             catchup=Catchup.SPREAD,
             jitter_ms=5000,
             first_steps=("extract", "check"),
+            exceptions=(TickException(NOON + HOUR), TickException(NOON + 2 * HOUR, NOON + 3 * HOUR)),
         )
 
         await self.registered(store, schedule)
 
         assert await store.find("default", "report") == schedule
+        assert [kept.schedule.spec for kept in await store.revisions(schedule.uid)] == [schedule.spec]
 
     async def test_a_name_that_is_taken_is_given_back_and_the_others_are_added(self, store: Store) -> None:
         first = minutely("a")

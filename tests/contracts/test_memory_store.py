@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
@@ -21,7 +22,15 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
+class TestMemoryStore(
+    StoreContract,
+    WorkContract,
+    EventContract,
+    BackfillContract,
+    KeepingContract,
+    MendingContract,
+    VitalsContract,
+):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

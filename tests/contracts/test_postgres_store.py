@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
@@ -26,7 +27,15 @@ ENDS = {
 }
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
+class PostgresContract(
+    StoreContract,
+    WorkContract,
+    EventContract,
+    BackfillContract,
+    KeepingContract,
+    MendingContract,
+    VitalsContract,
+):
     version: int
     statement_cache = True
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
@@ -23,7 +24,15 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
+class TestSqliteStore(
+    StoreContract,
+    WorkContract,
+    EventContract,
+    BackfillContract,
+    KeepingContract,
+    MendingContract,
+    VitalsContract,
+):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

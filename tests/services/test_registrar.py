@@ -10,11 +10,13 @@ from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
+from gnomon.core.missed import Choice, Missed, Swallowed
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import CronError, FieldError, NotFound
-from gnomon.services.registrar import Registrar
+from gnomon.services.registrar import Registrar, Resumed
 from gnomon.testing.clock import CountedIds, VirtualClock
+from support.labour import finish
 
 BILLING: dict[str, Any] = {
     "schedule_id": "billing",
@@ -346,3 +348,92 @@ async def test_many_are_registered_together(registrar: Registrar) -> None:
 
     assert len(answers) == 2500
     assert [s.schedule_id for s in await registrar.page(after="s2497")] == ["s2498", "s2499"]
+
+
+# ---- exceptions ----------------------------------------------------------------------------------
+
+
+async def test_a_coming_tick_is_skipped_and_the_others_are_not(registrar: Registrar, clock: VirtualClock) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    await registrar.skip("billing", NOON + 2 * MINUTE, actor="eve")
+
+    seen = await registrar.get("billing", coming=2)
+    assert seen.next_runs == (NOON + MINUTE, NOON + 3 * MINUTE)
+    assert seen.schedule.revision == 2
+    clock.advance(2 * MINUTE + 30_000)
+    await registrar.pause("billing", actor="ada")
+    assert [(t.decision.kind, t.decision.reason) for t in await ticks_of(registrar)] == [
+        (TickKind.SKIPPED, Reason.SKIPPED_ONCE),
+        (TickKind.MISSED, Reason.CATCHUP_NONE),
+    ]
+
+
+async def test_a_tick_is_moved_and_moved_back(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    await registrar.skip("billing", NOON + MINUTE, move_to=NOON + 90_000, actor="eve")
+    moved = (await registrar.get("billing", coming=2)).next_runs
+    await registrar.undo_skip("billing", NOON + MINUTE, actor="eve")
+
+    assert moved == (NOON + 90_000, NOON + 2 * MINUTE)
+    assert (await registrar.get("billing", coming=2)).next_runs == (NOON + MINUTE, NOON + 2 * MINUTE)
+
+
+async def test_registering_again_keeps_exceptions_and_changes_nothing(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+    await registrar.skip("billing", NOON + MINUTE, actor="eve")
+
+    answer = await registrar.upsert(BILLING, actor="ada")
+
+    assert answer.next_run_at == NOON + 2 * MINUTE
+    assert (await registrar.get("billing")).schedule.revision == 2
+
+
+async def test_an_exception_that_is_refused_changes_nothing(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    with pytest.raises(FieldError, match="is no planned time"):
+        await registrar.skip("billing", NOON + 1, actor="eve")
+
+    assert (await registrar.get("billing")).schedule.revision == 1
+
+
+# ---- the end of a pause --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
+    registrar: Registrar, store: MemoryStore, clock: VirtualClock, overlap: str
+) -> None:
+    await registrar.upsert(BILLING | {"overlap": overlap, "queue_limit": 1}, actor="ada")
+    await registrar.pause("billing", actor="ada")
+    clock.advance(4 * MINUTE)
+
+    done = await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL))
+
+    assert (done.swallowed.count, done.runs) == (4, 4)
+    uid = (await registrar.get("billing")).schedule.uid
+    for number in range(4):
+        waiting = await store.waiting(clock.now(), limit=10)
+        assert [one.run.planned_at for one in waiting] == [NOON + (number + 1) * MINUTE]
+        assert await finish(store, waiting[0].run, now=clock.now())
+    schedule = (await registrar.get("billing")).schedule
+    assert (schedule.uid, schedule.active_runs, schedule.queued_runs) == (uid, 0, 0)
+
+
+async def test_resuming_what_goes_on_says_that_nothing_was_swallowed(registrar: Registrar) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+
+    assert await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL)) == Resumed(Swallowed(0))
+
+
+async def test_a_choice_that_is_refused_leaves_the_pause_on(registrar: Registrar, clock: VirtualClock) -> None:
+    await registrar.upsert(BILLING, actor="ada")
+    await registrar.pause("billing", actor="ada")
+    clock.advance(2000 * MINUTE)
+
+    with pytest.raises(FieldError, match="2000 runs"):
+        await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL))
+
+    assert (await registrar.get("billing")).schedule.paused_at == NOON

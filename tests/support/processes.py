@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+#: Where ours is looked for, and then where whoever runs the tests looks.
+_PATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
 
 
 class UpProcess:
@@ -63,7 +65,7 @@ def up(
     process = subprocess.Popen(
         command,
         cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1", **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

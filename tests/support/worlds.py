@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.attempts import Assignment
 from gnomon.core.gating import Released, Request, Ruled, Ruling
-from gnomon.core.model import Result, Schedule, ScheduleUid
+from gnomon.core.missed import Choice, Missed
+from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
 from gnomon.core.states import WaitReason
 from gnomon.core.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
-from gnomon.errors import NotFound, Refused
+from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances
@@ -162,22 +163,53 @@ class World:
     async def _operate(self) -> None:
         name = self.dice.choice(sorted(self.uids))
         simulation, registrar = self.simulation, self.simulation.registrar
-        act = self.dice.choice(["pause", "resume", "resume", "edit", "recreate"])
+        act = self.dice.choice(["pause", "resume", "resume", "edit", "recreate", "except", "except"])
         try:
             if act == "pause":
                 await simulation.persist(lambda: registrar.pause(name, actor="operator"))
             elif act == "resume":
-                await simulation.persist(lambda: registrar.resume(name, actor="operator"))
+                missed = await self._choice(name)
+                await simulation.persist(lambda: registrar.resume(name, actor="operator", missed=missed))
+            elif act == "except":
+                await self._except(name)
             elif act == "edit":
                 said = self._request(name)
                 await simulation.persist(lambda: registrar.upsert(said, actor="operator"))
             else:
                 await simulation.delete(self.uids[name])
                 self.uids[name] = await simulation.register(self._request(name))
-        except NotFound:
+        except (NotFound, FieldError):
+            # It is gone, or there is more to run than may.
             pass
         self.simulation.wake()
         self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
+
+    async def _choice(self, name: str) -> Choice:
+        """Which of the swallowed ticks run; not so many beside each other that workers have no room for others."""
+        since = Choice(Missed.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
+        few = [Choice(), Choice(), Choice(Missed.LATEST), since]
+        if (await self.simulation.registrar.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
+            few += [Choice(Missed.ALL), Choice(Missed.SPREAD, over_ms=5 * MINUTE)]
+        return self.dice.choice(few)
+
+    async def _except(self, name: str) -> None:
+        """One coming tick, or one that was such a moment ago, is skipped or moved; or that is undone."""
+        registrar, dice, view = self.simulation.registrar, self.dice, await self.simulation.registrar.get(name)
+        told = [one.planned_at for one in view.schedule.spec.exceptions]
+        at = dice.choice([*view.next_runs, *told, self.simulation.clock.now()])
+        place = self.simulation.clock.now() + dice.choice([17_000, 5 * MINUTE, HOUR]) // 1000 * 1000 + dice.randrange(9)
+        move_to = dice.choice([None, place])
+        undo = dice.random() < 0.3
+
+        async def act() -> None:
+            if undo:
+                await registrar.undo_skip(name, at, actor="operator")
+            else:
+                await registrar.skip(name, at, move_to=move_to, actor="operator")
+
+        # There is no such tick, or no such place, any more.
+        with suppress(FieldError):
+            await self.simulation.persist(act)
 
     async def _meddle(self) -> None:
         """Operators want runs, want them gone, and try again what has failed."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import foreseeing, importers, operating
+from gnomon.cli import foreseeing, importers, operating, single_ticks
 from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -18,6 +18,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+operating.jobs.command("resume")(single_ticks.resume_job)
+operating.jobs.command("skip")(single_ticks.skip_tick)
+operating.jobs.command("backfill")(single_ticks.backfill_job)
+operating.jobs.command("backfills")(single_ticks.list_backfills)
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
 app.add_typer(importers.imports)

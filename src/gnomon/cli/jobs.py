@@ -11,6 +11,7 @@ from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import facts, first_line, iso, moment, span, state_of, zone_of
+from gnomon.cli.skips import exception_data, exception_text, exceptions_of
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
 from gnomon.core.job_data import job_as_data
@@ -127,18 +128,6 @@ def pause(name: str, where: Where) -> None:
     say(f"{name} is paused")
 
 
-def resume(name: str, where: Where) -> None:
-    """Let a job go on."""
-
-    async def work(office: Office) -> JobView:
-        await office.jobs.resume(name, actor=actor())
-        return await office.jobs.get(name, coming=1, last=0)
-
-    view = in_office(where, work)
-    coming = moment(_next_run_at(view), zone_of(view.schedule.spec))
-    say(f"{name} goes on; its next run is at {coming}" if coming else f"{name} goes on; nothing is planned")
-
-
 def delete(name: str, where: Where) -> None:
     """End a job."""
     in_office(where, lambda office: office.jobs.delete(name, actor=actor()))
@@ -243,6 +232,8 @@ def _shown(view: JobView) -> dict[str, Any]:
     if workflow is not None:
         job = Job(name=schedule.schedule_id, spec=schedule.spec, workflow=workflow, enabled=schedule.paused_at is None)
         data["definition"] = job_as_data(job)
+    if told := exceptions_of(schedule):
+        data["exceptions"] = [exception_data(one) for one in told]
     data["last_ticks"] = [_tick_data(tick) for tick in view.last_ticks]
     data["executions"] = [run.run_id for run in view.under_way]
     if view.lock is not None:
@@ -282,6 +273,7 @@ def _show_text(view: JobView) -> None:
         ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
         ("tags", ", ".join(workflow.tags) if workflow else ""),
         ("under way", ", ".join(run.run_id for run in view.under_way)),
+        ("exceptions", "\n".join(exception_text(one, zone) for one in exceptions_of(schedule))),
     ]
     if view.lock is not None:
         since = moment(view.lock.acquired_at, zone)

@@ -99,15 +99,6 @@ def pause_job(name: Name, *, database: Database = None, config: Config = None) -
     pause(name, Where(database, config))
 
 
-@jobs.command("resume")
-def resume_job(name: Name, *, database: Database = None, config: Config = None) -> None:
-    """Let a paused job go on from now."""
-    from gnomon.cli.jobs import resume
-    from gnomon.cli.offices import Where
-
-    resume(name, Where(database, config))
-
-
 @jobs.command("delete")
 def delete_job(
     name: Name,

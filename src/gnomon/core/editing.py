@@ -2,9 +2,11 @@
 
 from msgspec.structs import replace
 
+from gnomon.core.exceptions import fitting
 from gnomon.core.keys import shard_of
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind, Verdict
-from gnomon.core.plan import paused_range, plan, plan_ahead, settled
+from gnomon.core.plan import paused_range, plan_ahead, plan_kept, settled
+from gnomon.core.skipping import with_skipped
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import Every
 
@@ -29,11 +31,16 @@ def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: i
 
 def same_spec(current: Spec, said: Spec) -> bool:
     """Whether an operator said what is already there. Saying an interval again does not move its grid."""
-    return current == kept_grid(current, said)
+    return current == kept(current, said)
 
 
-def kept_grid(current: Spec, said: Spec) -> Spec:
-    """What was said, on the grid of an interval that already counts."""
+def kept(current: Spec, said: Spec) -> Spec:
+    """What was said, on the grid of an interval that already counts and with the exceptions that still fit it."""
+    said = _kept_grid(current, said)
+    return replace(said, exceptions=fitting(current, said)) if current.exceptions else said
+
+
+def _kept_grid(current: Spec, said: Spec) -> Spec:
     old, new = current.trigger, said.trigger
     if (
         isinstance(old, Every)
@@ -53,14 +60,19 @@ def verdict_before(schedule: Schedule, *, now: int) -> Verdict:
     """
     if schedule.paused_at is not None:
         return _swallowed(schedule, now)
-    verdict = plan(schedule, now=now)
     ticks = Ticks(schedule.schedule_id, schedule.spec)
+    verdict = _with_put_off(schedule, ticks.kept, now)
+    return with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now)) if ticks.skipped else verdict
+
+
+def _with_put_off(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
+    verdict = plan_kept(schedule, ticks, now=now)
     put_off = ticks.after(verdict.mark_at)
     if leaves_some_due(verdict, now=now) or put_off is None or put_off > now:
         return verdict
     if schedule.spec.overlap is Overlap.REPLACE:
         verdict = _standing_back(verdict)
-    later = plan_ahead(settled(verdict), put_off)
+    later = plan_ahead(settled(verdict), ticks, put_off)
     return replace(
         later,
         schedule=schedule,
@@ -100,7 +112,7 @@ def _stands_back(schedule: Schedule, decision: Decision) -> bool:
 
 
 def _swallowed(schedule: Schedule, now: int) -> Verdict:
-    return Verdict(
+    verdict = Verdict(
         schedule=schedule,
         decisions=paused_range(schedule, until=now),
         mark_at=max(schedule.mark_at, now),
@@ -108,6 +120,8 @@ def _swallowed(schedule: Schedule, now: int) -> Verdict:
         active_runs=schedule.active_runs,
         queued_runs=schedule.queued_runs,
     )
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
 
 
 def leaves_some_due(verdict: Verdict, *, now: int) -> bool:

@@ -71,6 +71,9 @@ class Reason(StrEnum):
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
     PAUSED = "paused"
+    #: An operator said so, of this tick alone.
+    SKIPPED_ONCE = "skipped_once"
+    MOVED = "moved"
     NEWER_TICK = "newer_tick"
     CATCHUP_NONE = "catchup_none"
     WINDOW = "window"
@@ -103,6 +106,16 @@ class Source(StrEnum):
     MANUAL = "manual"
     API = "api"
     EVENT = "event"
+    #: A planned time in the past.
+    BACKFILL = "backfill"
+
+
+class TickException(Struct, frozen=True, gc=False):
+    """What an operator said about one tick: that it is skipped, or moved."""
+
+    planned_at: int
+    #: The tick that there is instead, at a time at which there was none.
+    moved_to: int | None = None
 
 
 class Spec(Struct, frozen=True, kw_only=True, gc=False):
@@ -131,6 +144,8 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     lookahead_ms: int = MINUTE_MS
     #: Of a one-shot: gone once its run has succeeded, paused once it has failed.
     delete_after_run: bool = False
+    #: By planned time.
+    exceptions: tuple[TickException, ...] = ()
 
     @property
     def timezone(self) -> str:
@@ -191,6 +206,11 @@ class Verdict(Struct, frozen=True, kw_only=True, gc=False):
     queued_runs: int
     #: The runs under way are to be cancelled.
     replaces: bool = False
+
+    @property
+    def newest_run_at(self) -> int:
+        """The planned time of the newest tick that has a run."""
+        return max(decision.planned_at for decision in self.decisions if decision.starts_a_run)
 
 
 class Run(Struct, frozen=True, kw_only=True, gc=False):

@@ -25,6 +25,7 @@ from gnomon.core.model import (
     TickStatus,
     Verdict,
 )
+from gnomon.core.skipping import with_skipped
 from gnomon.core.ticks import Ticks
 
 _BEFORE_ANY = -(1 << 62)
@@ -49,12 +50,17 @@ class Sorted(NamedTuple):
 def plan(schedule: Schedule, *, now: int) -> Verdict:
     """The verdict on every tick of the schedule that is due at `now`."""
     ticks = Ticks(schedule.schedule_id, schedule.spec)
+    verdict = plan_kept(schedule, ticks.kept, now=now)
+    return with_skipped(ticks, verdict, until=ticks.newest_due(now)) if ticks.skipped else verdict
+
+
+def plan_kept(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
+    """The verdict on every one of these ticks that is due at `now`, as if there were no others."""
     return _verdict(schedule, ticks, _sort(schedule, ticks, now))
 
 
-def plan_ahead(schedule: Schedule, planned: int) -> Verdict:
-    """The verdict on the next tick alone, before its time has come."""
-    ticks = Ticks(schedule.schedule_id, schedule.spec)
+def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int) -> Verdict:
+    """The verdict on the next of these ticks alone, before its time has come."""
     firing = Firing(planned, ticks.fire_at(planned), Reason.ON_TIME)
     return _verdict(schedule, ticks, Sorted((), (firing,), planned))
 
@@ -173,7 +179,7 @@ def _range(ticks: Ticks, kind: TickKind, reason: Reason, *, after: int, until: i
 
 def paused_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
     """The decision on every tick that a pause swallowed."""
-    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    ticks = Ticks(schedule.schedule_id, schedule.spec).kept
     return _range(ticks, TickKind.SKIPPED, Reason.PAUSED, after=schedule.mark_at, until=until)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gnomon.core.jobs import Job
+from gnomon.core.missed import NONE_OF_THEM, Choice
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
@@ -30,7 +31,7 @@ from gnomon.services.applying import (
     prunable,
     removed,
 )
-from gnomon.services.registrar import Registrar, next_runs
+from gnomon.services.registrar import Registrar, Resumed, next_runs
 
 T = TypeVar("T")
 #: How often a file is tried against others who change the same jobs.
@@ -188,10 +189,22 @@ class JobBook:
         with _called_a_job():
             await self._registrar.pause(name, actor=actor, tenant=tenant)
 
-    async def resume(self, name: str, *, actor: str, tenant: str = "default") -> None:
-        """Go on from now. What the pause swallowed is written down as skipped."""
+    async def resume(self, name: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default") -> Resumed:
+        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
         with _called_a_job():
-            await self._registrar.resume(name, actor=actor, tenant=tenant)
+            return await self._registrar.resume(name, actor=actor, missed=missed, tenant=tenant)
+
+    async def skip(
+        self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
+    ) -> None:
+        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        with _called_a_job():
+            await self._registrar.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
+
+    async def undo_skip(self, name: str, at: int, *, actor: str, tenant: str = "default") -> None:
+        """Let a tick that was skipped or moved fire at its time after all."""
+        with _called_a_job():
+            await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
     async def delete(self, name: str, *, actor: str, tenant: str = "default") -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
@@ -315,7 +328,7 @@ def _just_before(name: str) -> str:
 def _fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[Fire]:
     if schedule.paused_at is not None:
         return
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(after, schedule.mark_at)
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(after, schedule.mark_at)
     for _ in range(limit):
         planned = ticks.after(at)
         if planned is None or planned > until:

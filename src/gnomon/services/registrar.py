@@ -13,13 +13,15 @@ from msgspec import Struct
 from gnomon.core.editing import (
     edited,
     fresh,
-    kept_grid,
+    kept,
     leaves_some_due,
     paused,
     resumed,
     same_spec,
     verdict_before,
 )
+from gnomon.core.exceptions import excepted, unexcepted
+from gnomon.core.missed import NONE_OF_THEM, Choice, Swallowed, resuming, swallowed
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.core.plan import settled
 from gnomon.core.requests import Defaults, printable, read_request, schedule_name
@@ -41,6 +43,14 @@ class Registered(Struct, frozen=True):
 
     schedule_id: str
     next_run_at: int | None
+
+
+class Resumed(Struct, frozen=True):
+    """What the end of a pause came to."""
+
+    swallowed: Swallowed
+    #: How many of the swallowed ticks run after all.
+    runs: int = 0
 
 
 class View(Struct, frozen=True):
@@ -115,7 +125,7 @@ class Registrar:
             current = verdict.schedule
             if same_spec(current.spec, spec):
                 return True
-            changed = edited(verdict, kept_grid(current.spec, spec), now=now)
+            changed = edited(verdict, kept(current.spec, spec), now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, name, change)
@@ -132,17 +142,48 @@ class Registrar:
 
         await self._change(tenant, schedule_id, change)
 
-    async def resume(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
-        """Go on from now. What the pause swallowed is written down as skipped."""
+    async def resume(
+        self, schedule_id: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default"
+    ) -> Resumed:
+        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
         printable("actor", actor)
+        done = Resumed(Swallowed(0))
 
         async def change(verdict: Verdict, now: int) -> bool:
-            if verdict.schedule.paused_at is None:
+            nonlocal done
+            current = verdict.schedule
+            if current.paused_at is None:
                 return True
+            verdict = resuming(current, missed, now=now)
+            runs = sum(one.starts_a_run for one in verdict.decisions)
+            done = Resumed(swallowed(current, now=now), runs)
             changed = resumed(verdict, now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, schedule_id, change)
+        return done
+
+    async def skip(
+        self, schedule_id: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
+    ) -> None:
+        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        await self._except(tenant, schedule_id, actor, lambda one, now: excepted(one, at, move_to=move_to, now=now))
+
+    async def undo_skip(self, schedule_id: str, at: int, *, actor: str, tenant: str = "default") -> None:
+        """Let a tick that was skipped or moved fire at its time after all."""
+        await self._except(tenant, schedule_id, actor, lambda one, now: unexcepted(one, at, now=now))
+
+    async def _except(self, tenant: str, name: str, actor: str, say: Callable[[Schedule, int], Spec]) -> None:
+        printable("actor", actor)
+
+        async def change(verdict: Verdict, now: int) -> bool:
+            spec = say(settled(verdict), now)
+            if spec == verdict.schedule.spec:
+                return True
+            changed = edited(verdict, spec, now=now)
+            return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
+
+        await self._change(tenant, name, change)
 
     async def delete(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
         """End the schedule and free its name. Its history stays."""
@@ -193,8 +234,8 @@ class Registrar:
 
 
 def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
-    """The next planned times, as if no pause were on."""
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec), max(now, schedule.mark_at)
+    """The next planned times, as if no pause were on; those that are skipped are none."""
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(now, schedule.mark_at)
     found: list[int] = []
     while len(found) < limit and (planned := ticks.after(at)) is not None:
         found.append(planned)

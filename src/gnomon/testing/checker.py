@@ -13,7 +13,7 @@ from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
 from gnomon.testing.history import Commit, Ended, History, Launched, Life, Violation
 from gnomon.testing.judging import judged_work
 from gnomon.testing.oracle import planned
-from gnomon.testing.rules import Floor, Oracle, Standing, expected, fire_at, laid_out, said
+from gnomon.testing.rules import Expected, Floor, Oracle, Standing, expected, fire_at, laid_out, said, taken_up
 
 #: A quiet tick is decided within this.
 IN_TIME_MS = 2_500
@@ -44,6 +44,11 @@ def _terms(history: History) -> Iterator[Violation]:
         last[shard] = max(commit.term, last.get(shard, 0))
         if holders.setdefault((shard, commit.term), commit.holder) != commit.holder:
             yield Violation("K16", commit.schedule.schedule_id, f"two holders of term {commit.term}")
+
+
+def _resumes(commit: Commit) -> bool:
+    """Whether an operator ended a pause by it."""
+    return commit.schedule.paused_at is not None and commit.changed is not None and commit.changed.paused_at is None
 
 
 class _Judge:
@@ -131,7 +136,7 @@ class _Judge:
         for commit in self._commits:
             while turns and turns[0].commits <= commit.number:
                 yield from self._turn(floor, turns.pop(0))
-            wanted = expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
+            wanted = self._wanted(commit, floor)
             actual = said(commit.decisions)
             if wanted != actual:
                 yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {floor}")
@@ -142,6 +147,13 @@ class _Judge:
             yield from self._turn(floor, turn)
         if self._life.final is not None:
             yield from self._runs_are_counted(self._life.final, floor)
+
+    def _wanted(self, commit: Commit, floor: Floor) -> list[Expected]:
+        if _resumes(commit):
+            # Which ticks he wanted only the operator knows; that they are the newest ones the rules do.
+            runs = sum(one.starts_a_run for one in commit.decisions)
+            return taken_up(self._oracle, commit.schedule, floor, now=commit.at, runs=runs)
+        return expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
 
     def _turn(self, floor: Floor, turn: Launched | Ended) -> Iterator[Violation]:
         """K2: a run that ends was there, and a wish for one came to what the overlap policy makes of it."""
@@ -187,7 +199,7 @@ class _Judge:
                 # A schedule that was changed or resumed a moment ago could not be decided before.
                 late = commit.at - max(fires, commit.schedule.updated_at)
                 quiet = self._history.quiet(fires - 60_000, commit.at)
-                if decision.kind is TickKind.FIRED and quiet and late > IN_TIME_MS:
+                if decision.kind is TickKind.FIRED and quiet and late > IN_TIME_MS and not _resumes(commit):
                     yield self._violation("K5", f"quiet tick {decision.planned_at} {late} ms late")
 
     def _starts_in_its_place(self) -> Iterator[Violation]:
@@ -211,6 +223,9 @@ class _Judge:
         pauses, current = list(self._life.pauses), None
         for commit in self._commits:
             for decision in commit.decisions:
+                chosen = decision.starts_a_run and _resumes(commit)
+                if chosen or decision.reason in (Reason.SKIPPED_ONCE, Reason.MOVED):
+                    continue
                 if (current is not None) != (decision.reason is Reason.PAUSED):
                     yield self._violation("K9", f"tick {decision.planned_at} {decision.reason} with pause {current}")
             if commit.changed is None or commit.term is not None:

@@ -16,7 +16,13 @@ _WITH_SECONDS = 6
 
 
 def planned(spec: Spec, after: int, until: int) -> list[int]:
-    """The planned times after `after` and up to `until`, inside the schedule's active window."""
+    """The planned times after `after` and up to `until`: those of the trigger, and those that others were moved to."""
+    moved = [one.moved_to for one in spec.exceptions if one.moved_to is not None and after < one.moved_to <= until]
+    return sorted([*_triggered(spec, after, until), *moved]) if moved else _triggered(spec, after, until)
+
+
+def _triggered(spec: Spec, after: int, until: int) -> list[int]:
+    """Those of the trigger, inside the schedule's active window."""
     low = after if spec.start_at is None else max(after, spec.start_at - 1)
     high = until if spec.end_at is None else min(until, spec.end_at - 1)
     if low >= high:

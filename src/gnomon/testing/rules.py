@@ -105,9 +105,11 @@ class Sorted(NamedTuple):
 
 def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_change: bool) -> list[Expected]:
     """What must be decided of a schedule that stands like this, oldest first."""
-    if schedule.paused_at is not None:
-        return _as_range(oracle(schedule.spec, schedule.mark_at, now), TickKind.SKIPPED, Reason.PAUSED)
     spec, floor = schedule.spec, floor.copy()
+    due = _due(oracle, schedule, now=now, by_change=by_change)
+    if schedule.paused_at is not None:
+        swallowed = _as_range([at for at in due if not excepted(spec, at)], TickKind.SKIPPED, Reason.PAUSED)
+        return _around_excepted(spec, swallowed, due)
     let_go, firing = _sorted(oracle, schedule, now=now, by_change=by_change)
     found = list(let_go)
     if spec.overlap is Overlap.REPLACE:
@@ -118,7 +120,62 @@ def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_c
         kind, why = floor.outcome(spec, reason)
         floor.take(Standing(at), kind, why)
         found.append(Expected(at, at, kind, why))
-    return found
+    return _around_excepted(spec, found, due)
+
+
+def taken_up(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, runs: int) -> list[Expected]:
+    """What must be decided at the end of a pause by an operator who wants so many runs: the newest ticks have them."""
+    spec, floor = schedule.spec, floor.copy()
+    due = _due(oracle, schedule, now=now, by_change=True)
+    swallowed = [at for at in due if not excepted(spec, at)]
+    chosen = swallowed[max(0, len(swallowed) - runs) :] if runs else []
+    found = _as_range(swallowed[: len(swallowed) - len(chosen)], TickKind.SKIPPED, Reason.PAUSED)
+    for at in chosen[-1:] if spec.overlap is Overlap.REPLACE else chosen:
+        kind, why = TickKind.FIRED, Reason.CAUGHT_UP
+        if spec.overlap is not Overlap.ALLOW and (floor.active or floor.waiting):
+            replaces = spec.overlap is Overlap.REPLACE
+            kind, why = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
+        floor.take(Standing(at), kind, why)
+        found.append(Expected(at, at, kind, why))
+    return _around_excepted(spec, found, due)
+
+
+def excepted(spec: Spec, at: int) -> Reason | None:
+    """Why that tick alone is not to fire, if an operator said so."""
+    for one in spec.exceptions:
+        if one.planned_at == at:
+            return Reason.SKIPPED_ONCE if one.moved_to is None else Reason.MOVED
+    return None
+
+
+def _due(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> list[int]:
+    """All ticks that are due, skipped or not; in a pause, and for a change, all that were planned up to now."""
+    spec, mark = schedule.spec, schedule.mark_at
+    if schedule.paused_at is not None:
+        return list(oracle(spec, mark, now))
+    ahead = oracle(spec, mark, now + spec.jitter_ms)
+    fires = {at: fire_at(oracle, spec, schedule.schedule_id, at) for at in ahead}
+    return [at for at, fire in fires.items() if fire <= now or (by_change and at <= now)]
+
+
+def _around_excepted(spec: Spec, found: Sequence[Expected], due: Sequence[int]) -> list[Expected]:
+    """What was found of the other ticks, cut where an excepted one lies between them, and these; up to what is left."""
+    if not spec.exceptions:
+        return list(found)
+    told: list[Expected] = []
+    left: list[int] = []
+    for at in due:
+        why = excepted(spec, at)
+        cover = next((one for one in found if one.first <= at <= one.last), None)
+        if why is not None:
+            told += [] if left else [Expected(at, at, TickKind.SKIPPED, why)]
+        elif cover is None:
+            left.append(at)
+        elif told and told[-1].last >= cover.first and told[-1][2:] == cover[2:] and cover.first != cover.last:
+            told[-1] = told[-1]._replace(last=at)
+        else:
+            told.append(cover._replace(first=at, last=at))
+    return told
 
 
 def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> Sorted:
@@ -126,13 +183,14 @@ def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) ->
     ahead = oracle(spec, schedule.mark_at, now + spec.jitter_ms)
     fires = {at: fire_at(oracle, spec, schedule.schedule_id, at) for at in ahead}
     late = {at: now - max(at, fire) for at, fire in fires.items()}
-    ticks = [at for at, fire in fires.items() if fire <= now]
+    ticks = [at for at, fire in fires.items() if fire <= now and not excepted(spec, at)]
     let_go, firing = _by_policy(spec, ticks, late)
     reasons = [(at, _why_fired(spec, late[at])) for at in firing]
     # A change decides every tick planned before it, also one that its jitter puts off a little; unless the cap has left
     # some that are due before it.
     left = bool(firing) and firing[-1] != ticks[-1]
-    put_off = [at for at, fire in fires.items() if at <= now < fire and by_change and not left]
+    late_ones = [at for at, fire in fires.items() if at <= now < fire and not excepted(spec, at)]
+    put_off = late_ones if by_change and not left else []
     return Sorted(let_go, reasons + [(at, Reason.ON_TIME) for at in put_off])
 
 
@@ -172,6 +230,8 @@ def laid_out(
     spec, name = schedule.spec, schedule.schedule_id
     fires = {d.planned_at: fire_at(oracle, spec, name, d.planned_at) for d in decisions}
     places = {at: (fire, fire) for at, fire in fires.items()}
+    if schedule.paused_at is not None:
+        return places | _spread_after_pause(decisions, now=now)
     if spec.catchup is not Catchup.SPREAD or len(fires) == 1:
         return places
     _, firing = _sorted(oracle, schedule, now=now, by_change=False)
@@ -181,9 +241,18 @@ def laid_out(
     return places | {at: (now + i * spec.lookahead_ms // len(late),) * 2 for i, at in enumerate(late)}
 
 
+def _spread_after_pause(decisions: Sequence[Decision], *, now: int) -> dict[int, tuple[int, int]]:
+    """What an operator has laid out from now on: evenly, to the millisecond or two."""
+    fires = [(d.planned_at, d.fire_at) for d in decisions if d.fire_at is not None]
+    if not fires or fires[0][1] != now:
+        return {}
+    step = (fires[-1][1] - now) / max(1, len(fires) - 1)
+    return {at: (round(now + i * step) - 2, round(now + i * step) + 2) for i, (at, _) in enumerate(fires)}
+
+
 def fire_at(oracle: Oracle, spec: Spec, name: str, planned: int) -> int:
     """The planned time moved by its jitter, worked out from the promise: a share fixed by the key, half-way at most."""
-    if not spec.jitter_ms:
+    if not spec.jitter_ms or any(one.moved_to == planned for one in spec.exceptions):
         return planned
     second, rest = divmod(planned, 1000)
     epoch = f"{second}.{rest:03}".rstrip("0") if rest else f"{second}"

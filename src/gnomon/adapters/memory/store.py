@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.vitals import MemoryVitals
 from gnomon.core.editing import CARETAKER, paused, verdict_before
 from gnomon.core.keys import SHARDS, run_id
@@ -18,7 +19,7 @@ from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore(MemoryVitals):
+class MemoryStore(MemoryBackfills, MemoryVitals):
     """Every port of a store, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -69,7 +70,7 @@ class MemoryStore(MemoryVitals):
                 self._tasks.add(first_tasks(made, before.spec.first_steps, now=now))
         if verdict.replaces:
             # The newest is the one that replaces; those it replaces may make room for it at once.
-            self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
+            self._supersede(before.uid, now, by=run_id(before.uid, verdict.newest_run_at))
         return True
 
     # ---- schedules ---------------------------------------------------------------------------

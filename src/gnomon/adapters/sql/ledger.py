@@ -106,7 +106,7 @@ def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, ter
     carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
     _write_down(conn, carried, now, terms)
     # The newest is the one that replaces; those it replaces may make room for it at once.
-    replacing = {v.schedule.uid: run_id(v.schedule.uid, v.decisions[-1].planned_at) for v in carried if v.replaces}
+    replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
     return frozenset(verdict.schedule.uid for verdict in carried)
 

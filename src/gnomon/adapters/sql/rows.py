@@ -20,6 +20,7 @@ from gnomon.core.model import (
     ScheduleUid,
     Spec,
     Tick,
+    TickException,
     TickKind,
     TickStatus,
 )
@@ -48,6 +49,7 @@ _CATCHUPS = {str(one): one for one in Catchup}
 #: What an event must have, and how many of them make a run; those of a newer program are unknown here.
 _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
+_EXCEPTIONS = msgspec.json.Decoder(tuple[tuple[int, int | None], ...])
 
 
 # ---- schedules -----------------------------------------------------------------------------------
@@ -123,6 +125,7 @@ def _spec_row(spec: Spec) -> tuple[Any, ...]:
         spec.lookahead_ms,
         spec.delete_after_run,
         _options_text(spec.trigger),
+        _exceptions_text(spec.exceptions) if spec.exceptions else None,
     )
 
 
@@ -167,6 +170,7 @@ def _spec_of(row: Row) -> Spec:
         ahead,
         once,
         options,
+        exceptions,
     ) = row[_TRIGGER_ENDS:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
@@ -186,6 +190,7 @@ def _spec_of(row: Row) -> Spec:
         lookahead_ms=ahead,
         # Revisions from before there was such a thing do not say.
         delete_after_run=bool(once),
+        exceptions=_exceptions_of(exceptions) if exceptions else (),
     )
 
 
@@ -215,6 +220,14 @@ def _steps_text(steps: tuple[str, ...]) -> str:
 @lru_cache(maxsize=1024)
 def _steps_of(text: str) -> tuple[str, ...]:
     return _STEPS.decode(text)
+
+
+def _exceptions_text(exceptions: tuple[TickException, ...]) -> str:
+    return msgspec.json.encode([(one.planned_at, one.moved_to) for one in exceptions]).decode()
+
+
+def _exceptions_of(text: str) -> tuple[TickException, ...]:
+    return tuple(TickException(planned_at, moved_to) for planned_at, moved_to in _EXCEPTIONS.decode(text))
 
 
 # ---- revisions and pauses ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gnomon.adapters.sql import (
     work,
     workers,
 )
+from gnomon.adapters.sql.backfills import SqlBackfills
 from gnomon.adapters.sql.halting import cancel
 from gnomon.adapters.sql.housekeeping import SqlHousekeeping
 from gnomon.adapters.sql.launches import launch
@@ -47,11 +48,11 @@ from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
-class SqlStore(SqlHousekeeping):
+class SqlStore(SqlBackfills, SqlHousekeeping):
     """Each method is one transaction of the engine it was given."""
 
     def __init__(self, transactions: Transactions) -> None:
-        self.transactions = transactions
+        super().__init__(transactions)
         self._unreadable = Unreadable()
 
     async def close(self) -> None:

@@ -73,6 +73,8 @@ schedule = sa.Table(
     sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
     # What else there is to say about a trigger, as JSON.
     sa.Column("trigger_options", sa.Text),
+    # Ticks that are skipped or moved, as JSON; null if there are none.
+    sa.Column("exceptions", sa.Text),
     _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
@@ -285,6 +287,41 @@ gathering = sa.Table(
     sa.Column("due_at", Instant, nullable=False),
     sa.Column("count", sa.Integer, nullable=False),
     sa.Index("gathering_due", "due_at", "schedule_uid"),
+)
+
+backfill = sa.Table(
+    "backfill",
+    metadata,
+    sa.Column("backfill_id", Name, primary_key=True),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("schedule_uid", Name, nullable=False),
+    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("from_at", Instant, nullable=False),
+    sa.Column("until_at", Instant, nullable=False),
+    sa.Column("max_parallel", sa.Integer, nullable=False),
+    sa.Column("again", sa.Boolean, nullable=False),
+    sa.Column("planned", sa.Integer, nullable=False),
+    sa.Column("mark_at", Instant, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("ended_at", Instant),
+    sa.Column("cancelled", sa.Boolean, nullable=False),
+    _partial("backfill_open", "backfill_id", where=OPEN),
+    sa.Index("backfill_listed", "tenant", "created_at", "backfill_id"),
+)
+
+backfill_tick = sa.Table(
+    "backfill_tick",
+    metadata,
+    sa.Column("backfill_id", Name, primary_key=True),
+    sa.Column("planned_at", Instant, primary_key=True),
+    sa.Column("schedule_uid", Name, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("run_id", Name),
+    sa.Column("decided_at", Instant, nullable=False),
+    sa.Index("backfill_tick_of_schedule", "schedule_uid", "planned_at"),
 )
 
 worker = sa.Table(

@@ -1,0 +1,90 @@
+"""Backfills in memory."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gnomon.adapters.memory.event_log import MemoryEventLog
+from gnomon.core.backfilling import (
+    Backfill,
+    BackfillTick,
+    Carried,
+    EntryKind,
+    EntryReason,
+    Lot,
+    OpenBackfill,
+    Progress,
+    as_launched,
+    carried_out,
+)
+from gnomon.core.model import RunStatus, ScheduleUid
+
+_UNDER_WAY = (RunStatus.PENDING, RunStatus.RUNNING)
+
+
+class MemoryBackfills(MemoryEventLog):
+    """The port Backfills."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(now)
+        self._backfills: dict[str, Backfill] = {}
+        self._backfill_ticks: dict[tuple[str, int], BackfillTick] = {}
+
+    async def add_backfill(self, backfill: Backfill) -> None:
+        """See Backfills.add_backfill."""
+        self._backfills[backfill.backfill_id] = backfill
+
+    async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
+        """See Backfills.open_backfills."""
+        found = [one for _, one in sorted(self._backfills.items()) if one.ended_at is None]
+        return [OpenBackfill(one, self._progress(one).under_way) for one in found[:limit]]
+
+    async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+        """See Backfills.have_run."""
+        entries = self._backfill_ticks.values()
+        before = [e.planned_at for e in entries if e.schedule_uid == uid and e.kind is EntryKind.FIRED]
+        own = [at for (owner, at), tick in self._ticks.items() if owner == uid and tick.run_id is not None]
+        found = dict.fromkeys(before, EntryReason.BACKFILLED_BEFORE) | dict.fromkeys(own, EntryReason.HAD_A_RUN)
+        return {at: why for at, why in found.items() if first_at <= at <= last_at}
+
+    async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
+        """See Backfills.carry_out_lot."""
+        name = lot.backfill.backfill_id
+        if lot.backfill.schedule_uid not in self._schedules:
+            return Carried.GONE
+        if self._backfills.get(name) != lot.backfill:
+            return Carried.VOID
+        became = [self._launch(launch, now) for launch in lot.launches]
+        self._backfill_ticks |= {(name, entry.planned_at): entry for entry in as_launched(lot, became)}
+        self._backfills[name] = carried_out(lot, now=now)
+        return Carried.DONE
+
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
+        """See Backfills.cancel_backfill."""
+        found = self._backfills.get(backfill_id)
+        if found is None or found.tenant != tenant or found.ended_at is not None:
+            return False
+        self._backfills[backfill_id] = replace(found, ended_at=now, cancelled=True)
+        return True
+
+    async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
+        """See Backfills.find_backfill."""
+        found = self._backfills.get(backfill_id)
+        return self._progress(found) if found is not None and found.tenant == tenant else None
+
+    async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
+        """See Backfills.list_backfills."""
+        found = [o for o in self._backfills.values() if o.tenant == tenant and job in (None, o.schedule_id)]
+        newest = sorted(found, key=lambda one: (one.created_at, one.backfill_id), reverse=True)
+        return [self._progress(one) for one in newest[:limit]]
+
+    def _progress(self, backfill: Backfill) -> Progress:
+        entries = [e for (owner, _), e in self._backfill_ticks.items() if owner == backfill.backfill_id]
+        runs = [self._runs[entry.run_id] for entry in entries if entry.run_id is not None]
+        return Progress(
+            backfill=backfill,
+            fired=len(runs),
+            skipped=len(entries) - len(runs),
+            under_way=sum(run.status in _UNDER_WAY for run in runs),
+            failed=sum(run.status in (RunStatus.FAILED, RunStatus.CANCELLED) for run in runs),
+        )

@@ -1,0 +1,153 @@
+"""Backfills. Whoever carries one out begins by holding its schedule, as all do who start runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import astuple
+
+from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.launches import launch
+from gnomon.adapters.sql.rooms import Rooms
+from gnomon.adapters.sql.rows import Row
+from gnomon.adapters.sql.run_rows import named
+from gnomon.adapters.sql.transactions import Transactions
+from gnomon.core.backfilling import (
+    Backfill,
+    BackfillTick,
+    Carried,
+    EntryReason,
+    Lot,
+    OpenBackfill,
+    Progress,
+    as_launched,
+    carried_out,
+)
+from gnomon.core.model import ScheduleUid
+
+_backfill = tables.backfill.c
+_BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
+_ENTRY = tuple(BackfillTick.__struct_fields__)
+_OPENED = bulk.statement(
+    f"SELECT {named(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608 - our own names, here and below
+    " AND t.backfill_id = backfill.backfill_id AND t.planned_at = run.planned_at"
+    f" WHERE run.schedule_uid = backfill.schedule_uid AND run.{tables.NOT_OVER})"
+    f" FROM backfill WHERE {tables.OPEN} ORDER BY backfill_id LIMIT ?"
+)
+_OWN = bulk.statement("SELECT planned_at FROM tick WHERE uid = ? AND planned_at BETWEEN ? AND ? AND run_id IS NOT NULL")
+_BEFORE = bulk.statement(
+    "SELECT planned_at FROM backfill_tick WHERE schedule_uid = ? AND planned_at BETWEEN ? AND ? AND kind = 'fired'"
+)
+_MOVE = bulk.statement(
+    f"UPDATE backfill SET mark_at = ?, ended_at = ? WHERE backfill_id = ? AND mark_at = ? AND {tables.OPEN}"  # noqa: S608
+    " RETURNING backfill_id"
+)
+_CANCEL = bulk.statement(
+    f"UPDATE backfill SET ended_at = ?, cancelled = TRUE WHERE tenant = ? AND backfill_id = ? AND {tables.OPEN}"  # noqa: S608
+    " RETURNING backfill_id"
+)
+_FIND = bulk.statement(f"SELECT {named(_BACKFILL)} FROM backfill WHERE tenant = ? AND backfill_id = ?")  # noqa: S608
+_LIST = (
+    sa.select(*_BACKFILL)
+    .where(_backfill.tenant == sa.bindparam("owner"))
+    .order_by(_backfill.created_at.desc(), _backfill.backfill_id.desc())
+    .limit(sa.bindparam("limit"))
+)
+_COUNTS = bulk.statement(
+    "SELECT t.kind, run.status, count(*) FROM backfill_tick AS t LEFT JOIN run ON run.run_id = t.run_id"
+    " WHERE t.backfill_id = ? GROUP BY t.kind, run.status"
+)
+
+
+class SqlBackfills:
+    """The port Backfills: each method is one transaction."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self.transactions = transactions
+
+    async def add_backfill(self, backfill: Backfill) -> None:
+        """See Backfills.add_backfill."""
+        row, columns = astuple(backfill), tuple(Backfill.__struct_fields__)
+        await self.transactions.write(lambda conn: bulk.insert(conn, tables.backfill, [row], columns))
+
+    async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
+        """See Backfills.open_backfills."""
+        rows = await self.transactions.read(lambda conn: bulk.rows(conn, _OPENED, limit))
+        return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in rows]
+
+    async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+        """See Backfills.have_run."""
+        return await self.transactions.read(lambda conn: _have_run(conn, uid, first_at, last_at))
+
+    async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
+        """See Backfills.carry_out_lot."""
+        return await self.transactions.write(lambda conn: _carry_out(conn, lot, now))
+
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
+        """See Backfills.cancel_backfill."""
+        return bool(await self.transactions.write(lambda conn: bulk.rows(conn, _CANCEL, now, tenant, backfill_id)))
+
+    async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
+        """See Backfills.find_backfill."""
+        return await self.transactions.read(lambda conn: _find(conn, tenant, backfill_id))
+
+    async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
+        """See Backfills.list_backfills."""
+        return await self.transactions.read(lambda conn: _listed(conn, tenant, job, limit))
+
+
+def _have_run(conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+    before = {at: EntryReason.BACKFILLED_BEFORE for (at,) in bulk.rows(conn, _BEFORE, uid, first_at, last_at)}
+    return before | {at: EntryReason.HAD_A_RUN for (at,) in bulk.rows(conn, _OWN, uid, first_at, last_at)}
+
+
+def _carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
+    backfill, after = lot.backfill, carried_out(lot, now=now)
+    if Rooms(conn, [backfill.schedule_uid]).counts(backfill.schedule_uid) is None:
+        return Carried.GONE
+    if not bulk.rows(conn, _MOVE, after.mark_at, after.ended_at, backfill.backfill_id, backfill.mark_at):
+        return Carried.VOID
+    became = launch(conn, lot.launches, now) if lot.launches else ()
+    entries = [_entry_row(entry) for entry in as_launched(lot, became)]
+    bulk.insert(conn, tables.backfill_tick, entries, _ENTRY)
+    return Carried.DONE
+
+
+def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> Progress | None:
+    found = bulk.rows(conn, _FIND, tenant, backfill_id)
+    return _progress(conn, _backfill_of(found[0])) if found else None
+
+
+def _listed(conn: sa.Connection, tenant: str, job: str | None, limit: int) -> Sequence[Progress]:
+    asked = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
+    return [_progress(conn, _backfill_of(row)) for row in conn.execute(asked, {"owner": tenant, "limit": limit}).all()]
+
+
+def _progress(conn: sa.Connection, backfill: Backfill) -> Progress:
+    counts = {(kind, status): count for kind, status, count in bulk.rows(conn, _COUNTS, backfill.backfill_id)}
+    return Progress(
+        backfill=backfill,
+        fired=sum(count for (kind, _), count in counts.items() if kind == "fired"),
+        skipped=sum(count for (kind, _), count in counts.items() if kind == "skipped"),
+        under_way=sum(count for (_, status), count in counts.items() if status in ("pending", "running")),
+        failed=sum(count for (_, status), count in counts.items() if status in ("failed", "cancelled")),
+    )
+
+
+def _backfill_of(row: Row) -> Backfill:
+    said = dict(zip(Backfill.__struct_fields__, row, strict=True))
+    # SQLite has no truth values, only numbers.
+    return Backfill(**said | {"again": bool(said["again"]), "cancelled": bool(said["cancelled"])})
+
+
+def _entry_row(entry: BackfillTick) -> tuple[Any, ...]:
+    kind, reason = entry.kind.value, entry.reason.value
+    return (
+        entry.backfill_id,
+        entry.planned_at,
+        entry.schedule_uid,
+        kind,
+        reason,
+        entry.run_id,
+        entry.decided_at,
+    )

@@ -1,0 +1,145 @@
+"""The desk for backfills: asking for them, stopping them and looking at them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gnomon.core.backfilling import Backfill, Progress, planned_times
+from gnomon.core.instants import instant_of
+from gnomon.core.model import Schedule
+from gnomon.core.requests import printable, schedule_name
+from gnomon.core.ticks import Ticks
+from gnomon.errors import FieldError, NotFound
+from gnomon.ports.backfills import Backfills
+from gnomon.ports.clock import Clock
+from gnomon.ports.ids import Ids
+from gnomon.ports.schedules import Schedules
+
+#: How many planned times one backfill may have, and how many runs it may have under way.
+MOST = 100_000
+_MOST_PARALLEL = 1000
+_LARGEST_PAGE = 10_000
+
+
+class Preview(Struct, frozen=True):
+    """What a backfill would do."""
+
+    #: Planned times that would run, oldest first.
+    to_run: tuple[int, ...]
+    #: How many others have had a run.
+    had: int
+
+
+class _Asked(NamedTuple):
+    schedule: Schedule
+    until_at: int
+    planned: int
+
+
+class BackfillDesk:
+    """Preview, start, cancel, look."""
+
+    def __init__(self, backfills: Backfills, schedules: Schedules, clock: Clock, ids: Ids) -> None:
+        self._backfills = backfills
+        self._schedules = schedules
+        self._clock = clock
+        self._ids = ids
+
+    async def preview(
+        self, job: str, from_at: int, until_at: int, *, again: bool = False, tenant: str = "default"
+    ) -> Preview:
+        """What a backfill would run, and what has had a run. Nothing is changed."""
+        asked = await self._asked(job, from_at, until_at, tenant)
+        ticks = Ticks(job, asked.schedule.spec).kept
+        planned = planned_times(ticks, after=from_at - 1, until=asked.until_at, limit=MOST)
+        had = await self._backfills.have_run(asked.schedule.uid, first_at=planned[0], last_at=planned[-1])
+        to_run = planned if again else [at for at in planned if at not in had]
+        return Preview(tuple(to_run), len(planned) - len(to_run))
+
+    async def start(
+        self,
+        job: str,
+        from_at: int,
+        until_at: int,
+        *,
+        actor: str,
+        max_parallel: int = 1,
+        again: bool = False,
+        tenant: str = "default",
+    ) -> Backfill:
+        """Ask for a run of every planned time from the first instant to the last, as the job says it now.
+
+        It is carried out by whoever executes, however long that takes. What has had a run has none again, unless
+        that is wanted.
+        """
+        if not 1 <= max_parallel <= _MOST_PARALLEL:
+            raise FieldError("max_parallel", max_parallel, f"must be from 1 to {_MOST_PARALLEL}")
+        printable("actor", actor)
+        asked, now = await self._asked(job, from_at, until_at, tenant), self._clock.now()
+        wanted = Backfill(
+            backfill_id=self._ids.new("bf", now),
+            tenant=tenant,
+            schedule_uid=asked.schedule.uid,
+            schedule_id=job,
+            revision=asked.schedule.revision,
+            from_at=from_at,
+            until_at=asked.until_at,
+            max_parallel=max_parallel,
+            again=again,
+            planned=asked.planned,
+            mark_at=from_at - 1,
+            created_at=now,
+            actor=actor,
+        )
+        await self._backfills.add_backfill(wanted)
+        return wanted
+
+    async def _asked(self, job: str, from_at: int, until_at: int, tenant: str) -> _Asked:
+        """What is planned between the two and has been decided; FieldError if that is nothing, or too much."""
+        schedule = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
+        if schedule is None:
+            raise NotFound("job", job)
+        if until_at > self._clock.now():
+            raise FieldError("to", _said(until_at), "is yet to come: a backfill is about the past")
+        if from_at > until_at:
+            raise FieldError("from", _said(from_at), "comes after the end")
+        ticks = Ticks(job, schedule.spec).kept
+        # What has not been decided is not for us to run: its own tick may yet.
+        decided = min(until_at, schedule.mark_at)
+        if schedule.paused_at is not None and ticks.count(after=decided, until=until_at):
+            reason = "lies in a pause that goes on: resume the job first, and say what is to become of its ticks"
+            raise FieldError("to", _said(until_at), reason)
+        planned = ticks.count(after=from_at - 1, until=decided)
+        if not planned:
+            raise FieldError("from", _said(from_at), "is followed by no planned time up to the end")
+        if planned > MOST:
+            raise FieldError(
+                "from", _said(from_at), f"begins a stretch of {planned} planned times; {MOST} are the most"
+            )
+        return _Asked(schedule, decided, planned)
+
+    async def cancel(self, backfill_id: str, *, tenant: str = "default") -> Progress:
+        """Let nothing more of it start. What is under way goes on."""
+        await self._backfills.cancel_backfill(tenant, backfill_id, now=self._clock.now())
+        return await self.get(backfill_id, tenant=tenant)
+
+    async def get(self, backfill_id: str, *, tenant: str = "default") -> Progress:
+        """The backfill of that id, and how far it has come."""
+        schedule_name("tenant", tenant)
+        found = await self._backfills.find_backfill(tenant, printable("backfill", backfill_id))
+        if found is None:
+            raise NotFound("backfill", backfill_id)
+        return found
+
+    async def page(self, *, job: str | None = None, limit: int = 100, tenant: str = "default") -> Sequence[Progress]:
+        """Backfills, the newest first."""
+        if not 1 <= limit <= _LARGEST_PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
+        if job is not None:
+            schedule_name("job", job)
+        return await self._backfills.list_backfills(schedule_name("tenant", tenant), job=job, limit=limit)
+
+
+def _said(at: int) -> str:
+    return instant_of(at).isoformat()

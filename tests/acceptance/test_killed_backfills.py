@@ -1,0 +1,79 @@
+"""A backfill whose process is killed again and again: every planned time has its one run, and none has two."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
+from gnomon.ports.runs import RunQuery
+from gnomon.services.backfills import BackfillDesk
+from support.processes import up
+from support.witness import seen
+
+#: Paused, so that only what is filled in runs.
+JOBS = """
+jobs:
+  - {name: minutely, function: witness/thread, schedule: "* * * * *", enabled: false, input: {seconds: 0.03}}
+"""
+PLANNED = 80
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another process will do, so there is nothing to await."""
+    while not condition():  # noqa: ASYNC110 - what others do sets no event of ours
+        await asyncio.sleep(0.02)
+
+
+async def ended(store: SqlStore, backfill_id: str) -> None:
+    """Wait for the end of a backfill."""
+    while True:
+        found = await store.find_backfill("default", backfill_id)
+        if found is not None and found.backfill.ended_at is not None:
+            return
+        await asyncio.sleep(0.05)
+
+
+def started(witness: Path) -> int:
+    return sum(one[0] == "start" for one in seen(witness))
+
+
+@pytest.mark.guarantee("S1")
+@pytest.mark.timeout(120)
+async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, jobs, witness = tmp_path / "gnomon.db", tmp_path / "jobs.yaml", tmp_path / "witness"
+    jobs.write_text(JOBS)
+    monkeypatch.setenv("GNOMON_WITNESS", str(witness))
+    with up(database, "--jobs", str(jobs)) as process:
+        store = await open_sqlite(str(database))
+        clock = SystemClock()
+        last = clock.now() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
+        first = last - (PLANNED - 1) * MINUTE_MS
+        desk = BackfillDesk(store, store, clock, RandomIds())
+        asked = await desk.start("minutely", first, last, actor="ada", max_parallel=3)
+        await until(lambda: started(witness) >= 10)
+        process.kill()
+    for enough in (25, 45):
+        with up(database) as process:
+            await until(lambda: started(witness) >= enough)  # noqa: B023 - it is over before the next
+            process.kill()
+
+    with up(database):
+        await ended(store, asked.backfill_id)
+
+    runs: list[Run] = list(await store.list_runs(RunQuery(limit=1000)))
+    told = await desk.get(asked.backfill_id)
+    await store.close()
+    assert Counter(run.planned_at for run in runs) == dict.fromkeys(range(first, last + 1, MINUTE_MS), 1)
+    assert {(run.source, run.status) for run in runs} == {(Source.BACKFILL, RunStatus.COMPLETED)}
+    assert (told.fired, told.skipped, told.under_way, told.failed) == (PLANNED, 0, 0, 0)
+    # A body runs again only if it was cut off by a kill, and only so many were under way at each.
+    assert {one[2] for one in seen(witness) if one[0] == "end"} == {run.run_id for run in runs}
+    assert started(witness) <= PLANNED + 3 * 3
