@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.core.cron import Cron
+from gnomon.core.missed import Choice, resuming
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
 from gnomon.core.plan import plan
 from gnomon.core.ticks import Ticks
@@ -147,6 +148,18 @@ def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[
     return planned_wrongly
 
 
+def without_the_newest(schedule: Schedule, choice: Choice, *, now: int) -> Verdict:
+    """Ends a pause as was chosen, but for the newest tick."""
+    verdict = resuming(schedule, choice, now=now)
+    if sum(one.starts_a_run for one in verdict.decisions) < 2:
+        return verdict
+    *others, newest = verdict.decisions
+    let_go = replace(newest, kind=TickKind.SKIPPED, reason=Reason.PAUSED, fire_at=None)
+    fired, queued = (newest.kind is kind for kind in (TickKind.FIRED, TickKind.QUEUED))
+    counts = {"active_runs": verdict.active_runs - fired, "queued_runs": verdict.queued_runs - queued}
+    return replace(verdict, decisions=(*others, let_go), **counts)
+
+
 def with_spec(schedule: Schedule, **changes: object) -> Schedule:
     return replace(schedule, spec=replace(schedule.spec, **changes))
 
@@ -163,6 +176,10 @@ def reworded(change: Callable[[Decision], Decision]) -> Callable[..., Verdict]:
 
 def always_on_time(decision: Decision) -> Decision:
     return replace(decision, reason=Reason.ON_TIME) if decision.kind is TickKind.FIRED else decision
+
+
+def always_moved(decision: Decision) -> Decision:
+    return replace(decision, reason=Reason.MOVED) if decision.reason is Reason.SKIPPED_ONCE else decision
 
 
 def a_second_early(decision: Decision) -> Decision:
@@ -194,6 +211,8 @@ PLANS = {
     "catch-up not spread": ("K5", spoiled(lambda s, now: (with_spec(s, lookahead_ms=0), now))),
     "late called on time": ("K2", reworded(always_on_time)),
     "caught up called late": ("K2", spoiled(lambda s, now: (with_spec(s, misfire_grace_ms=HOUR), now))),
+    "exceptions ignored": ("K2", spoiled(lambda s, now: (with_spec(s, exceptions=()), now))),
+    "a skipped tick called moved": ("K2", reworded(always_moved)),
     "a clock that is ahead": ("K5", spoiled(lambda s, now: (s, now + 120_000))),
 }
 STORES = {
@@ -227,6 +246,12 @@ async def test_a_wrong_plan_is_seen(
     monkeypatch.setattr("gnomon.services.ticker.plan", planned_wrongly)
 
     assert rule in await rules_broken(MemoryStore, until=rule)
+
+
+async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.services.registrar.resuming", without_the_newest)
+
+    assert "K2" in await rules_broken(MemoryStore, until="K2")
 
 
 @pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())

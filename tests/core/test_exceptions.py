@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.editing import edited, kept, resumed, same_spec, verdict_before
+from gnomon.core.editing import edited, kept_grid, resumed, same_spec, verdict_before
 from gnomon.core.exceptions import MOST, excepted, unexcepted
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, Verdict
 from gnomon.core.plan import plan, settled
@@ -168,8 +168,8 @@ def test_applying_the_same_file_again_keeps_exceptions() -> None:
 def test_a_change_of_the_trigger_keeps_only_those_that_still_fit() -> None:
     spec = hourly(TickException(NOON + HOUR), TickException(NOON + 2 * HOUR, NOON + 130 * MINUTE)).spec
 
-    every_two_hours = kept(spec, replace(spec, trigger=Cron("0 */2 * * *"), exceptions=()))
-    every_ten_minutes = kept(spec, replace(spec, trigger=Cron("*/10 * * * *"), exceptions=()))
+    every_two_hours = kept_grid(spec, replace(spec, trigger=Cron("0 */2 * * *"), exceptions=()))
+    every_ten_minutes = kept_grid(spec, replace(spec, trigger=Cron("*/10 * * * *"), exceptions=()))
 
     assert every_two_hours.exceptions == (TickException(NOON + 2 * HOUR, NOON + 130 * MINUTE),)
     assert every_ten_minutes.exceptions == (TickException(NOON + HOUR),)

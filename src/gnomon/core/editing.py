@@ -31,16 +31,16 @@ def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: i
 
 def same_spec(current: Spec, said: Spec) -> bool:
     """Whether an operator said what is already there. Saying an interval again does not move its grid."""
-    return current == kept(current, said)
+    return current == kept_grid(current, said)
 
 
-def kept(current: Spec, said: Spec) -> Spec:
+def kept_grid(current: Spec, said: Spec) -> Spec:
     """What was said, on the grid of an interval that already counts and with the exceptions that still fit it."""
-    said = _kept_grid(current, said)
+    said = _on_the_grid(current, said)
     return replace(said, exceptions=fitting(current, said)) if current.exceptions else said
 
 
-def _kept_grid(current: Spec, said: Spec) -> Spec:
+def _on_the_grid(current: Spec, said: Spec) -> Spec:
     old, new = current.trigger, said.trigger
     if (
         isinstance(old, Every)

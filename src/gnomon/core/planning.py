@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.changes import clock_changes
 from gnomon.core.durations import duration_text
-from gnomon.core.editing import kept
+from gnomon.core.editing import kept_grid
 from gnomon.core.fire_diff import FireChange, FireDiff, Firing, fire_diff
 from gnomon.core.instants import DAY_SECONDS, instant_of, second_of
 from gnomon.core.job_data import job_as_data
@@ -52,7 +52,7 @@ def forecast(before: Job | None, after: Job | None, *, now: int, until: int) -> 
     None is a job that is not there. Who is not enabled fires at no time; who is paused already stays so.
     """
     if before is not None and after is not None:
-        after = replace(after, spec=kept(before.spec, after.spec))
+        after = replace(after, spec=kept_grid(before.spec, after.spec))
     stays_paused = before is not None and after is not None and after.enabled and not before.enabled
     if after is not None and stays_paused:
         after = replace(after, enabled=False)

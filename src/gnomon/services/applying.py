@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.editing import edited, fresh, kept, leaves_some_due, paused, same_spec, verdict_before
+from gnomon.core.editing import edited, fresh, kept_grid, leaves_some_due, paused, same_spec, verdict_before
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs import Job
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
@@ -79,7 +79,7 @@ def changed(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) 
     verdict = verdict_before(standing, now=now)
     if leaves_some_due(verdict, now=now):
         return replace(plan, overdue=verdict)
-    after = paused(verdict, now=now) if same else edited(verdict, kept(standing.spec, spec), now=now)
+    after = paused(verdict, now=now) if same else edited(verdict, kept_grid(standing.spec, spec), now=now)
     if pauses:
         after = replace(after, paused_at=now, next_fire_at=None)
     return replace(plan, schedule=after, workflow=new, edit=Edit(verdict, after))

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gnomon.core.editing import (
     edited,
     fresh,
-    kept,
+    kept_grid,
     leaves_some_due,
     paused,
     resumed,
@@ -125,7 +125,7 @@ class Registrar:
             current = verdict.schedule
             if same_spec(current.spec, spec):
                 return True
-            changed = edited(verdict, kept(current.spec, spec), now=now)
+            changed = edited(verdict, kept_grid(current.spec, spec), now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, name, change)

@@ -126,7 +126,7 @@ class _Judge:
         """K1: what stands in the ledger at the end is what was decided."""
         committed = {d.planned_at: d for c in self._commits for d in c.decisions}
         if committed != self._life.ledger:
-            differing = sorted(set(committed.items()) ^ set(self._life.ledger.items()))[:3]
+            differing = sorted(set(committed.items()) ^ set(self._life.ledger.items()), key=lambda one: one[0])[:3]
             yield self._violation("K1", f"ledger and commits differ: {differing}")
 
     def _decided_rightly(self) -> Iterator[Violation]:

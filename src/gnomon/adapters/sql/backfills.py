@@ -62,8 +62,7 @@ _COUNTS = bulk.statement(
 class SqlBackfills:
     """The port Backfills: each method is one transaction."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        self.transactions = transactions
+    transactions: Transactions
 
     async def add_backfill(self, backfill: Backfill) -> None:
         """See Backfills.add_backfill."""

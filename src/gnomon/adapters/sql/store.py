@@ -52,7 +52,7 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     """Each method is one transaction of the engine it was given."""
 
     def __init__(self, transactions: Transactions) -> None:
-        super().__init__(transactions)
+        self.transactions = transactions
         self._unreadable = Unreadable()
 
     async def close(self) -> None:
