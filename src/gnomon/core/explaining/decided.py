@@ -7,7 +7,7 @@ from gnomon.core.editing import CARETAKER
 from gnomon.core.explaining.evidence import Evidence, Subject
 from gnomon.core.explaining.runs import in_the_way
 from gnomon.core.explaining.words import Clocks, counted
-from gnomon.core.model import Catchup, Decision, Reason, Run, Spec, TickKind
+from gnomon.core.model import Catchup, Decision, Reason, Run, Spec, TickException, TickKind
 
 #: What each says, with what a DecidedTick knows. A test sees to it that none is forgotten.
 SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
@@ -28,6 +28,11 @@ SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
         "It was skipped: {tick.limit} waited already behind {tick.holder}, as many as queue_limit allows."
     ),
     (TickKind.SKIPPED, Reason.PAUSED): "It was skipped: {tick.paused}.",
+    (TickKind.SKIPPED, Reason.SKIPPED_ONCE): "It was skipped: {tick.excepted_by} had said so, of this tick alone.",
+    (
+        TickKind.SKIPPED,
+        Reason.MOVED,
+    ): "It was moved{tick.moved_to}: {tick.excepted_by} had said so, of this tick alone.",
     (TickKind.COALESCED, Reason.NEWER_TICK): (
         "It was left to a newer tick: both were due when they were decided, at {tick.decided},"
         " and {tick.only_newest}.{tick.newer}"
@@ -40,6 +45,11 @@ SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
         "It was missed: nobody decided it before {tick.decided}, {tick.late} late;"
         " catch-up is {tick.catchup}, but only for the last {tick.window}."
     ),
+}
+#: What is said instead of ticks that were planned during a pause and were run because whoever ended it said so.
+AFTER_A_PAUSE: Mapping[TickKind, str] = {
+    TickKind.FIRED: "It was made up for when the pause was over: {tick.paused}.",
+    TickKind.QUEUED: "It was queued to be made up for when the pause was over: {tick.paused}.",
 }
 
 
@@ -114,6 +124,28 @@ class DecidedTick:
         return paused_words(self._evidence, self._subject.at, self._clocks)
 
     @property
+    def made_up_for(self) -> bool:
+        """Whether it was planned during a pause, and decided by whoever ended that."""
+        rest = self._evidence.life.rest_at(self._subject.at)
+        return self._subject.entry is not None and rest is not None and rest.until_at == self._decided_at
+
+    @property
+    def excepted_by(self) -> str:
+        """Who made an exception of it."""
+        said = (one for one in self._evidence.life.versions if self._exception(one.spec) is not None)
+        first = next(said, None)
+        return "someone" if first is None else first.by or "someone"
+
+    @property
+    def moved_to(self) -> str:
+        """Where it was moved to."""
+        found = self._exception(self._spec)
+        return "" if found is None or found.moved_to is None else f" to {self._clocks(found.moved_to)}"
+
+    def _exception(self, spec: Spec) -> TickException | None:
+        return next((one for one in spec.exceptions if one.planned_at == self._subject.at), None)
+
+    @property
     def only_newest(self) -> str:
         """Why it had to stand back."""
         if self._spec.catchup in (Catchup.ALL, Catchup.SPREAD):
@@ -145,7 +177,8 @@ def paused_words(evidence: Evidence, at: int, clocks: Clocks) -> str:
 def decided(evidence: Evidence, subject: Subject, decision: Decision, clocks: Clocks, *, now: int) -> str:
     """Why that became of the tick, and of which others the same."""
     tick = DecidedTick(evidence, subject, decision, clocks, now=now)
-    told = SENTENCES[decision.kind, decision.reason].format(tick=tick)
+    sentence = AFTER_A_PAUSE.get(decision.kind) if tick.made_up_for else None
+    told = (sentence or SENTENCES[decision.kind, decision.reason]).format(tick=tick)
     return told + _moved(decision, subject, clocks) + others(decision, clocks)
 
 

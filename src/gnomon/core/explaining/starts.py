@@ -15,6 +15,7 @@ STARTED: Mapping[Source, str] = {
     Source.API: "It was started through the API, for {who}.",
     Source.EVENT: "Events started it.",
     Source.CRON: "A tick started it.",
+    Source.BACKFILL: "It made up for a planned time of the past, because {who} wanted that.",
 }
 #: What became of an event, by its entry.
 HAPPENED: Mapping[tuple[EntryKind, str], str] = {
