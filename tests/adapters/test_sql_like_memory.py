@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
+from gnomon.core.backfilling import Backfill, next_lot, planned_times
 from gnomon.core.editing import edited, verdict_before
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import LogLine, Overlap, Result, RunId, Schedule, Source
+from gnomon.core.model import LogLine, Overlap, Result, RunId, Schedule, Source, TickException
 from gnomon.core.plan import plan
 from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import At
 from gnomon.core.workflow import Delivery, Retry
 from gnomon.ports.runs import RunQuery
@@ -60,7 +62,7 @@ class Operators:
     async def act(self) -> None:
         self.now += self.dice.randrange(MINUTE // 2)
         acts = (self.tick, self.launch, self.admit, self.admit, self.take, self.report, self.report)
-        others = (self.cancel, self.begin, self.renew, self.edit, self.delete, self.resolve)
+        others = (self.cancel, self.begin, self.renew, self.edit, self.backfill, self.delete, self.resolve)
         await self.dice.choice(acts + acts + others)()
 
     async def schedule(self) -> Schedule | None:
@@ -151,8 +153,41 @@ class Operators:
         if schedule is not None:
             verdict = verdict_before(schedule, now=self.now)
             overlap = self.dice.choice((schedule.spec.overlap, *Overlap))
-            changed = edited(verdict, replace(schedule.spec, overlap=overlap), now=self.now)
+            spec = replace(schedule.spec, overlap=overlap)
+            coming = Ticks(schedule.schedule_id, spec).after(max(verdict.mark_at, self.now))
+            if coming is not None and self.dice.random() < 0.3:
+                exception = TickException(coming, self.dice.choice((None, coming + 17_000)))
+                spec = replace(spec, exceptions=(exception,))
+            changed = edited(verdict, spec, now=self.now)
             await self.pair.both(lambda store: store.change(verdict, changed, now=self.now, actor="ada", tzdata=""))
+
+    async def backfill(self) -> None:
+        """A stretch of an hour ago is asked for, or the next lot of those that are open is carried out."""
+        schedule = await self.schedule()
+        first = NOON - self.dice.randrange(60, 64) * MINUTE
+        if schedule is not None and self.dice.random() < 0.5:
+            self.names += 1
+            again, parallel = self.dice.random() < 0.3, self.dice.randint(1, 3)
+            name, uid, job = f"bf_{self.names:05}", schedule.uid, schedule.schedule_id
+            said: dict[str, Any] = {
+                "from_at": first,
+                "until_at": first + 3 * MINUTE,
+                "mark_at": first - 1,
+                "planned": 4,
+            }
+            said |= {"max_parallel": parallel, "again": again, "created_at": self.now, "actor": "ada"}
+            asked = Backfill(backfill_id=name, tenant="default", schedule_uid=uid, schedule_id=job, revision=1, **said)
+            await self.pair.both(lambda store: store.add_backfill(asked))
+        for one in await self.pair.both(lambda store: store.open_backfills(limit=3)):
+            asked, plain = one.backfill, minutely(one.backfill.schedule_id)
+            ticks = Ticks(asked.schedule_id, plain.spec)
+            planned = planned_times(ticks, after=asked.mark_at, until=asked.until_at, limit=4)
+            bounds = {"first_at": asked.from_at, "last_at": asked.until_at}
+            had = await self.pair.both(lambda store: store.have_run(asked.schedule_uid, **bounds))  # noqa: B023 - awaited here
+            lot = next_lot(one, plain, planned, had, now=self.now)
+            if lot is not None:
+                await self.pair.both(lambda store: store.carry_out_lot(lot, now=self.now))  # noqa: B023 - awaited here
+        await self.pair.both(lambda store: store.list_backfills("default"))
 
     async def delete(self) -> None:
         schedule = await self.schedule()

@@ -6,11 +6,12 @@ import pytest
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
+from gnomon.core.backfilling import Carried, Lot, OpenBackfill
 from gnomon.core.cron import Cron
 from gnomon.core.keys import SHARDS
 from gnomon.core.model import Overlap, Run, Schedule, Source
 from gnomon.core.plan import plan
-from gnomon.errors import FieldError, NotFound
+from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.backfiller import Backfiller
 from gnomon.services.backfills import BackfillDesk, Preview
@@ -164,6 +165,37 @@ async def test_with_its_job_a_backfill_is_gone(at: Desk) -> None:
 
     assert (await at.desk.get(asked.backfill_id)).backfill.cancelled
     assert "backfill_given_up" in at.events.names()
+
+
+async def test_one_that_cannot_be_carried_out_holds_up_no_other(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await at.job()
+    broken = await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")
+    await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
+    carry_out = at.store.carry_out_lot
+
+    async def fails_for_one(lot: Lot, *, now: int) -> Carried:
+        if lot.backfill.backfill_id == broken.backfill_id:
+            raise UsageError("cannot be read here")
+        return await carry_out(lot, now=now)
+
+    monkeypatch.setattr(at.store, "carry_out_lot", fails_for_one)
+
+    assert await at.go() == HOURS[1:2]
+    assert "backfill_broken" in at.events.names()
+
+
+async def test_a_store_that_is_away_costs_time_and_nothing_else(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await at.job()
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+
+    async def away(*, limit: int) -> list[OpenBackfill]:
+        raise StoreUnavailable(f"no answer about {limit}")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(at.store, "open_backfills", away)
+        assert await at.backfiller.step() > 0
+
+    assert await at.ran() == HOURS
 
 
 # ---- what is refused -----------------------------------------------------------------------------

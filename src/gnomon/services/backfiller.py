@@ -42,12 +42,22 @@ class Backfiller:
         try:
             found = await self._backfills.open_backfills(limit=_MOST)
             self._forget_all_but({one.backfill.backfill_id for one in found})
-            went_on = [await self._go_on(one) for one in found]
+            went_on = [await self._tried(one) for one in found]
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
         self.busy = bool(found)
         return 0.0 if any(went_on) else _BUSY_SECONDS if found else _POLL_SECONDS
+
+    async def _tried(self, one: OpenBackfill) -> bool:
+        try:
+            return await self._go_on(one)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one that cannot be carried out here must not hold up the others
+            name, job = one.backfill.backfill_id, one.backfill.schedule_id
+            self._events.emit("backfill_broken", job=job, backfill=name, error=repr(error))
+            return False
 
     async def _go_on(self, one: OpenBackfill) -> bool:
         """Whether there may be more to do at once."""
