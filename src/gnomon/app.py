@@ -21,7 +21,7 @@ from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import Unavailable, UsageError
-from gnomon.operation import Instruments
+from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.runners.functions import FunctionRunner
@@ -80,7 +80,7 @@ class Node:
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
         backoffs = {} if self.crew is None else self.crew.backoffs
-        self.instruments.vitals.attach(self.ticker, self._elector, backoffs, self.instruments.free_bytes)
+        self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 

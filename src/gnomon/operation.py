@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from gnomon.app import Node
 
 
+def free_bytes(settings: Settings) -> int | None:
+    """How much the disk of the database can take; None if it is on a server."""
+    path = sqlite_path(settings.database.url)
+    return None if path is None else shutil.disk_usage(Path(path).absolute().parent).free
+
+
 class Instruments:
     """The instruments of one node: they hear what it announces and count what its store commits."""
 
@@ -49,11 +55,6 @@ class Instruments:
             listeners.append(meter.happened)
             self.exhibit = Exhibit(meter, self.vitals, surveyor, clock)
         self.events: Events = HeardEvents(events, listeners)
-
-    def free_bytes(self) -> int | None:
-        """How much the disk of the database can take; None if it is on a server."""
-        path = sqlite_path(self.settings.database.url)
-        return None if path is None else shutil.disk_usage(Path(path).absolute().parent).free
 
     # ---- what is shown -----------------------------------------------------------------------
 
