@@ -100,6 +100,8 @@ class Vitals:
             self.survey, self._store = None, Sign(Condition.ERROR, f"no answer in {_PATIENCE_SECONDS:.0f} s")
         except Unavailable as error:
             self.survey, self._store = None, Sign(Condition.ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, a store that cannot be read is not well
+            self.survey, self._store = None, Sign(Condition.ERROR, f"cannot be read: {type(error).__name__}")
         else:
             self._store = Sign(Condition.OK)
             self._stall = stall(self._stall, self.survey.oldest_due_at, now)
