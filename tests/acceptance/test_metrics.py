@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import gnomon
 from gnomon.app import Node
 from gnomon.core.measures import MEASURES, shown_name
+from gnomon.core.model import RunId
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.serving import Serving, serve
@@ -162,10 +163,8 @@ async def served(url: str, folder: Path, **flags: object) -> AsyncIterator[Serve
     plan = Serving(settings=settings, jobs_files=[jobs], functions=functions(release), events=events)
     running = asyncio.create_task(serve(plan, stop, ready=up.set_result))
     try:
-        await asyncio.wait([running, up], return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            await running
-        yield Served(up.result(), events, release)
+        running.add_done_callback(lambda _: up.done() or up.cancel())
+        yield Served(await up, events, release)
     finally:
         release.set()
         stop.set()
@@ -198,7 +197,7 @@ async def live(one: Served) -> None:
     await one.trigger("replaced")
     await one.trigger("replaced")
     cancelled = await one.trigger("replaced")
-    await one.node.store.cancel(gnomon.core.model.RunId(cancelled), reason="enough", now=1)
+    await one.node.store.cancel(RunId(cancelled), reason="enough", now=1)
     one.node.look()
 
     async def skipped() -> object:

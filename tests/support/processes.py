@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+#: Where the process finds what the tests find, and the functions of the tests.
+_PATHS = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class UpProcess:
@@ -63,7 +65,7 @@ def up(
     process = subprocess.Popen(
         command,
         cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**os.environ, "PYTHONPATH": _PATHS, "PYTHONUNBUFFERED": "1", **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from gnomon.errors import UsageError
 
-#: The largest head of a request, how long it may take to come and the answer to go, and how many are served at once.
-_LARGEST_HEAD, _PATIENCE_SECONDS, _MOST_CALLERS = 8192, 10.0, 32
-_BUSY = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL})
+#: The largest head of a request, how long it may take to come and the answer to go, and how many are made at once.
+_LARGEST_HEAD, _PATIENCE_SECONDS, _MOST_ANSWERS = 8192, 10.0, 8
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -32,15 +31,13 @@ class ProbeServer:
     def __init__(self, pages: Mapping[str, Callable[[], Awaitable[Answer]]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._callers = asyncio.Semaphore(_MOST_CALLERS)
+        self._answers = asyncio.Semaphore(_MOST_ANSWERS)
 
     async def listen(self, host: str, port: int) -> int:
         """It listens; on which port comes back. UsageError names the settings if it cannot."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_LARGEST_HEAD)
         except OSError as error:
-            if error.errno not in _BUSY and error.errno is not None:
-                raise
             reason = "is taken by another process" if error.errno == errno.EADDRINUSE else "cannot be listened on"
             raise UsageError(
                 f"metrics.port: {port} on {host} {reason}: say another metrics.port (0 is any that is free)"
@@ -57,7 +54,7 @@ class ProbeServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with self._callers, asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
                 head = await self._head(reader)
                 answer = Answer(status=HTTPStatus.BAD_REQUEST) if head is None else await self._answer(*head)
                 writer.write(_written(answer, with_body=head is None or head[0] != "HEAD"))
@@ -88,7 +85,8 @@ class ProbeServer:
         if method not in ("GET", "HEAD"):
             return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED)
         try:
-            return await page()
+            async with self._answers:
+                return await page()
         except Exception:  # noqa: BLE001 - a page that cannot be shown is told as such, without what may be private
             return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
