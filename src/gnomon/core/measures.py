@@ -58,7 +58,7 @@ MEASURES: Mapping[str, Measure] = {
         _counter("retries", "Attempts after which the task waits for another.", "job"),
         _counter("dead_letters", "Dead letters that were left.", "job"),
         _histogram("execution_duration_seconds", "From the start of an execution to its end.", "job", buckets=_COARSE),
-        _gauge("jobs_registered", "Jobs that there are."),
+        _gauge("jobs_registered", "Jobs that there are.", absent=True),
         _gauge("next_fire_seconds", "Seconds until the next fire; below zero if it is overdue.", "job", absent=True),
         _gauge("lock_held", "1 while an execution excludes others of its job.", "job", absent=True),
         _counter("dag_steps", "Steps of executions with several that are over.", "job", "step", "status"),

@@ -63,7 +63,6 @@ class Exhibit:
         gauges: _Gauges = {
             "shards_held": {(): shards},
             "store_up": {(): float(self._vitals.survey is not None)},
-            "jobs_registered": {(): 0},
             "component_healthy": well,
         }
         return gauges | ({"leader_active": {(): 1}} if shards else {})
