@@ -8,6 +8,9 @@ import os
 
 from hypothesis import settings
 
+# Nodes of several tests run beside each other, so each takes a port that is free.
+os.environ.setdefault("GNOMON_METRICS__PORT", "0")
+
 EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
 
 settings.register_profile("gnomon", derandomize=True, deadline=None, max_examples=100 * EFFORT)

@@ -22,6 +22,7 @@ from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase, Unavailable
 from gnomon.housekeeping import Housekeeping, OverheardEvents, archive_of, cleaner_of
+from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.runners.announcing import AnnouncingRunner
@@ -39,6 +40,7 @@ from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.looping import keep_stepping
+from gnomon.services.patience import Backoff
 from gnomon.services.planning import Planner
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
@@ -73,7 +75,8 @@ class Node:
         self.store = store
         self.settings = settings
         self._lock = lock
-        self.events = events = OverheardEvents(events)
+        self.instruments = Instruments(store, settings, clock, events)
+        self.events = events = OverheardEvents(self.instruments.events)
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
@@ -85,6 +88,8 @@ class Node:
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
+        backoffs = {} if self.crew is None else self.crew.backoffs
+        self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 
@@ -123,6 +128,7 @@ class Node:
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.crew.begin(alone=self._lock is not None)
             services += [*self.crew.services(stop), self._watch(stop)]
+        self.instruments.vitals.on_duty = True
         try:
             await asyncio.gather(*services)
         finally:
@@ -221,6 +227,12 @@ class Crew:
         self.gatherer = Gatherer(store, clock, events)
         self.backfiller = Backfiller(store, store, clock, events)
         self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
+
+    @property
+    def backoffs(self) -> Mapping[str, Backoff]:
+        """How each of them stands with the store."""
+        crew = (self.dispatcher, self.worker, self.reconciler, self.gatherer)
+        return {type(one).__name__.lower(): one.backoff for one in crew}
 
     def _introduce(self) -> None:
         """Dispatcher and worker know of each other: what one has let through the other need not look for."""

@@ -24,6 +24,7 @@ from gnomon.app import Node, read_declared_jobs, read_jobs_file
 from gnomon.core.jobs import Job
 from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
+from gnomon.operation import watched
 from gnomon.ports.events import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.jobs import JobBook
@@ -42,6 +43,8 @@ class Serving(Struct, frozen=True, kw_only=True):
     imports: Sequence[str] = ()
     functions: Functions = FUNCTIONS
     events: Events | None = None
+    #: Refuse to start if the port for metrics cannot be had, instead of doing without.
+    strict: bool = False
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -68,9 +71,10 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
         # Thousands of jobs are no longer needed.
         del jobs
         services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
-        with served(plan.settings):
-            ready(node)
-            await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
+        async with watched(node, stop, strict=plan.strict):
+            with served(plan.settings):
+                ready(node)
+                await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
     finally:
         await node.close()
 

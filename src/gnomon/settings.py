@@ -5,6 +5,7 @@ What counts, from strongest to weakest: a flag, the environment, the file, the d
 `<key>: 15s`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -185,10 +186,15 @@ class Auth(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where numbers are shown to those who collect them."""
+    """Where numbers are shown to those who collect them, and whether we are well to those who ask."""
 
     enabled: bool = True
+    host: str = "127.0.0.1"
     port: int = 9090
+    #: What every name begins with.
+    prefix: str = "hanzo_scheduler_"
+    #: How many jobs are shown by name; all others are counted together.
+    max_jobs: int = 200
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -286,11 +292,14 @@ _BOUNDS = {
     "alive.ping_parallel": (1, 1000),
     "server.port": (0, 65_535),
     "metrics.port": (0, 65_535),
+    "metrics.max_jobs": (0, 10_000),
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
 }
 #: Looking more often than this gains nothing and is not done, whatever is said.
 _SHORTEST_POLL_SECS = 5
+#: How the name of a metric may begin.
+_PREFIX = re.compile("([a-zA-Z_][a-zA-Z0-9_]*)?")
 
 
 def load(
@@ -403,5 +412,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
         raise FieldError(
             "leader.renew_interval_ms", settings.leader.renew_interval_ms, "must be at most half of ttl_ms"
         )
+    if not _PREFIX.fullmatch(settings.metrics.prefix):
+        raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
     polite = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)
     return replace(settings, worker=replace(settings.worker, poll_secs=polite))

@@ -93,6 +93,8 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
     "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
+    "metrics_shown": lambda f: f"* metrics and probes on http://{f['host']}:{f['port']}",
+    "metrics_unavailable": lambda f: f"! {f['error']}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
     "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",
     "stopped": lambda _: "stopped",

@@ -13,6 +13,7 @@ _WARNINGS = frozenset(
         "slots_overrun",
         "result_refused",
         "lease_renewal_failed",
+        "metrics_unavailable",
         "schedule_broken",
         "store_unavailable",
         "term_ended",

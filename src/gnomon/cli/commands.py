@@ -109,6 +109,18 @@ def why(
 app.command("simulate")(foreseeing.simulate)
 operating.jobs.command("plan")(foreseeing.plan_jobs)
 app.command("workers")(operating.list_workers)
+
+
+@app.command()
+def doctor(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """Say whether all is well with a database and those who work on it."""
+    from gnomon.cli.doctor import doctor as run
+    from gnomon.cli.offices import Where
+
+    if not run(Where(database, config), output):
+        raise typer.Exit(1)
+
+
 database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
 app.add_typer(database)
 

@@ -20,7 +20,8 @@ def up(
     settings = read_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout)
-    plan = Serving(settings=settings, jobs_files=files, imports=tuple(imports), events=None if quiet else lines)
+    events = None if quiet else lines
+    plan = Serving(settings=settings, jobs_files=files, imports=tuple(imports), events=events, strict=True)
     quick_switches()
     asyncio.run(_up(plan, lines))
     let_go_of_broken_output()

@@ -16,11 +16,13 @@ class Backoff:
         self._pause = _FIRST_SECONDS
         #: The last step failed.
         self.failing = False
+        #: Why the last failure was one.
+        self.error = ""
 
     def failed(self, error: Unavailable) -> float:
         """Seconds to wait before the next try."""
-        self.failing = True
-        self._events.emit("store_unavailable", service=self._service, error=str(error))
+        self.failing, self.error = True, str(error)
+        self._events.emit("store_unavailable", service=self._service, error=self.error)
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_SECONDS)
         return pause
 

@@ -204,6 +204,11 @@ class Ticker:
         return pause
 
     @property
+    def set_aside(self) -> int:
+        """How many schedules are left alone because they could not be planned."""
+        return len(self._broken)
+
+    @property
     def silent_for(self) -> float:
         """Seconds since the last look that succeeded: what a health check should watch."""
         return self._clock.elapsed() - self._last_good

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.executions import log_lengths
+from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import Ending
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
@@ -24,6 +25,7 @@ def write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
     bulk.many(conn, _END, ended)
     bulk.many(conn, KEEP, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
+    note(conn, lambda tally: tally.tried(endings))
 
 
 def _ended_row(one: Ending) -> tuple[object, ...]:

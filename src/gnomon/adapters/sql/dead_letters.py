@@ -17,6 +17,7 @@ from gnomon.adapters.sql.run_rows import (
     named,
     waiting_of,
 )
+from gnomon.adapters.sql.tally import note
 from gnomon.core.dead_letters import dead_letter
 from gnomon.core.gating import Waiting
 from gnomon.core.model import Attempt, DeadLetter, TaskId
@@ -70,6 +71,7 @@ def write(conn: sa.Connection, dead: Sequence[Dead]) -> None:
         tried[attempt.task_id].append(attempt)
     letters = [_letter_of(one, found[one.task_id], tried[one.task_id]) for one in dead]
     bulk.many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
+    note(conn, lambda tally: tally.buried([letter.job for letter in letters]))
 
 
 def _letter_of(one: Dead, of: Waiting, tried: Sequence[Attempt]) -> DeadLetter:

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, tables
 from gnomon.adapters.sql.rooms import Ended, Rooms
+from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import tick_status
 from gnomon.core.model import Run, RunStatus, Source, TickStatus
 
@@ -21,6 +22,7 @@ def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
         names: list[str] = sorted(fresh)
         bulk.run(conn, _START, now, names)
         show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh.values()))
+        note(conn, lambda tally: tally.started(list(fresh.values()), now))
 
 
 def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
@@ -37,6 +39,7 @@ def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
         if run.replay_of is not None and status is RunStatus.COMPLETED:
             dead_letters.resolve(conn, run.tenant, [run.replay_of], f"replay {run.run_id}", at)
     _make_room(conn, ended, rooms)
+    note(conn, lambda tally: tally.ended(ended))
 
 
 def why(run: Run, status: RunStatus, error: str | None) -> str | None:

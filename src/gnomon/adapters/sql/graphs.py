@@ -16,6 +16,7 @@ from gnomon.adapters.sql.definitions import definition
 from gnomon.adapters.sql.endings import end_runs, why
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import NEW_STEP, RUN, TASK, named, step_row, task_and_run_of, task_of
+from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead
 from gnomon.core.dag import Progress, in_order, items_outcome, progress, run_outcome, step_state
 from gnomon.core.gating import Admission
@@ -149,9 +150,11 @@ def advance(conn: sa.Connection, going: Sequence[Going]) -> list[Ended]:
     moved = [_Moved(one, tasks[run_id]) for run_id, one in runs.items()]
     bulk.many(conn, _ADD, [step_row(task) for one in moved for task in one.made])
     bulk.many(conn, _RELEASE, [(WaitReason.READY.value, one.of.at, name) for one in moved for name in one.released])
-    return [
+    ended = [
         Ended(one.of.run, one.after.status, one.after.error, one.of.at) for one in moved if one.after.status is not None
     ]
+    note(conn, lambda tally: tally.graphs_ended([one.run for one in ended]))
+    return ended
 
 
 class _Moved:

@@ -12,6 +12,7 @@ from gnomon.adapters.sql.graphs import follow, rooms_for
 from gnomon.adapters.sql.idling import end_idle
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import RUN, named, run_of
+from gnomon.adapters.sql.tally import note
 from gnomon.core.launching import Cancelling
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, TickStatus
 from gnomon.core.plan import superseded
@@ -93,8 +94,11 @@ def _halt(
     bulk.many(conn, _CANCEL, cancelled)
     bulk.many(conn, _STOP, [_stopped_row(run) for run in stopped.values()])
     # Those that never had their turn are out of the queue before any other makes room for the first in it.
-    show_ticks(conn, ((run, TickStatus.SKIPPED) for run in stopped.values() if run.over))
-    _end_what_is_left(conn, found, stopped, rooms, now)
+    over = [run for run in stopped.values() if run.over]
+    show_ticks(conn, ((run, TickStatus.SKIPPED) for run in over))
+    note(conn, lambda tally: tally.ended([(run, run.status, run.error, now) for run in over]))
+    left = _end_what_is_left(conn, found, stopped, rooms, now)
+    note(conn, lambda tally: tally.graphs_ended([*over, *left]))
     return bool(stopped)
 
 
@@ -128,8 +132,11 @@ def _found(conn: sa.Connection, run_ids: Sequence[str]) -> _Found:
     return _Found(runs, above, tasks)
 
 
-def _end_what_is_left(conn: sa.Connection, found: _Found, stopped: Mapping[str, Run], rooms: Rooms, now: int) -> None:
+def _end_what_is_left(
+    conn: sa.Connection, found: _Found, stopped: Mapping[str, Run], rooms: Rooms, now: int
+) -> list[Run]:
     """Those of which nobody has anything in hand are over, the lowest first: it may be all that is left above."""
+    left: list[Run] = []
     busy = {run_id for _, run_id, state in found.tasks if state in IN_HAND}
     asked = [run for run in stopped.values() if not run.over]
     for depth in sorted({run.depth for run in asked}, reverse=True):
@@ -139,6 +146,8 @@ def _end_what_is_left(conn: sa.Connection, found: _Found, stopped: Mapping[str, 
         held = end_idle(conn, [run for name, run in here.items() if name in busy], now)
         ended = [run for name, run in here.items() if name not in held]
         follow(conn, [Ended(run, RunStatus.CANCELLED, run.error, now) for run in ended], rooms)
+        left += ended
+    return left
 
 
 def _stopped_row(run: Run) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.tally import note
 from gnomon.core.model import ENGINE, Result, Run
 from gnomon.core.states import TaskState
 
@@ -45,4 +46,5 @@ def end_idle(conn: sa.Connection, runs: Sequence[Run], now: int) -> Collection[s
     bulk.many(conn, _END_TASK, ended)
     bulk.many(conn, _END, [(now, Result.CANCELLED.value, name, hands[name][2]) for name in idle])
     bulk.many(conn, _RECOUNT, [(count, name) for name, count in open_items.items()])
+    note(conn, lambda tally: tally.called_off(len(idle)))
     return {row[1] for name, row in hands.items() if name not in set(idle)}

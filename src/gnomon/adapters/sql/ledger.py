@@ -9,6 +9,7 @@ from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.halting import supersede
 from gnomon.adapters.sql.rows import SCHEDULE, tick_row
 from gnomon.adapters.sql.run_rows import run_row, task_row
+from gnomon.adapters.sql.tally import note
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
 from gnomon.core.keys import SHARDS, run_id
 from gnomon.core.launching import first_tasks
@@ -108,6 +109,7 @@ def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, ter
     # The newest is the one that replaces; those it replaces may make room for it at once.
     replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
+    note(conn, lambda tally: tally.decided(carried, now))
     return frozenset(verdict.schedule.uid for verdict in carried)
 
 

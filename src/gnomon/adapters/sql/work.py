@@ -12,6 +12,7 @@ from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
+from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import Ending, stopped_instead
 from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Run, RunStatus, TaskId
@@ -166,6 +167,7 @@ def take(
     started_at = now if begin else None
     made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
     bulk.insert(conn, tables.attempt, made)
+    note(conn, lambda tally: tally.taken(ready, now))
     if begin:
         start_runs(conn, [one.run for one in ready], now)
     return [_taken(one, state, started_at) for one in ready]

@@ -1,0 +1,100 @@
+"""A very small HTTP server for those who look at a node from outside: it answers a few addresses, and asks for nothing.
+
+No token is needed, so that nothing but what is meant for everybody is shown.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+
+from msgspec import Struct
+
+from gnomon.errors import UsageError
+
+#: The largest head of a request, how long it may take to come and the answer to go, and how many are made at once.
+_LARGEST_HEAD, _PATIENCE_SECONDS, _MOST_ANSWERS = 8192, 10.0, 8
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What an address shows."""
+
+    status: HTTPStatus = HTTPStatus.OK
+    kind: str = "text/plain; charset=utf-8"
+    body: bytes = b""
+
+
+class ProbeServer:
+    """Answers GET and HEAD on the addresses it was given."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Awaitable[Answer]]]) -> None:
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._answers = asyncio.Semaphore(_MOST_ANSWERS)
+
+    async def listen(self, host: str, port: int) -> int:
+        """It listens; on which port comes back. UsageError names the settings if it cannot."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_LARGEST_HEAD)
+        except OSError as error:
+            reason = "is taken by another process" if error.errno == errno.EADDRINUSE else "cannot be listened on"
+            raise UsageError(
+                f"metrics.port: {port} on {host} {reason}: say another metrics.port (0 is any that is free)"
+                " or metrics.host, or metrics.enabled: false"
+            ) from error
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """It listens no longer."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                head = await self._head(reader)
+                answer = Answer(status=HTTPStatus.BAD_REQUEST) if head is None else await self._answer(*head)
+                writer.write(_written(answer, with_body=head is None or head[0] != "HEAD"))
+                await writer.drain()
+        except (OSError, TimeoutError):
+            # Whoever asked is gone, or too slow.
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _head(self, reader: asyncio.StreamReader) -> tuple[str, str] | None:
+        """Method and path of a request; None if it is none."""
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return None
+        words = head.partition(b"\r\n")[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
+            return None
+        return words[0].decode("latin-1"), words[1].partition(b"?")[0].decode("latin-1")
+
+    async def _answer(self, method: str, path: str) -> Answer:
+        page = self._pages.get(path)
+        if page is None:
+            return Answer(status=HTTPStatus.NOT_FOUND, body=b"there are " + ", ".join(self._pages).encode() + b"\n")
+        if method not in ("GET", "HEAD"):
+            return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED)
+        try:
+            async with self._answers:
+                return await page()
+        except Exception:  # noqa: BLE001 - a page that cannot be shown is told as such, without what may be private
+            return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _written(answer: Answer, *, with_body: bool) -> bytes:
+    allow = "Allow: GET, HEAD\r\n" if answer.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n{allow}"
+        f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (answer.body if with_body else b"")

@@ -1,0 +1,47 @@
+"""Who counts what a store has committed."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gnomon.core.attempts import Ending
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Run, RunStatus, Verdict
+
+#: A run as it was before its end, how it ended, why, and when.
+Finish = tuple[Run, RunStatus, str | None, int]
+
+
+class Tally(Protocol):
+    """Told after each commit, of all that it made true, once. Counting never fails and never waits."""
+
+    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+        """These verdicts were carried out."""
+        ...
+
+    def taken(self, tasks: Sequence[Waiting], now: int) -> None:
+        """These tasks, as they were before, were given to a worker."""
+        ...
+
+    def started(self, runs: Sequence[Run], now: int) -> None:
+        """These runs have begun."""
+        ...
+
+    def tried(self, endings: Sequence[Ending]) -> None:
+        """These attempts have ended."""
+        ...
+
+    def called_off(self, count: int) -> None:
+        """So many attempts that no worker had in hand were cancelled."""
+        ...
+
+    def buried(self, jobs: Sequence[str]) -> None:
+        """A task of each of these jobs left a dead letter."""
+        ...
+
+    def ended(self, finishes: Sequence[Finish]) -> None:
+        """These runs are over."""
+        ...
+
+    def graphs_ended(self, runs: Sequence[Run]) -> None:
+        """Of those, these may have had several steps."""
+        ...

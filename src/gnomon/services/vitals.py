@@ -1,0 +1,164 @@
+"""Vitals: asks every component of a node how it is, and looks at the store that they all share."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from gnomon.core.health import (
+    SURPRISE_MS,
+    Component,
+    Condition,
+    Report,
+    Sign,
+    Stall,
+    components_of,
+    hung,
+    ledger_sign,
+    longest_silence_ms,
+    stall,
+    ticker_sign,
+)
+from gnomon.core.keys import SHARDS
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.survey import Survey, Surveyor
+from gnomon.services.elector import Elector
+from gnomon.services.patience import Backoff
+from gnomon.services.ticker import Health, Ticker
+
+#: How long a look at the store is believed, and how long it may take.
+_BELIEVED_SECONDS, _PATIENCE_SECONDS = 1.0, 5.0
+_STANDING_BY = Sign(Condition.IDLE, "another process schedules here")
+#: Under this, writing may fail any moment.
+_LEAST_FREE_BYTES = 64 * 2**20
+
+
+class Vitals:
+    """Whoever asks gets a report that is at most a second old, however many ask."""
+
+    def __init__(self, surveyor: Surveyor, clock: Clock, *, tick_ms: int, cards: int) -> None:
+        self._surveyor = surveyor
+        self._clock = clock
+        self._limit_ms = longest_silence_ms(tick_ms)
+        self._cards = cards
+        self._ticker: Ticker | None = None
+        self._elector: Elector | None = None
+        self._backoffs: Mapping[str, Backoff] = {}
+        self._free_bytes: Callable[[], int | None] = lambda: None
+        #: It is this node's turn; until then it stands by.
+        self.on_duty = False
+        #: It was told to stop.
+        self.draining = False
+        #: The last look at the store; None if that failed, or there was none.
+        self.survey: Survey | None = None
+        self._surprises: dict[str, tuple[int, str]] = {}
+        self._components: tuple[Component, ...] = ()
+        self._store = Sign(Condition.IDLE, "not looked at yet")
+        self._stall: Stall | None = None
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    def attach(
+        self,
+        ticker: Ticker,
+        elector: Elector,
+        backoffs: Mapping[str, Backoff],
+        free_bytes: Callable[[], int | None],
+    ) -> None:
+        """These are the components."""
+        self._ticker, self._elector, self._backoffs, self._free_bytes = ticker, elector, backoffs, free_bytes
+
+    def happened(self, name: str, facts: Mapping[str, object]) -> None:
+        """An event was emitted: a step that failed as none should makes its component ill for a while."""
+        if name == "step_failed":
+            component = str(facts.get("step")).partition(".")[0].lower()
+            self._surprises[component] = self._clock.now(), str(facts.get("error"))
+
+    @property
+    def leads(self) -> int:
+        """How many shards this node decides for."""
+        return 0 if self._elector is None else len(self._elector.terms)
+
+    async def report(self) -> Report:
+        """How the node is."""
+        async with self._looking:
+            if self._clock.elapsed() - self._looked_at >= _BELIEVED_SECONDS:
+                await self._look()
+        now = self._clock.now()
+        self._components = components_of(self._components, self._signs(now), now=now)
+        reachable = self._store.condition is not Condition.ERROR
+        return Report(
+            at=now, components=self._components, ready=reachable and not self.draining, alive=not self._hung()
+        )
+
+    async def _look(self) -> None:
+        now = self._clock.now()
+        try:
+            asked = self._surveyor.survey(now, overdue_before=now - self._limit_ms, cards=self._cards)
+            self.survey = await asyncio.wait_for(asked, _PATIENCE_SECONDS)
+        except TimeoutError:
+            self.survey, self._store = None, Sign(Condition.ERROR, f"no answer in {_PATIENCE_SECONDS:.0f} s")
+        except Unavailable as error:
+            self.survey, self._store = None, Sign(Condition.ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, a store that cannot be read is not well
+            self.survey, self._store = None, Sign(Condition.ERROR, f"cannot be read: {type(error).__name__}")
+        else:
+            self._store = Sign(Condition.OK)
+            self._stall = stall(self._stall, self.survey.oldest_due_at, now)
+        self._looked_at = self._clock.elapsed()
+
+    # ---- the components ----------------------------------------------------------------------
+
+    def _signs(self, now: int) -> list[tuple[str, Sign]]:
+        signs = {"store": self._store, "ledger": self._ledger(now), "disk": self._disk()}
+        if self._ticker is not None and self._elector is not None:
+            signs |= {"elector": self._elected(self._elector), "ticker": self._ticking(self._ticker)}
+        for name, backoff in self._backoffs.items():
+            ill = Sign(Condition.ERROR, backoff.error) if backoff.failing else Sign(Condition.OK)
+            signs[name] = ill if self.on_duty else _STANDING_BY
+        for name, (at, error) in self._surprises.items():
+            if now - at < SURPRISE_MS:
+                signs[name] = Sign(Condition.ERROR, error)
+        return list(signs.items())
+
+    def _ledger(self, now: int) -> Sign:
+        if self.survey is None:
+            return Sign(Condition.IDLE, "not known while the store does not answer")
+        if not self.leads and self.survey.shards == SHARDS:
+            return Sign(Condition.IDLE, "other nodes decide")
+        set_aside = 0 if self._ticker is None else self._ticker.set_aside
+        return ledger_sign(self._stall, self.survey.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
+
+    def _disk(self) -> Sign:
+        free = None
+        with suppress(OSError):
+            free = self._free_bytes()
+        if free is None:
+            return Sign(Condition.IDLE, "the database is not on a disk of ours")
+        if free < _LEAST_FREE_BYTES:
+            return Sign(Condition.ERROR, f"{free // 2**20} MiB are left")
+        return Sign(Condition.OK)
+
+    def _elected(self, elector: Elector) -> Sign:
+        if not self.on_duty:
+            return _STANDING_BY
+        if elector.failing:
+            return Sign(Condition.ERROR, "the leases cannot be renewed")
+        if not elector.terms:
+            return Sign(Condition.IDLE, "other nodes hold all shards")
+        return Sign(Condition.OK, f"holds {len(elector.terms)} of {SHARDS} shards")
+
+    def _ticking(self, ticker: Ticker) -> Sign:
+        if not self.on_duty:
+            return _STANDING_BY
+        return ticker_sign(_condition(ticker.health), ticker.silent_for, limit_ms=self._limit_ms)
+
+    def _hung(self) -> bool:
+        ticker = self._ticker
+        if ticker is None or not self.on_duty or self.draining:
+            return False
+        return hung(_condition(ticker.health), ticker.silent_for)
+
+
+def _condition(health: Health) -> Condition:
+    return Condition(health.value)

@@ -1,0 +1,424 @@
+"""A node that is busy in every way, looked at from outside: what is scraped is what the rows say."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+import gnomon
+from gnomon.app import Node
+from gnomon.core.measures import MEASURES, shown_name
+from gnomon.core.model import RunId
+from gnomon.errors import UsageError
+from gnomon.runners.registry import Functions
+from gnomon.serving import Serving, serve
+from gnomon.settings import load
+from gnomon.testing.clock import Recorder
+from support.servers import postgres
+
+PREFIX = "hanzo_scheduler_"
+CANARY = "correct-horse-battery"
+JOBS = """
+jobs:
+  - {name: beat, function: fine, every: 200ms}
+  - {name: fails, function: fails, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
+     input: {token: correct-horse-battery}}
+  - {name: slow, function: slow, every: 200ms, overlap: skip, lock: true}
+  - {name: lost, function: nowhere, overlap: allow}
+  - {name: replaced, function: slow, overlap: replace}
+  - name: graph
+    overlap: allow
+    dag:
+      - {step: first, function: fine}
+      - {step: bad, function: fails, depends_on: [first]}
+      - {step: never, function: fine, depends_on: [bad]}
+  - name: wide
+    overlap: allow
+    dag:
+      - {step: list, function: three}
+      - {step: each, function: fine-any, depends_on: [list], foreach: "${steps.list.output}"}
+      - {step: inner, workflow: beat, depends_on: [each]}
+"""
+
+
+def functions(release: asyncio.Event) -> Functions:
+    """Bodies of every kind; the slow ones end when they are told, however long that takes."""
+    made = Functions()
+
+    @made.function("fine")
+    async def fine() -> None:
+        """Ends well."""
+
+    @made.function("fine-any")
+    async def fine_any(**given: object) -> None:
+        """Ends well, whatever it is given."""
+        del given
+
+    @made.function("three")
+    async def three() -> list[int]:
+        return [1, 2, 3]
+
+    @made.function("fails")
+    async def fails(**given: object) -> None:
+        raise RuntimeError(f"no: {given}")
+
+    @made.function("slow")
+    async def slow(ctx: gnomon.Context) -> None:
+        # It runs on a loop of its own, to which the event of ours means nothing.
+        while not release.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        del ctx
+
+    return made
+
+
+class Served:
+    """A node that runs, and where it can be looked at."""
+
+    def __init__(self, node: Node, events: Recorder, release: asyncio.Event) -> None:
+        self.node = node
+        self.release = release
+        [shown] = [facts for name, facts in events.seen if name == "metrics_shown"]
+        self._address = f"http://127.0.0.1:{shown['port']}"
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """What the address shows, and its status."""
+
+        def asked() -> tuple[int, str]:
+            try:
+                with urlopen(self._address + path, timeout=10) as answer:  # noqa: S310 - our own server
+                    return answer.status, answer.read().decode()
+            except HTTPError as error:
+                with error:
+                    return error.code, error.read().decode()
+
+        return await asyncio.to_thread(asked)
+
+    async def families(self) -> dict[str, Metric]:
+        """What is scraped, read by Prometheus's own parser."""
+        status, text = await self.get("/metrics")
+        assert status == 200
+        return {family.name: family for family in text_string_to_metric_families(text)}
+
+    async def counted(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """The numbers of a counter by some of its labels, without those that are nought."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for sample in (await self.families())[PREFIX + name].samples:
+            if sample.name.endswith(("_total", "_count")):
+                found[tuple(sample.labels[label] for label in labels)] += int(sample.value)
+        return +found
+
+    async def rows(self, query: str) -> Counter[tuple[str, ...]]:
+        """What the rows say: the last column is how many there are."""
+
+        def read(conn: sa.Connection) -> list[Any]:
+            return list(conn.execute(sa.text(query)))
+
+        found = await self.node.store.transactions.read(read)
+        return +Counter({tuple(map(str, labels)): int(count) for *labels, count in found})
+
+    async def until(self, condition: Callable[[], Awaitable[object]]) -> None:
+        """Wait for what the node does: there is nothing to await."""
+        async with asyncio.timeout(30):
+            while not await condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    async def trigger(self, job: str) -> str:
+        """A run that someone asked for."""
+        done = await self.node.launcher.trigger(job, actor="ada")
+        self.node.look()
+        return done.run_id
+
+    async def rest(self) -> None:
+        """No tick comes any more, and all runs are over."""
+        for job in ("beat", "slow"):
+            await self.node.registrar.pause(job, actor="ada")
+        self.release.set()
+        self.node.look()
+
+        async def over() -> bool:
+            return not await self.rows("SELECT 'open', count(*) FROM run WHERE completed_at IS NULL")
+
+        await self.until(over)
+
+
+@asynccontextmanager
+async def served(url: str, folder: Path, **flags: object) -> AsyncIterator[Served]:
+    jobs = folder / "jobs.yaml"
+    jobs.write_text(JOBS)
+    events, release, stop = Recorder(), asyncio.Event(), asyncio.Event()
+    up: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+    said = {"database.url": url, "metrics.port": 0, "worker.drain_ms": 0, "execution.max_routings": 1}
+    settings = load(flags={**said, **{name.replace("__", "."): value for name, value in flags.items()}})
+    plan = Serving(settings=settings, jobs_files=[jobs], functions=functions(release), events=events)
+    running = asyncio.create_task(serve(plan, stop, ready=up.set_result))
+    try:
+        running.add_done_callback(lambda _: up.done() or up.cancel())
+        yield Served(await up, events, release)
+    finally:
+        release.set()
+        stop.set()
+        await running
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path) as one:
+        yield one
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def busy(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    """A node after a life with everything in it, at rest."""
+    if request.param == "sqlite":
+        async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path) as one:
+            await live(one)
+            yield one
+    else:
+        async with postgres(18).database() as url, served(url, tmp_path) as one:
+            await live(one)
+            yield one
+
+
+async def live(one: Served) -> None:
+    """Runs succeed, fail, are tried again, buried, skipped, replaced and cancelled."""
+    for job in ("fails", "graph", "wide", "lost"):
+        await one.trigger(job)
+    await one.trigger("replaced")
+    await one.trigger("replaced")
+    cancelled = await one.trigger("replaced")
+    await one.node.store.cancel(RunId(cancelled), reason="enough", now=1)
+    one.node.look()
+
+    async def skipped() -> object:
+        return await one.counted("runs_skipped_overlap")
+
+    await one.until(skipped)
+    await one.rest()
+
+
+# ---- counters and rows ---------------------------------------------------------------------------
+
+OF_JOB = "coalesce(run.schedule_id, run.workflow_id)"
+TASKS = "task JOIN run ON run.run_id = task.run_id"
+ATTEMPTS = "attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
+OF_GRAPHS = "parent IS NULL AND step <> 'main'"
+#: A counter, the labels to compare, and what the rows say about it.
+AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "executions": (
+        ("job", "status", "trigger"),
+        f"SELECT {OF_JOB}, status, source, count(*) FROM run GROUP BY 1, 2, 3",  # noqa: S608 - our own words, here and below
+    ),
+    "execution_duration_seconds": (
+        ("job",),
+        f"SELECT {OF_JOB}, count(*) FROM run WHERE started_at IS NOT NULL GROUP BY 1",  # noqa: S608
+    ),
+    "dead_letters": (("job",), "SELECT job, count(*) FROM dead_letter GROUP BY 1"),
+    "retries": (
+        ("job",),
+        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE result = 'failed' AND number < fence GROUP BY 1",  # noqa: S608
+    ),
+    "ticks_decided": (
+        ("job", "kind", "reason"),
+        "SELECT schedule_id, kind, reason, sum(count) FROM tick GROUP BY 1, 2, 3",
+    ),
+    "runs_emitted": ((), "SELECT count(*) FROM tick WHERE run_id IS NOT NULL"),
+    "runs_skipped_overlap": ((), "SELECT sum(count) FROM tick WHERE reason IN ('overlap', 'queue_full')"),
+    "schedule_drift_seconds": ((), "SELECT count(*) FROM tick WHERE kind = 'fired'"),
+    "start_delay_seconds": ((), "SELECT count(*) FROM run WHERE source = 'cron' AND started_at IS NOT NULL"),
+    "jobs_dispatched": (
+        ("job",),
+        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE worker <> 'gnomon' GROUP BY 1",  # noqa: S608
+    ),
+    "attempts_ended": (("result",), "SELECT result, count(*) FROM attempt GROUP BY 1"),
+    "dag_steps": (
+        ("job", "step", "status"),
+        f"SELECT {OF_JOB}, step, lower(state), count(*) FROM {TASKS} WHERE {OF_GRAPHS} GROUP BY 1, 2, 3",  # noqa: S608
+    ),
+}
+
+
+@pytest.mark.req("H-14", "C-13", "R-19")
+@pytest.mark.guarantee("S21")
+async def test_at_rest_every_counter_equals_the_rows(busy: Served) -> None:
+    differ = {}
+    for name, (labels, query) in AGREE.items():
+        counted, rows = await busy.counted(name, *labels), await busy.rows(query)
+        assert rows, f"nothing happened that {name} counts"
+        if counted != rows:
+            differ[name] = counted, rows
+
+    assert differ == {}
+
+
+@pytest.mark.guarantee("S24")
+async def test_nothing_that_is_scraped_is_a_secret_or_names_a_single_run(busy: Served) -> None:
+    text = (await busy.get("/metrics"))[1] + (await busy.get("/readyz"))[1] + (await busy.get("/livez"))[1]
+
+    assert CANARY not in text
+    assert busy.node.settings.database.url not in text
+    assert not re.search(r"(run|task|worker|node|sch|dl|evt)_[0-9a-f]{8}", text)
+
+
+# ---- what is there from the first moment ---------------------------------------------------------
+
+
+@pytest.mark.req("H-14", "C-13")
+async def test_every_measure_is_shown_from_the_first_moment(tmp_path: Path) -> None:
+    async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path) as one:
+        families = await one.families()
+
+    assert set(families) == {PREFIX + name for name in MEASURES}
+    silent = {name for name, family in families.items() if not family.samples}
+    assert silent <= {PREFIX + name for name, measure in MEASURES.items() if measure.may_be_absent}
+
+
+async def test_each_job_shows_that_it_has_not_failed_yet(sqlite: Served) -> None:
+    samples = (await sqlite.families())[PREFIX + "executions"].samples
+
+    assert {sample.labels["job"] for sample in samples if sample.labels["status"] == "failed"} >= {"fails", "beat"}
+
+
+@pytest.mark.req("H-14")
+async def test_a_node_that_decides_ticks_says_so(sqlite: Served) -> None:
+    async def leads() -> bool:
+        return bool((await sqlite.families())[PREFIX + "leader_active"].samples)
+
+    await sqlite.until(leads)
+
+    [sample] = (await sqlite.families())[PREFIX + "leader_active"].samples
+    assert sample.value == 1
+
+
+@pytest.mark.req("H-14")
+async def test_the_lock_of_a_job_shows_while_it_is_held(sqlite: Served) -> None:
+    async def held() -> bool:
+        samples = (await sqlite.families())[PREFIX + "lock_held"].samples
+        return {sample.labels["job"]: sample.value for sample in samples}.get("slow") == 1
+
+    await sqlite.until(held)
+    await sqlite.rest()
+
+    async def free() -> bool:
+        return not await held()
+
+    await sqlite.until(free)
+
+
+async def test_the_next_fire_of_each_job_that_has_one_is_shown(sqlite: Served) -> None:
+    samples = (await sqlite.families())[PREFIX + "next_fire_seconds"].samples
+
+    assert {sample.labels["job"] for sample in samples} == {"beat", "slow"}
+    assert all(-1 < sample.value <= 0.2 for sample in samples)
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+async def test_beyond_so_many_jobs_all_are_counted_together(tmp_path: Path) -> None:
+    async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path, metrics__max_jobs=2) as one:
+        await one.families()
+        for job in ("fails", "graph", "wide"):
+            await one.trigger(job)
+        await one.rest()
+        shown = await one.counted("executions", "job")
+        rows = await one.rows("SELECT count(*) FROM run")
+        labels = {
+            sample.labels["job"]
+            for family in (await one.families()).values()
+            for sample in family.samples
+            if "job" in sample.labels
+        }
+
+    assert len(labels) == 3
+    assert "other" in labels
+    assert sum(shown.values()) == sum(rows.values())
+
+
+async def test_the_names_begin_with_what_the_settings_say(tmp_path: Path) -> None:
+    async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path, metrics__prefix="acme_") as one:
+        text = (await one.get("/metrics"))[1]
+
+    assert all(shown_name(measure, "acme_") in text for measure in MEASURES.values())
+    assert "hanzo" not in text
+
+
+async def test_a_port_that_is_taken_is_refused_with_the_setting(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    flags = {"database.url": f"sqlite:///{tmp_path}/gnomon.db", "metrics.port": port}
+    plan = Serving(settings=load(flags=flags), functions=Functions(), events=Recorder(), strict=True)
+
+    async with taken:
+        with pytest.raises(UsageError, match=rf"metrics\.port: {port} .* is taken"):
+            await serve(plan, asyncio.Event())
+
+
+async def test_inside_another_program_a_port_that_is_taken_is_announced_and_done_without(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    events, stop = Recorder(), asyncio.Event()
+    flags = {
+        "database.url": f"sqlite:///{tmp_path}/gnomon.db",
+        "metrics.port": taken.sockets[0].getsockname()[1],
+    }
+    plan = Serving(settings=load(flags=flags), functions=Functions(), events=events)
+
+    async with taken:
+        await serve(plan, stop, ready=lambda _: stop.set())
+
+    assert "metrics_unavailable" in events.names()
+
+
+async def test_without_metrics_nobody_listens(tmp_path: Path) -> None:
+    events, stop = Recorder(), asyncio.Event()
+    flags = {"database.url": f"sqlite:///{tmp_path}/gnomon.db", "metrics.enabled": False}
+    plan = Serving(settings=load(flags=flags), functions=Functions(), events=events)
+
+    await serve(plan, stop, ready=lambda _: stop.set())
+
+    assert "metrics_shown" not in events.names()
+
+
+# ---- probes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-17", "Z-11")
+async def test_a_node_that_is_well_is_ready_and_alive(sqlite: Served) -> None:
+    assert (await sqlite.get("/readyz"))[0] == 200
+    assert (await sqlite.get("/livez"))[0] == 200
+
+
+@pytest.mark.req("Z-11")
+async def test_a_job_that_fails_makes_nobody_ill(busy: Served) -> None:
+    assert '"status":"ok"' in (await busy.get("/readyz"))[1]
+
+
+@pytest.mark.req("Z-11")
+async def test_a_store_that_is_gone_makes_a_node_unready_but_not_dead(sqlite: Served) -> None:
+    async def renamed(before: str, after: str) -> None:
+        await sqlite.node.store.transactions.write(
+            lambda conn: conn.execute(sa.text(f"ALTER TABLE {before} RENAME TO {after}"))
+        )
+
+    async def status(expected: int) -> bool:
+        return (await sqlite.get("/readyz"))[0] == expected
+
+    await renamed("worker", "elsewhere")
+    await sqlite.until(lambda: status(503))
+
+    assert (await sqlite.get("/livez"))[0] == 200
+    assert '"store":"error"' in (await sqlite.get("/readyz"))[1]
+    assert (await sqlite.families())[PREFIX + "store_up"].samples[0].value == 0
+
+    await renamed("elsewhere", "worker")
+    await sqlite.until(lambda: status(200))

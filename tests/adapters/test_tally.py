@@ -1,0 +1,65 @@
+"""Whoever counts is told of what was committed, once, and of nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import SqlStore
+from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.tally import Tallied, note
+from gnomon.services.meter import Meter
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_sqlite(str(tmp_path / "gnomon.db"))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def meter() -> Meter:
+    return Meter(max_jobs=10)
+
+
+def buried(meter: Meter) -> int:
+    return sum(meter.counters["dead_letters"].values())
+
+
+def noting(conn: sa.Connection) -> str:
+    note(conn, lambda tally: tally.buried(["job"]))
+    return "done"
+
+
+def failing(conn: sa.Connection) -> str:
+    noting(conn)
+    raise ZeroDivisionError
+
+
+async def test_what_was_committed_is_told(store: SqlStore, meter: Meter) -> None:
+    assert await Tallied(store.transactions, meter).write(noting) == "done"
+
+    assert buried(meter) == 1
+
+
+async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: Meter) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Tallied(store.transactions, meter).write(failing)
+
+    assert buried(meter) == 0
+
+
+async def test_of_jobs_that_share_a_commit_each_is_told_once(store: SqlStore, meter: Meter) -> None:
+    engine = Tallied(store.transactions, meter)
+
+    done = await asyncio.gather(*(engine.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
+
+    assert done.count("done") == buried(meter) == 40
+
+
+async def test_without_anybody_who_counts_nothing_is_kept(store: SqlStore) -> None:
+    assert await store.transactions.write(noting) == "done"
+    assert await store.transactions.write(lambda conn: dict(conn.info)) == {}

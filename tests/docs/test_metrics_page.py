@@ -1,0 +1,28 @@
+"""The table in docs/metrics.md is that of the code."""
+
+import os
+from pathlib import Path
+
+from gnomon.core.measures import MEASURES, shown_name
+from gnomon.settings import Metrics
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
+
+
+def table() -> str:
+    rows = ["| name | kind | labels | |", "| --- | --- | --- | --- |"]
+    for measure in MEASURES.values():
+        labels = ", ".join(f"`{label}`" for label in measure.labels)
+        rows.append(f"| `{shown_name(measure, Metrics().prefix)}` | {measure.kind} | {labels} | {measure.help} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_page_shows_every_metric() -> None:
+    text = PAGE.read_text()
+    start = text.index(BEGIN) + len(BEGIN)
+    end = text.index(END, start)
+    if os.environ.get("GNOMON_REDRAW"):
+        PAGE.write_text(text[:start] + table() + text[end:])
+
+    assert PAGE.read_text()[start : start + len(table())] == table()

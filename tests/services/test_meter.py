@@ -1,0 +1,98 @@
+"""What the meter makes of what it is told, beyond what is compared with rows elsewhere."""
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import NOON, minutely
+from gnomon.core.measures import MEASURES, OTHER, Kind
+from gnomon.core.model import Run, RunId, RunStatus
+from gnomon.core.plan import plan, run
+from gnomon.services.meter import Meter, Names, Spread
+
+
+def a_run(number: int = 0) -> Run:
+    schedule = minutely(f"job-{number}")
+    verdict = plan(schedule, now=schedule.next_fire_at or NOON)
+    return run(schedule, verdict.decisions[-1], now=NOON)
+
+
+def test_the_first_names_are_shown_and_all_others_are_one() -> None:
+    names = Names(2)
+
+    assert [names.shown(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+
+
+def test_with_no_room_for_names_none_is_shown() -> None:
+    assert Names(0).shown("secret-project") == OTHER
+
+
+@pytest.mark.guarantee("S25")
+def test_a_hundred_thousand_jobs_leave_as_many_labels_as_there_is_room_for() -> None:
+    meter = Meter(max_jobs=50)
+    meter.buried([f'job-{number}"\n' for number in range(100_000)])
+
+    counted = meter.counters["dead_letters"]
+    assert len(counted) == 51
+    assert sum(counted.values()) == 100_000
+
+
+def test_a_number_on_a_bound_belongs_under_it() -> None:
+    spread = Spread((0.1, 1.0))
+    for seconds in (0.1, 0.11, 1.0, 5.0):
+        spread.add(seconds)
+
+    assert spread.counts == [1, 2, 1]
+
+
+@pytest.mark.req("C-13")
+def test_a_run_for_which_there_was_nothing_to_launch_is_counted_as_such() -> None:
+    meter = Meter(max_jobs=10)
+    error = "launch_failed: there is no workflow 'x' of version 1"
+    meter.ended([(a_run(), RunStatus.FAILED, error, NOON), (a_run(1), RunStatus.FAILED, "no", NOON)])
+
+    assert meter.counters["runs_failed_launch"][()] == 1
+
+
+def test_a_job_that_is_introduced_after_it_ran_keeps_what_was_counted() -> None:
+    meter = Meter(max_jobs=10)
+    meter.ended([(a_run(), RunStatus.COMPLETED, None, NOON)])
+    meter.introduce(["job-0"])
+    meter.introduce(["job-0"])
+
+    executions = meter.counters["executions"]
+    assert executions["job-0", "completed", "cron"] == 1
+    assert executions["job-0", "failed", "cron"] == 0
+
+
+def test_steps_that_nobody_asks_about_do_not_pile_up() -> None:
+    meter = Meter(max_jobs=10)
+    for _ in range(2):
+        meter.graphs_ended([replaced(number) for number in range(6_000)])
+    meter.graphs_ended([replaced(number) for number in range(6_000, 12_000)])
+
+    assert len(meter.graphs) == 10_000
+
+
+def replaced(number: int) -> Run:
+    return replace(a_run(), run_id=RunId(f"run_{number}"))
+
+
+def test_tasks_that_are_offered_again_are_counted_one_by_one() -> None:
+    meter = Meter(max_jobs=10)
+    meter.happened("tasks_replayed", {"count": 7})
+
+    assert meter.counters["orphan_replayed"][()] == 7
+    assert meter.counters["events"]["tasks_replayed",] == 1
+
+
+def test_every_counter_and_histogram_has_numbers_before_anything_has_happened() -> None:
+    meter = Meter(max_jobs=10)
+    families: list[Mapping[str, Mapping[tuple[str, ...], object]]] = [meter.counters, meter.spreads]
+    shown = {name: list(samples) for some in families for name, samples in some.items()}
+
+    assert set(shown) == {name for name, measure in MEASURES.items() if measure.kind is not Kind.GAUGE}
+    for name, samples in shown.items():
+        assert samples, name
+        assert all(len(labels) == len(MEASURES[name].labels) for labels in samples)

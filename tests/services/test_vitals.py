@@ -1,0 +1,210 @@
+"""Vitals of a node whose parts live in memory, with a store that can be told to fail."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.health import Condition, Report
+from gnomon.core.model import RunId
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.survey import Survey
+from gnomon.services.elector import Elector
+from gnomon.services.patience import Backoff
+from gnomon.services.ticker import Ticker
+from gnomon.services.vitals import Vitals
+from gnomon.settings import Leading, Ticking
+from gnomon.testing.clock import Recorder, VirtualClock
+
+WELL = Survey(
+    store_at=NOON,
+    schema=3,
+    jobs=1,
+    due=0,
+    oldest_due_at=None,
+    overdue=0,
+    ready_since_at=None,
+    workers=1,
+    shards=256,
+    holders=1,
+    unresolved=0,
+)
+
+
+class ToldSurveyor:
+    """Finds what it is told to, or fails as it is told to."""
+
+    def __init__(self) -> None:
+        self.finds: Survey | Exception = WELL
+        self.looks = 0
+        #: Set to let looks end.
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+        del now, overdue_before, cards
+        self.looks += 1
+        await self.answers.wait()
+        if isinstance(self.finds, Exception):
+            raise self.finds
+        return self.finds
+
+    async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
+        del runs
+        return {}
+
+
+class Body:
+    """A node's parts and their vitals."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        events = Recorder()
+        self.elector = Elector(self.store, self.clock, events, Leading(), holder="node")
+        self.ticker = Ticker(self.store, self.elector, self.clock, events, Ticking())
+        self.dispatcher = Backoff(events, "dispatcher")
+        self.surveyor = ToldSurveyor()
+        self.free: int | None = None
+        self.vitals = Vitals(self.surveyor, self.clock, tick_ms=1000, cards=0)
+        self.vitals.attach(self.ticker, self.elector, {"dispatcher": self.dispatcher}, lambda: self.free)
+        self.vitals.on_duty = True
+
+    async def step(self) -> None:
+        await self.ticker.step()
+
+    async def report(self, *, after_ms: int = 1000) -> Report:
+        self.clock.advance(after_ms)
+        return await self.vitals.report()
+
+    async def condition(self, name: str, *, after_ms: int = 1000) -> Condition:
+        return {one.name: one.condition for one in (await self.report(after_ms=after_ms)).components}[name]
+
+
+@pytest.fixture
+async def body() -> Body:
+    made = Body()
+    await made.step()
+    return made
+
+
+@pytest.mark.req("Z-11")
+async def test_a_node_that_does_its_work_is_well(body: Body) -> None:
+    report = await body.report()
+
+    assert (report.condition, report.ready, report.alive) == (Condition.OK, True, True)
+    assert {one.name for one in report.components} == {"store", "ledger", "disk", "elector", "ticker", "dispatcher"}
+
+
+@pytest.mark.req("Z-11")
+async def test_a_query_that_fails_makes_the_store_ill_and_the_node_unready(body: Body) -> None:
+    body.surveyor.finds = StoreUnavailable("no route to it")
+
+    report = await body.report()
+
+    [store] = [one for one in report.components if one.name == "store"]
+    assert (store.condition, store.message) == (Condition.ERROR, "no route to it")
+    assert (report.ready, report.alive) == (False, True)
+
+
+async def test_a_failure_that_nobody_foresaw_makes_the_store_ill_without_its_words(body: Body) -> None:
+    body.surveyor.finds = RuntimeError("password=hunter2")
+
+    [store] = [one for one in (await body.report()).components if one.name == "store"]
+
+    assert store.condition is Condition.ERROR
+    assert "hunter2" not in store.message
+
+
+async def test_a_store_that_answers_again_is_well_again(body: Body) -> None:
+    body.surveyor.finds = StoreUnavailable("away")
+    await body.report()
+    body.surveyor.finds = WELL
+
+    assert (await body.report()).ready
+
+
+async def test_however_many_ask_the_store_is_looked_at_once_a_second(body: Body) -> None:
+    body.clock.advance(5000)
+    await asyncio.gather(*(body.vitals.report() for _ in range(50)))
+    await body.report(after_ms=900)
+
+    assert body.surveyor.looks == 1
+
+
+@pytest.mark.req("Z-11")
+async def test_a_service_that_cannot_reach_the_store_is_ill_until_it_can(body: Body) -> None:
+    body.dispatcher.failed(StoreUnavailable("away"))
+    assert await body.condition("dispatcher") is Condition.ERROR
+
+    body.dispatcher.worked()
+    assert await body.condition("dispatcher") is Condition.OK
+
+
+async def test_a_step_that_failed_as_none_should_makes_its_service_ill_for_a_while(body: Body) -> None:
+    body.vitals.happened("step_failed", {"step": "Dispatcher.step", "error": "KeyError('x')"})
+    assert await body.condition("dispatcher") is Condition.ERROR
+
+    await body.step()
+    assert await body.condition("dispatcher", after_ms=10_000) is Condition.OK
+
+
+@pytest.mark.req("Z-11")
+async def test_a_job_that_fails_makes_nobody_ill(body: Body) -> None:
+    body.vitals.happened("task_failed", {"job": "report", "error": "no"})
+    body.vitals.happened("dead_letter", {"job": "report"})
+
+    assert (await body.report()).condition is Condition.OK
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.guarantee("S21")
+async def test_a_mark_that_does_not_move_turns_the_ledger_red_within_two_ticks_and_five_seconds(body: Body) -> None:
+    due = {**{name: getattr(WELL, name) for name in WELL.__struct_fields__}, "due": 1, "overdue": 1}
+    body.surveyor.finds = Survey(**{**due, "oldest_due_at": NOON})
+    seen = []
+    for _ in range(9):
+        await body.step()
+        seen.append(await body.condition("ledger"))
+
+    assert seen == [Condition.OK] * 8 + [Condition.ERROR]
+
+
+async def test_a_ticker_that_stands_still_is_ill_first_and_then_worth_a_new_process(body: Body) -> None:
+    ill = await body.report(after_ms=8_000)
+    dead = await body.report(after_ms=60_000)
+
+    assert [one.condition for one in ill.components if one.name == "ticker"] == [Condition.ERROR]
+    assert (ill.alive, dead.alive) == (True, False)
+
+
+async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_waits(body: Body) -> None:
+    body.vitals.on_duty = False
+
+    report = await body.report(after_ms=3_600_000)
+
+    assert {one.name for one in report.components if one.condition is Condition.IDLE} >= {
+        "ticker",
+        "elector",
+        "dispatcher",
+    }
+    assert (report.condition, report.ready, report.alive) == (Condition.OK, True, True)
+
+
+async def test_a_node_that_was_told_to_stop_is_not_ready(body: Body) -> None:
+    body.vitals.draining = True
+
+    report = await body.report()
+
+    assert (report.ready, report.alive) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [(None, Condition.IDLE), (2**30, Condition.OK), (2**20, Condition.ERROR)]
+)
+async def test_a_disk_that_is_nearly_full_is_ill(body: Body, free: int | None, expected: Condition) -> None:
+    body.free = free
+
+    assert await body.condition("disk") is expected
