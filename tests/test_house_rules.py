@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "testing"},
     "runners": {"core", "ports", "runners"},
-    "cli": {"core", "ports", "services", "app", "serving", "cli"},
+    "cli": {"core", "ports", "services", "access", "app", "serving", "cli"},
 }
 HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gnomon.app import read_settings
+from gnomon.core.access import Auth
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError, FileError
-from gnomon.settings import Auth, Metrics, Nats, Secrets, Server, Settings, load
+from gnomon.settings import Metrics, Nats, Secrets, Server, Settings, load
 
 SEEDS_FILE = Path(__file__).parent / "data" / "seed_configuration.yaml"
 SEEDS_ENVIRONMENT = {
@@ -255,4 +256,5 @@ def row_of(name: str, key: str, value: object) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
     shown = str(value).lower() if isinstance(value, bool) else value
-    return f"| `{name}.{key}` | `{shown}` |" if shown not in ("", ()) else f"| `{name}.{key}` |  |"
+    shown = ", ".join(shown) if isinstance(shown, tuple) else shown
+    return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"

@@ -15,11 +15,14 @@ GnomonError
 │   ├── KeyTaken          a caller's key that stands for something else
 │   ├── AlreadyOver       nothing more can be done about it
 │   └── Contended         others keep changing the same thing
+├── Unauthenticated       nobody knows who is asking
+├── Forbidden             whoever is asking may not do this
 ├── Superseded            another node is in charge now: stop, do not retry
 │   └── StaleTerm
 └── Unavailable           the world failed: retrying may help
     ├── StoreUnavailable  the store is away, slow, full or read-only
-    └── StoreLocked       another scheduler has this database
+    ├── StoreLocked       another scheduler has this database
+    └── IssuerUnavailable the keys that tokens are checked with cannot be had
 """
 
 from typing import NamedTuple
@@ -233,6 +236,26 @@ class Contended(Refused):
         self.kind, self.name = kind, name
 
 
+class Unauthenticated(GnomonError):
+    """A token is missing or proves nothing. The reason never shows the token."""
+
+    code = "unauthenticated"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(_escaped(f"the token is refused: {_shortened(reason)}"))
+        self.reason = reason
+
+
+class Forbidden(GnomonError):
+    """The caller is known, and may not do this. Nothing was done."""
+
+    code = "forbidden"
+
+    def __init__(self, subject: str, action: str) -> None:
+        super().__init__(_escaped(f"{_shortened(repr(subject), 80)} may not {action}"))
+        self.subject, self.action = subject, action
+
+
 class Superseded(GnomonError):
     """Another node is in charge now."""
 
@@ -265,6 +288,12 @@ class StoreLocked(Unavailable):
     """Another scheduler has this database file."""
 
     code = "store_locked"
+
+
+class IssuerUnavailable(Unavailable):
+    """A token could not be checked, because its issuer's keys cannot be had."""
+
+    code = "issuer_unavailable"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.access import AUTH_BOUNDS, Auth
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import MINUTE_MS, Catchup, Overlap
 from gnomon.core.sources import HIDDEN, Guarded, shown, unknown, with_environment
@@ -130,13 +131,6 @@ class Nats(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     password: str = ""
 
 
-class Auth(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who issues the tokens that callers show."""
-
-    iam_url: str = ""
-    verify_tokens: bool = True
-
-
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where numbers are shown to those who collect them."""
 
@@ -223,7 +217,7 @@ _BOUNDS = {
     "metrics.port": (0, 65_535),
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
-}
+} | AUTH_BOUNDS
 #: Looking more often than this gains nothing and is not done, whatever is said.
 _SHORTEST_POLL_SECS = 5
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import operating
+from gnomon.cli import guarding, operating
 from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -19,6 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
+    app.add_typer(group)
+for group in (guarding.token,):
     app.add_typer(group)
 
 
