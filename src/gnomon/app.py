@@ -25,6 +25,7 @@ from gnomon.ports.events import Events
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
+from gnomon.services.audit import AuditBook
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
@@ -35,6 +36,7 @@ from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.looping import keep_stepping
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
+from gnomon.services.sealer import Sealer
 from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
 from gnomon.services.worker import Worker
@@ -102,7 +104,11 @@ class Node:
             return
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
-        services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
+        sealer = Sealer(self.store, self.events)
+        services = [
+            keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
+            keep_stepping(sealer.step, stop=stop, events=self.events),
+        ]
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
             # The gate is open, so what is decided can be passed on without asking anybody.
@@ -319,6 +325,7 @@ class Office:
         self.executions = ExecutionBook(store, store, store, store, clock)
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
+        self.audit = AuditBook(store)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
 
     @classmethod

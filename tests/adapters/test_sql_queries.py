@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
+    audit,
     book,
     dead_letters,
     event_log,
@@ -36,6 +37,7 @@ from gnomon.core.preparing import prepared, scope_of
 from gnomon.core.states import TaskState
 from gnomon.core.triggers import OnEvent
 from gnomon.core.workflow import Step, Workflow
+from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
@@ -257,6 +259,14 @@ QUERIES: dict[str, Asked] = {
     "workflow": lambda conn: jobs.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: jobs.workflow(conn, "default", "report", None),
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
+    "audit of a launch": lambda conn: audit.launch(conn, [wanted("new")], NOON),
+    "audit of a cancellation": lambda conn: audit.cancel(conn, RUNNING, "no", NOON, "ada"),
+    "audit of dead letters": lambda conn: audit.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
+    "audit": lambda conn: audit.listed(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
+    "audit of a job": lambda conn: audit.listed(conn, AuditQuery(kind="job", name="report")),
+    "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
+    "anything to seal": audit.anything_open,
+    "seal": lambda conn: audit.seal(conn, 10),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.events import EventContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
@@ -18,7 +19,7 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract, EventContract):
+class TestMemoryStore(StoreContract, WorkContract, EventContract, AuditContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

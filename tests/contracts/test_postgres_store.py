@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.events import EventContract
 from contracts.store import StoreContract
 from contracts.work import WorkContract
@@ -16,7 +17,7 @@ from support.servers import postgres
 ENDS = {"shard": "lease_until", "node": "seen_until", "attempt": "lease_until", "worker": "seen_until"}
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract):
+class PostgresContract(StoreContract, WorkContract, EventContract, AuditContract):
     version: int
     statement_cache = True
 

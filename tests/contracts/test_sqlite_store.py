@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.events import EventContract
 from contracts.store import NOON, StoreContract
 from contracts.work import WorkContract
@@ -19,7 +20,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract, AuditContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()

@@ -9,6 +9,7 @@ from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import ONLY_STEP, Step, Workflow
+from gnomon.ports.audit import AuditTrail
 from gnomon.ports.dead_letters import DeadLetters
 from gnomon.ports.event_log import EventLog
 from gnomon.ports.jobs import Jobs
@@ -22,7 +23,21 @@ from gnomon.ports.workers import Workers
 LEASE = 30_000
 
 
-class Store(Ledger, Schedules, History, Runs, Executions, DeadLetters, Jobs, Work, Workers, EventLog, Shards, Protocol):
+class Store(
+    Ledger,
+    Schedules,
+    History,
+    Runs,
+    Executions,
+    DeadLetters,
+    Jobs,
+    Work,
+    Workers,
+    EventLog,
+    AuditTrail,
+    Shards,
+    Protocol,
+):
     """All the ports of a store together."""
 
 

@@ -18,8 +18,8 @@ from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore(MemoryEventLog):
-    """Every port of a store, on dictionaries."""
+class MemoryBooks(MemoryEventLog):
+    """Every port of a store but the audit trail, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
