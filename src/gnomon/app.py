@@ -41,7 +41,7 @@ from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
 from gnomon.services.worker import Worker
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Database, Settings, load
+from gnomon.settings import Database, Settings, load, load_with_origins
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -285,6 +285,14 @@ def read_settings(
 ) -> Settings:
     """The settings of a configuration file, if there is one, the environment and the flags."""
     return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
+
+
+def read_origins(
+    config: Path | None, *, flags: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[Settings, Mapping[str, str]]:
+    """The same settings, and where each was said that is no default."""
+    file = None if config is None else read_mapping(config)
+    return load_with_origins(flags=flags, environment=environment, file=file)
 
 
 def console_events(stream: TextIO) -> Events:

@@ -234,9 +234,9 @@ class Endless(MemoryStore):
         return limit
 
 
-async def test_a_sealer_waits_when_there_is_nothing_to_do_and_not_when_there_is_more() -> None:
+async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
     assert await Sealer(MemoryStore(lambda: NOON), Recorder()).step() == 2.0
-    assert await Sealer(Endless(lambda: NOON), Recorder()).step() == 0.0
+    assert await Sealer(Endless(lambda: NOON), Recorder()).step() == 0.25
 
 
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:

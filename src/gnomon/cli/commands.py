@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
-for group in (guarding.token, guarding.audit):
+for group in (guarding.token, guarding.audit, guarding.config):
     app.add_typer(group)
 
 

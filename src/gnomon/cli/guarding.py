@@ -10,6 +10,7 @@ from gnomon.cli.output import Format
 
 token = typer.Typer(name="token", help="Who may come in through the API.", no_args_is_help=True)
 audit = typer.Typer(name="audit", help="Who changed what.", no_args_is_help=True)
+config = typer.Typer(name="config", help="Every constant that can be changed.", no_args_is_help=True)
 
 RoleName = Literal["viewer", "operator", "admin"]
 
@@ -105,3 +106,18 @@ def verify_audit(
         raise typer.BadParameter("--expect and --head say the same thing: give one of them")
     if not verify(expect, head, Where(database, config), output):
         raise typer.Exit(1)
+
+
+@config.command("show")
+def show_config(
+    section: Annotated[str | None, typer.Argument(metavar="SECTION", help="Only this one, such as auth.")] = None,
+    *,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print every setting, its value, and where that was said: by default, in the file, the environment or a flag."""
+    from gnomon.cli.config import show
+    from gnomon.cli.offices import Where
+
+    show(section, Where(database, config), output)

@@ -7,8 +7,9 @@ from gnomon.services.patience import Backoff
 
 #: How many entries are sealed in one transaction.
 _BATCH = 500
-#: How long an entry may wait for its seal.
-_POLL_SECONDS = 2.0
+#: How long to wait for entries; and how long before the next batch, so that those who have more urgent things to write
+#: are not kept waiting.
+_POLL_SECONDS, _REST_SECONDS = 2.0, 0.25
 
 
 class Sealer:
@@ -25,4 +26,4 @@ class Sealer:
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        return 0.0 if done >= _BATCH else _POLL_SECONDS
+        return _REST_SECONDS if done >= _BATCH else _POLL_SECONDS
