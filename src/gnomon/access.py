@@ -18,19 +18,19 @@ from gnomon.adapters.local_key import (
     replaced,
 )
 from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.signed_tokens import BelievedTokens, Issuer, SignedTokens
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.system import SystemClock
 from gnomon.adapters.token_keys import signed_with
 from gnomon.adapters.token_sources import FetchedKeys, FileKeys, KeySource, KnownKeys
-from gnomon.adapters.tokens import BelievedTokens, Issuer, SignedTokens
 from gnomon.core.access import ASYMMETRIC, Auth
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import printable, schedule_name
 from gnomon.core.tokens import ClaimRules, claimed, opened
-from gnomon.errors import FieldError, Unauthenticated, UsageError
+from gnomon.errors import FieldError, TokenRefused, UsageError
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.identity import Caller, Role, Tokens
 from gnomon.settings import Settings
 
 #: Where issuers publish their keys.
@@ -41,12 +41,8 @@ _ADMIN_MS = 365 * DAY_MS
 _LONGEST_SUBJECT = 255
 
 
-class OpenTokens(Protocol):
+class TokenCheck(Tokens, Protocol):
     """What checks tokens, and has to be closed."""
-
-    async def caller(self, token: str) -> Caller:
-        """See Tokens.caller."""
-        ...
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -69,7 +65,7 @@ class LocalAccess(Struct, frozen=True, kw_only=True):
 # ---- checking ------------------------------------------------------------------------------------
 
 
-def open_tokens(settings: Settings, *, clock: Clock | None = None, events: Events | None = None) -> OpenTokens:
+def open_tokens(settings: Settings, *, clock: Clock | None = None, events: Events | None = None) -> TokenCheck:
     """What checks tokens as the settings say; FieldError if they contradict themselves."""
     auth = settings.auth
     clock, events = clock or SystemClock(), events or LoggedEvents()
@@ -185,7 +181,7 @@ def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAcce
 def _still_good(key: LocalKey, token: str, *, at: int) -> bool:
     try:
         return _checked(key, token.strip(), at=at).subject == _ADMIN
-    except Unauthenticated:
+    except TokenRefused:
         return False
 
 
@@ -193,7 +189,7 @@ def _checked(key: LocalKey, token: str, *, at: int) -> Caller:
     found = opened(token, algorithms=[LOCAL_ALGORITHM], largest=65_536)
     public = key.ring().fitting(found.kid, found.algorithm)
     if public is None or not signed_with(public, found.algorithm, found.signed, found.signature):
-        raise Unauthenticated("its signature is not this installation's")
+        raise TokenRefused("its signature is not this installation's")
     said = claimed(found.claims, ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0), now=at)
     return Caller(said.subject, frozenset(map(Role, said.roles)), said.tenant)
 
@@ -236,7 +232,7 @@ class Inspected(Struct, frozen=True, kw_only=True):
 
 
 def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> Inspected:
-    """What the token says; Unauthenticated if it is none."""
+    """What the token says; TokenRefused if it is none."""
     now = (clock or SystemClock()).now()
     found = opened(token, algorithms=ASYMMETRIC, largest=settings.auth.max_token_bytes)
     path = key_path(settings)
@@ -248,7 +244,7 @@ def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> 
         else:
             claimed(found.claims, rules, now=now)
         refused = ""
-    except Unauthenticated as error:
+    except TokenRefused as error:
         refused = error.reason
     ours = None if key is None else _signed_by(key, found.kid, token)
     return Inspected(algorithm=found.algorithm, kid=found.kid, claims=found.claims, ours=ours, refused=refused)

@@ -8,15 +8,16 @@ GnomonError
 │   ├── FileError         a file that cannot be read or says something wrong
 │   │   └── JobsFileError one of jobs
 │   └── NotFound          a name that means nothing here
+├── Unauthenticated       nobody knows who asks
+│   └── TokenRefused      a token that proves nothing
 ├── Refused               the rules of the domain say no
 │   ├── IllegalTransition
 │   ├── Overlapping       a run is under way that must not have another beside it
 │   ├── QueueFull         so many runs wait that no more may
 │   ├── KeyTaken          a caller's key that stands for something else
 │   ├── AlreadyOver       nothing more can be done about it
+│   ├── Forbidden         the caller may not do this
 │   └── Contended         others keep changing the same thing
-├── Unauthenticated       nobody knows who is asking
-├── Forbidden             whoever is asking may not do this
 ├── Superseded            another node is in charge now: stop, do not retry
 │   └── StaleTerm
 └── Unavailable           the world failed: retrying may help
@@ -169,6 +170,20 @@ class NotFound(UsageError):
         self.kind, self.name = kind, name
 
 
+class Unauthenticated(GnomonError):
+    """It is not known who asks. Nothing was done."""
+
+    code = "unauthenticated"
+
+
+class TokenRefused(Unauthenticated):
+    """A token proves nothing. The reason never shows the token."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the token is refused: {reason}")
+        self.reason = reason
+
+
 class Refused(GnomonError):
     """The rules of the domain say no."""
 
@@ -226,6 +241,12 @@ class AlreadyOver(Refused):
         self.kind, self.name = kind, name
 
 
+class Forbidden(Refused):
+    """The caller may not do this. Nothing was done."""
+
+    code = "forbidden"
+
+
 class Contended(Refused):
     """Others kept changing the same thing for so long that the change was given up. Nothing was done."""
 
@@ -234,26 +255,6 @@ class Contended(Refused):
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {_shortened(repr(name), 80)} is being changed by others: try again")
         self.kind, self.name = kind, name
-
-
-class Unauthenticated(GnomonError):
-    """A token is missing or proves nothing. The reason never shows the token."""
-
-    code = "unauthenticated"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(_escaped(f"the token is refused: {_shortened(reason)}"))
-        self.reason = reason
-
-
-class Forbidden(GnomonError):
-    """The caller is known, and may not do this. Nothing was done."""
-
-    code = "forbidden"
-
-    def __init__(self, subject: str, action: str) -> None:
-        super().__init__(_escaped(f"{_shortened(repr(subject), 80)} may not {action}"))
-        self.subject, self.action = subject, action
 
 
 class Superseded(GnomonError):

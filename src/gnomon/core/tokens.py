@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from gnomon.core.said import NAME
-from gnomon.errors import Unauthenticated
+from gnomon.errors import TokenRefused
 
 _PART = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_KID = 256
@@ -68,12 +68,12 @@ class Claimed(Struct, frozen=True):
 
 
 def opened(token: str, *, algorithms: Collection[str], largest: int) -> Opened:
-    """The token taken apart; Unauthenticated unless it is of one of these algorithms and says everything once."""
+    """The token taken apart; TokenRefused unless it is of one of these algorithms and says everything once."""
     if len(token) > largest:
-        raise Unauthenticated(f"it has {len(token)} characters; at most {largest} are taken")
+        raise TokenRefused(f"it has {len(token)} characters; at most {largest} are taken")
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
-        raise Unauthenticated("it has not the three parts of a signed token")
+        raise TokenRefused("it has not the three parts of a signed token")
     header_part, claims_part, signature_part = parts
     header = _mapping("header", _decoded("header", header_part))
     algorithm = _algorithm(header, algorithms)
@@ -89,13 +89,13 @@ def opened(token: str, *, algorithms: Collection[str], largest: int) -> Opened:
 def _algorithm(header: Mapping[str, Any], algorithms: Collection[str]) -> str:
     named = header.get("alg")
     if not isinstance(named, str) or named not in algorithms:
-        raise Unauthenticated("its alg is none of those that are taken")
+        raise TokenRefused("its alg is none of those that are taken")
     for field in _UNKNOWN_TONGUES:
         if field in header:
-            raise Unauthenticated(f"its header says {field}, which nobody here understands")
+            raise TokenRefused(f"its header says {field}, which nobody here understands")
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise Unauthenticated("its typ is no token's")
+        raise TokenRefused("its typ is no token's")
     return named
 
 
@@ -104,20 +104,20 @@ def _kid(header: Mapping[str, Any]) -> str | None:
     if kid is None and "kid" not in header:
         return None
     if not isinstance(kid, str) or not 0 < len(kid) <= _LONGEST_KID or not kid.isprintable():
-        raise Unauthenticated("its kid is no name of a key")
+        raise TokenRefused("its kid is no name of a key")
     return kid
 
 
 def _decoded(what: str, part: str) -> bytes:
     """The bytes of a part. Two spellings of the same bytes would be two tokens with one signature."""
     if not _PART.fullmatch(part):
-        raise Unauthenticated(f"its {what} is no base64")
+        raise TokenRefused(f"its {what} is no base64")
     try:
         plain = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError):
-        raise Unauthenticated(f"its {what} is no base64") from None
+        raise TokenRefused(f"its {what} is no base64") from None
     if base64.urlsafe_b64encode(plain).rstrip(b"=").decode() != part:
-        raise Unauthenticated(f"its {what} is spelt in an unusual way")
+        raise TokenRefused(f"its {what} is spelt in an unusual way")
     return plain
 
 
@@ -125,9 +125,9 @@ def _mapping(what: str, text: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise Unauthenticated(f"its {what} cannot be read") from None
+        raise TokenRefused(f"its {what} cannot be read") from None
     if not isinstance(found, dict):
-        raise Unauthenticated(f"its {what} is no mapping")
+        raise TokenRefused(f"its {what} is no mapping")
     return found
 
 
@@ -146,9 +146,9 @@ def _no_number(name: str) -> NoReturn:
 
 
 def claimed(claims: Mapping[str, Any], rules: ClaimRules, *, now: int) -> Claimed:
-    """Who the claims are about, if they are for us and count now; Unauthenticated otherwise."""
+    """Who the claims are about, if they are for us and count now; TokenRefused otherwise."""
     if rules.issuer and claims.get("iss") != rules.issuer:
-        raise Unauthenticated("its iss is not the issuer that is trusted")
+        raise TokenRefused("its iss is not the issuer that is trusted")
     _check_audience(claims, rules)
     _check_kind(claims)
     _check_time(claims, rules.skew_ms, now)
@@ -159,39 +159,39 @@ def _check_audience(claims: Mapping[str, Any], rules: ClaimRules) -> None:
     said = claims.get("aud")
     named = [said] if isinstance(said, str) else said if isinstance(said, list) else []
     if rules.audience and not any(isinstance(one, str) and one in rules.audience for one in named):
-        raise Unauthenticated("its aud does not name us")
+        raise TokenRefused("its aud does not name us")
 
 
 def _check_kind(claims: Mapping[str, Any]) -> None:
     for claim, others in _OTHER_KINDS.items():
         if claims.get(claim) in others:
-            raise Unauthenticated("it is a token of another kind, not one that gives access")
+            raise TokenRefused("it is a token of another kind, not one that gives access")
     if any(claim in claims for claim in _ONLY_IN_ID_TOKENS):
-        raise Unauthenticated("it is a token of another kind, not one that gives access")
+        raise TokenRefused("it is a token of another kind, not one that gives access")
 
 
 def _check_time(claims: Mapping[str, Any], skew_ms: int, now: int) -> None:
     if "exp" not in claims:
-        raise Unauthenticated("its exp is missing")
+        raise TokenRefused("its exp is missing")
     if _instant(claims, "exp") + skew_ms <= now:
-        raise Unauthenticated("it has expired")
+        raise TokenRefused("it has expired")
     for claim in ("nbf", "iat"):
         if claim in claims and _instant(claims, claim) - skew_ms > now:
-            raise Unauthenticated(f"its {claim} lies in the future")
+            raise TokenRefused(f"its {claim} lies in the future")
 
 
 def _instant(claims: Mapping[str, Any], claim: str) -> int:
     said = claims[claim]
     number = isinstance(said, int | float) and not isinstance(said, bool)
     if not number or not math.isfinite(said) or not 0 <= said <= _LAST_SECOND:
-        raise Unauthenticated(f"its {claim} is no instant")
+        raise TokenRefused(f"its {claim} is no instant")
     return int(said * 1000)
 
 
 def _subject(claims: Mapping[str, Any]) -> str:
     said = claims.get("sub")
     if not isinstance(said, str) or not said.strip() or len(said) > _LONGEST_SUBJECT or not said.isprintable():
-        raise Unauthenticated("its sub is no name of a caller")
+        raise TokenRefused("its sub is no name of a caller")
     return said
 
 
@@ -201,7 +201,7 @@ def _roles(claims: Mapping[str, Any], rules: ClaimRules) -> frozenset[str]:
         return frozenset()
     named = said.split(" ") if isinstance(said, str) else said
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
-        raise Unauthenticated(f"its {rules.roles_claim} is no list of roles")
+        raise TokenRefused(f"its {rules.roles_claim} is no list of roles")
     return frozenset(named) & rules.roles
 
 
@@ -209,10 +209,10 @@ def _tenant(claims: Mapping[str, Any], rules: ClaimRules) -> str:
     said = _found(claims, rules.tenant_claim)
     if said is None:
         if rules.require_tenant:
-            raise Unauthenticated(f"its {rules.tenant_claim} is missing")
+            raise TokenRefused(f"its {rules.tenant_claim} is missing")
         return "default"
     if not isinstance(said, str) or not NAME.fullmatch(said):
-        raise Unauthenticated(f"its {rules.tenant_claim} is no name of a tenant")
+        raise TokenRefused(f"its {rules.tenant_claim} is no name of a tenant")
     return said
 
 

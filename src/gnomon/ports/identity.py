@@ -1,4 +1,4 @@
-"""Who is asking: what a token says once it has been checked."""
+"""Who calls, and what they may do."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Role(StrEnum):
-    """What a caller may do, under the names that tokens have for it."""
+    """What a caller may do: look, run what there is, or change it."""
 
     VIEWER = "scheduler-viewer"
     OPERATOR = "scheduler-operator"
@@ -15,7 +15,7 @@ class Role(StrEnum):
 
 
 class Caller(Struct, frozen=True):
-    """Whoever asks."""
+    """Somebody whose token was found to be good."""
 
     subject: str
     roles: frozenset[Role]
@@ -23,8 +23,8 @@ class Caller(Struct, frozen=True):
 
 
 class Tokens(Protocol):
-    """Tells callers from strangers."""
+    """Knows a good token from a bad one."""
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is; Unauthenticated if it proves nothing."""
+        """Whose token it is; Unauthenticated if it is nobody's."""
         ...

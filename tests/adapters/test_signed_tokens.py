@@ -13,10 +13,10 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from msgspec.structs import replace
 
-from gnomon.access import OpenTokens, open_tokens
+from gnomon.access import TokenCheck, open_tokens
 from gnomon.adapters.token_keys import key_ring
 from gnomon.core.access import Auth
-from gnomon.errors import FieldError, FileError, IssuerUnavailable, Unauthenticated
+from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.settings import Database, Settings
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -66,7 +66,7 @@ def jwks(tmp_path: Path, *keys: Mapping[str, Any]) -> Path:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> OpenTokens:
+def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> TokenCheck:
     """Takes tokens of an issuer with a key of every kind, published in a file."""
     path = jwks(tmp_path, published(rsa(), "r1"), published(ec(), "e1"), published(okp(), "o1"))
     return open_tokens(settings(replace(AUTH, jwks_file=str(path))), clock=clock, events=told)
@@ -89,16 +89,16 @@ def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> OpenTokens:
         pytest.param(lambda: token(x5t="abc", unheard_of=[1]), id="with what nobody needs"),
     ],
 )
-async def test_a_good_token_says_who_it_is(tokens: OpenTokens, good: Callable[[], str]) -> None:
+async def test_a_good_token_says_who_it_is(tokens: TokenCheck, good: Callable[[], str]) -> None:
     assert await tokens.caller(good()) == ADA
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
-async def test_the_older_name_of_an_algorithm_is_taken(tokens: OpenTokens) -> None:
+async def test_the_older_name_of_an_algorithm_is_taken(tokens: TokenCheck) -> None:
     assert await tokens.caller(token(key=okp(), alg="EdDSA", kid="o1")) == ADA
 
 
-async def test_a_token_that_was_taken_is_refused_once_it_has_expired(tokens: OpenTokens, clock: VirtualClock) -> None:
+async def test_a_token_that_was_taken_is_refused_once_it_has_expired(tokens: TokenCheck, clock: VirtualClock) -> None:
     shown = token()
     assert await tokens.caller(shown) == ADA
 
@@ -249,7 +249,7 @@ def _with_signature(shown: str, other: bytes) -> str:
 @pytest.mark.req("H-20")
 @pytest.mark.guarantee("S24")
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_token_is_refused(tokens: OpenTokens, name: str) -> None:
+async def test_a_hostile_token_is_refused(tokens: TokenCheck, name: str) -> None:
     shown = HOSTILE[name]()
 
     with pytest.raises(Unauthenticated) as refused:
@@ -316,7 +316,7 @@ def test_without_a_name_a_token_must_fit_exactly_one_key() -> None:
 
 
 async def test_keys_in_a_file_are_read_again_when_it_changes(
-    tokens: OpenTokens, tmp_path: Path, clock: VirtualClock
+    tokens: TokenCheck, tmp_path: Path, clock: VirtualClock
 ) -> None:
     fresh = token(key=rsa("new"), kid="new")
     with pytest.raises(Unauthenticated):
@@ -331,7 +331,7 @@ async def test_keys_in_a_file_are_read_again_when_it_changes(
 
 
 async def test_a_file_that_has_become_unreadable_leaves_the_keys_as_they_were(
-    tokens: OpenTokens, tmp_path: Path, clock: VirtualClock, told: Recorder
+    tokens: TokenCheck, tmp_path: Path, clock: VirtualClock, told: Recorder
 ) -> None:
     (tmp_path / "jwks.json").write_text("{")
     clock.advance(2_000)
@@ -359,14 +359,14 @@ async def server() -> AsyncIterator[KeyServer]:
 
 
 @pytest.fixture
-async def fetched(server: KeyServer, clock: VirtualClock, told: Recorder) -> AsyncIterator[OpenTokens]:
+async def fetched(server: KeyServer, clock: VirtualClock, told: Recorder) -> AsyncIterator[TokenCheck]:
     found = open_tokens(settings(replace(AUTH, jwks_url=server.url)), clock=clock, events=told)
     yield found
     await found.close()
 
 
 @pytest.mark.req("H-20")
-async def test_keys_are_fetched_once_for_many_tokens(fetched: OpenTokens, server: KeyServer) -> None:
+async def test_keys_are_fetched_once_for_many_tokens(fetched: TokenCheck, server: KeyServer) -> None:
     callers = await asyncio.gather(*(fetched.caller(token(claims(sub=f"user{n}"))) for n in range(20)))
 
     assert {one.subject for one in callers} == {f"user{n}" for n in range(20)}
@@ -375,7 +375,7 @@ async def test_keys_are_fetched_once_for_many_tokens(fetched: OpenTokens, server
 
 @pytest.mark.req("H-20")
 async def test_a_key_that_is_used_at_once_after_it_was_published_is_found(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     server.keys = [published(rsa(), "r1"), published(rsa("new"), "new")]
@@ -386,7 +386,7 @@ async def test_a_key_that_is_used_at_once_after_it_was_published_is_found(
 
 
 async def test_a_key_that_was_taken_back_no_longer_counts_once_keys_are_old(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     server.keys = [published(rsa("new"), "new")]
@@ -401,7 +401,7 @@ async def test_a_key_that_was_taken_back_no_longer_counts_once_keys_are_old(
 
 @pytest.mark.guarantee("S24")
 async def test_names_that_nobody_knows_cost_one_fetch(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     clock.advance(30_000)
@@ -410,13 +410,13 @@ async def test_names_that_nobody_knows_cost_one_fetch(
         *(fetched.caller(token(key=okp(), alg="Ed25519", kid=f"x{n}")) for n in range(200)), return_exceptions=True
     )
 
-    assert {type(one) for one in refused} == {Unauthenticated}
+    assert {type(one) for one in refused} == {TokenRefused}
     assert server.requests == 2
     assert await fetched.caller(token()) == ADA
 
 
 async def test_known_keys_count_at_once_while_the_issuer_hangs(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     hung = asyncio.Event()
@@ -452,7 +452,7 @@ BAD_ANSWERS = {
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_an_issuer_that_never_answered_well_lets_nobody_in(
-    fetched: OpenTokens, server: KeyServer, told: Recorder, name: str
+    fetched: TokenCheck, server: KeyServer, told: Recorder, name: str
 ) -> None:
     server.instead = BAD_ANSWERS[name]
 
@@ -464,7 +464,7 @@ async def test_an_issuer_that_never_answered_well_lets_nobody_in(
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_were(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock, name: str
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock, name: str
 ) -> None:
     await fetched.caller(token())
     server.instead = BAD_ANSWERS[name]
@@ -478,7 +478,7 @@ async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_wer
 
 
 async def test_keys_of_an_issuer_that_stays_away_end_to_count(
-    fetched: OpenTokens, server: KeyServer, clock: VirtualClock
+    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     server.instead = BAD_ANSWERS["500"]
@@ -514,7 +514,7 @@ async def test_the_address_of_the_issuer_is_where_its_keys_are(server: KeyServer
     assert await found.caller(token(claims(iss=base))) == ADA
 
 
-async def test_no_address_in_a_token_is_ever_asked(tokens: OpenTokens, server: KeyServer) -> None:
+async def test_no_address_in_a_token_is_ever_asked(tokens: TokenCheck, server: KeyServer) -> None:
     for header in ({"jku": server.url}, {"x5u": server.url}):
         with pytest.raises(Unauthenticated):
             await tokens.caller(token(key=STRANGER, **header))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gnomon.adapters.token_keys import KeyRing, signed_with
 from gnomon.adapters.token_sources import KeySource
 from gnomon.core.tokens import Claimed, ClaimRules, Opened, claimed, opened
-from gnomon.errors import Unauthenticated
+from gnomon.errors import TokenRefused
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Caller, Role
 
@@ -41,7 +41,7 @@ class SignedTokens:
         found = opened(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
-            raise Unauthenticated("its alg is none of those that are taken")
+            raise TokenRefused("its alg is none of those that are taken")
         ring = await issuer.keys.ring(found.kid, found.algorithm)
         self._check_signature(token, found, ring)
         return _caller(claimed(found.claims, issuer.rules, now=self._clock.now()))
@@ -57,7 +57,7 @@ class SignedTokens:
         for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
             if issuer.rules.issuer in ("", named):
                 return issuer
-        raise Unauthenticated("its iss is not the issuer that is trusted")
+        raise TokenRefused("its iss is not the issuer that is trusted")
 
     def _check_signature(self, token: str, found: Opened, ring: KeyRing) -> None:
         digest = sha256(token.encode()).digest()
@@ -65,9 +65,9 @@ class SignedTokens:
             return
         key = ring.fitting(found.kid, found.algorithm)
         if key is None:
-            raise Unauthenticated("no key of its issuer fits it")
+            raise TokenRefused("no key of its issuer fits it")
         if not signed_with(key, found.algorithm, found.signed, found.signature):
-            raise Unauthenticated("its signature is not its issuer's")
+            raise TokenRefused("its signature is not its issuer's")
         if len(self._proven) >= _MOST_REMEMBERED:
             self._proven.clear()
         self._proven[digest] = ring
