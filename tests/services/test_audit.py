@@ -195,6 +195,16 @@ async def test_what_is_not_sealed_is_counted(book: AuditBook, store: SqlStore) -
     assert (done.whole, done.head.seq, done.unsealed) == (True, ENTRIES, 1)
 
 
+@pytest.mark.req("H-23")
+async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Path) -> None:
+    tamper(path, "DROP TABLE audit")
+
+    with pytest.raises(sqlite3.OperationalError):
+        await store.add([minutely("secret")], actor="eve", tzdata="")
+
+    assert await store.find("default", "secret") is None
+
+
 @pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
 async def test_what_is_no_hash_cannot_be_expected(book: AuditBook, expect: str) -> None:
     with pytest.raises(FieldError, match="is no hash"):
