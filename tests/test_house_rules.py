@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
-    "cli": {"core", "ports", "services", "testing", "app", "serving", "examining", "cli"},
+    "cli": {"core", "ports", "services", "testing", "access", "app", "serving", "examining", "cli"},
     "declarative": {"core", "ports", "adapters", "declarative"},
 }
 HALL = {"errors", "settings", "version"}

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gnomon.app import read_settings
+from gnomon.core.access import Auth
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError, FileError
-from gnomon.settings import Auth, Metrics, Nats, Secrets, Server, Settings, load
+from gnomon.settings import Metrics, Nats, Secrets, Server, Settings, load, load_with_origins
 
 SEEDS_FILE = Path(__file__).parent / "data" / "seed_configuration.yaml"
 SEEDS_ENVIRONMENT = {
@@ -138,6 +139,32 @@ def test_what_stands_beside_the_sections_is_read_from_everywhere(sources: dict[s
     assert load(**sources).jobs_file == "jobs.yaml"
 
 
+def every_key() -> list[tuple[str, str]]:
+    usual = Settings()
+    sections = {name: getattr(usual, name) for name in usual.__struct_fields__}
+    return [(name, key) for name, section in sections.items() for key in getattr(section, "__struct_fields__", ())]
+
+
+@pytest.mark.req("H-18")
+@pytest.mark.parametrize(("section", "key"), every_key())
+def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
+    usual = getattr(getattr(Settings(), section), key)
+    said = {bool: "false" if usual else "true", int: str(usual), tuple: "RS256"}.get(type(usual), str(usual))
+    if not said:
+        said = "something"
+    name = f"GNOMON_{section.upper()}__{key.upper()}"
+
+    settings, origins = load_with_origins(environment={name: said})
+
+    found = getattr(getattr(settings, section), key)
+    assert origins == {f"{section}.{key}": f"environment {name}"}
+    assert found == {"false": False, "true": True, "RS256": ("RS256",), "something": "something"}.get(said, usual)
+
+
+def test_other_names_in_the_environment_are_none_of_our_business() -> None:
+    assert load(environment={"GNOMON_TOKEN": "x", "GNOMON_HOME": "/", "GNOMON_": "", "PATH": "/bin"}) == Settings()
+
+
 @pytest.mark.parametrize(
     "sources",
     [
@@ -254,5 +281,6 @@ def row_of(name: str, key: str, value: object) -> str:
     """How the row of a setting begins on the page."""
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
-    shown = ",".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else value
+    shown = str(value).lower() if isinstance(value, bool) else value
+    shown = ", ".join(shown) if isinstance(shown, tuple) else shown
     return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"

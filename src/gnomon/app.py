@@ -29,6 +29,7 @@ from gnomon.runners.announcing import AnnouncingRunner
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
+from gnomon.services.audit import AuditBook
 from gnomon.services.backfiller import Backfiller
 from gnomon.services.backfills import BackfillDesk
 from gnomon.services.dead_letters import DeadLetterOffice
@@ -44,11 +45,12 @@ from gnomon.services.patience import Backoff
 from gnomon.services.planning import Planner
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
+from gnomon.services.sealer import Sealer
 from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Health, Ticker
 from gnomon.services.worker import Worker
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Database, Settings, load
+from gnomon.settings import Database, Settings, load, load_with_origins
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -117,8 +119,12 @@ class Node:
             return
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
-        services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
-        services += self.housekeeping.services(stop)
+        sealer = Sealer(self.store, self.events)
+        services = [
+            keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
+            keep_stepping(sealer.step, stop=stop, events=self.events),
+            *self.housekeeping.services(stop),
+        ]
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
             self.housekeeping.mender.on_ready = self.crew.dispatch.set
@@ -330,6 +336,14 @@ def read_documents(name: str, text: str) -> list[Any]:
     return read_manifest(name, text)
 
 
+def read_origins(
+    config: Path | None, *, flags: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[Settings, Mapping[str, str]]:
+    """The same settings, and where each was said that is no default."""
+    file = None if config is None else read_mapping(config)
+    return load_with_origins(flags=flags, environment=environment, file=file)
+
+
 def console_events(stream: TextIO) -> Events:
     """Events as lines for a person."""
     return ConsoleEvents(stream)
@@ -375,6 +389,7 @@ class Office:
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
         self.backfills = BackfillDesk(store, store, clock, ids)
+        self.audit = AuditBook(store)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
         self.explainer = Explainer(store, store, store, store, store, store, clock)
         self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))

@@ -8,12 +8,15 @@ GnomonError
 │   ├── FileError         a file that cannot be read or says something wrong
 │   │   └── JobsFileError one of jobs
 │   └── NotFound          a name that means nothing here
+├── Unauthenticated       nobody knows who asks
+│   └── TokenRefused      a token that proves nothing
 ├── Refused               the rules of the domain say no
 │   ├── IllegalTransition
 │   ├── Overlapping       a run is under way that must not have another beside it
 │   ├── QueueFull         so many runs wait that no more may
 │   ├── KeyTaken          a caller's key that stands for something else
 │   ├── AlreadyOver       nothing more can be done about it
+│   ├── Forbidden         the caller may not do this
 │   └── Contended         others keep changing the same thing
 ├── Superseded            another node is in charge now: stop, do not retry
 │   └── StaleTerm
@@ -21,7 +24,8 @@ GnomonError
     ├── StoreUnavailable  the store is away, slow, full or read-only
     ├── StoreLocked       another scheduler has this database
     ├── ArchiveUnavailable  the archive cannot be written
-    └── PingFailed        an address elsewhere was called in vain
+    ├── PingFailed        an address elsewhere was called in vain
+    └── IssuerUnavailable the keys that tokens are checked with cannot be had
 """
 
 from typing import NamedTuple
@@ -175,6 +179,20 @@ class NotFound(UsageError):
         self.kind, self.name = kind, name
 
 
+class Unauthenticated(GnomonError):
+    """It is not known who asks. Nothing was done."""
+
+    code = "unauthenticated"
+
+
+class TokenRefused(Unauthenticated):
+    """A token proves nothing. The reason never shows the token."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the token is refused: {reason}")
+        self.reason = reason
+
+
 class Refused(GnomonError):
     """The rules of the domain say no."""
 
@@ -232,6 +250,12 @@ class AlreadyOver(Refused):
         self.kind, self.name = kind, name
 
 
+class Forbidden(Refused):
+    """The caller may not do this. Nothing was done."""
+
+    code = "forbidden"
+
+
 class Contended(Refused):
     """Others kept changing the same thing for so long that the change was given up. Nothing was done."""
 
@@ -286,6 +310,12 @@ class PingFailed(Unavailable):
     """An address elsewhere did not answer well, or not in time."""
 
     code = "ping_failed"
+
+
+class IssuerUnavailable(Unavailable):
+    """A token could not be checked, because its issuer's keys cannot be had."""
+
+    code = "issuer_unavailable"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

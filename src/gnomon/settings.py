@@ -7,12 +7,14 @@ What counts, from strongest to weakest: a flag, the environment, the file, the d
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.access import AUTH_BOUNDS, Auth
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import MINUTE_MS, Catchup, Overlap
 from gnomon.core.sources import HIDDEN, Guarded, shown, unknown, with_environment
@@ -178,13 +180,6 @@ class Nats(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     password: str = ""
 
 
-class Auth(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who issues the tokens that callers show."""
-
-    iam_url: str = ""
-    verify_tokens: bool = True
-
-
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where numbers are shown to those who collect them, and whether we are well to those who ask."""
 
@@ -295,7 +290,11 @@ _BOUNDS = {
     "metrics.max_jobs": (0, 10_000),
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
-}
+} | AUTH_BOUNDS
+#: A setting as one source says it: section, key, value, and where.
+_Said = tuple[str, str, object, str]
+#: How much a name in the environment must be like one of ours to be taken for it.
+_MISSPELT = 0.8
 #: Looking more often than this gains nothing and is not done, whatever is said.
 _SHORTEST_POLL_SECS = 5
 #: How the name of a metric may begin.
@@ -312,27 +311,39 @@ def load(
 
     `flags` are named `section.key`; `file` is what a configuration file holds, already read.
     """
+    return load_with_origins(flags=flags, environment=environment, file=file)[0]
+
+
+def load_with_origins(
+    *,
+    flags: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Mapping[str, Any] | None = None,
+) -> tuple[Settings, Mapping[str, str]]:
+    """The same, and where each setting was said that is no default: `file`, `environment NAME` or `flag`."""
     environment = environment or {}
     merged: dict[str, dict[str, object]] = {}
+    origins: dict[str, str] = {}
     for source in (_in_file(file or {}, environment), _in_environment(environment), _in_flags(flags or {})):
         said: dict[tuple[str, str], str] = {}
-        for section, key, value in source:
+        for section, key, value, origin in source:
             field, known = _name(section, key), _known_key(section, key)
             if said.setdefault((section, known), key) != key:
                 raise FieldError(field, shown(field, value), f"says {known} a second time")
             merged.setdefault(section, {})[known] = _value(field, value, section, key, known)
-    return _checked(merged)
+            origins[_name(section, known)] = origin
+    return _checked(merged), origins
 
 
-def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterable[tuple[str, str, object]]:
+def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterable[_Said]:
     elsewhere = {section for section, _ in _OTHER_PLACES}
     for section, values in file.items():
         if section not in _SECTIONS and section not in elsewhere:
-            yield "", section, with_environment(values, environment, section)
+            yield "", section, with_environment(values, environment, section), "file"
             continue
         for key, value in _mapping(section, values).items():
             place = _OTHER_PLACES.get((section, key), (section, key))
-            yield *place, with_environment(value, environment, f"{section}.{key}")
+            yield *place, with_environment(value, environment, f"{section}.{key}"), "file"
 
 
 def _mapping(section: str, values: object) -> Mapping[str, object]:
@@ -344,21 +355,28 @@ def _mapping(section: str, values: object) -> Mapping[str, object]:
     return values
 
 
-def _in_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str, object]]:
+def _in_environment(environment: Mapping[str, str]) -> Iterable[_Said]:
     names = {f"GNOMON_{key.upper()}": ("", key) for key in _plain_keys()} | _OTHER_NAMES
     for name, place in names.items():
         if name in environment:
-            yield *place, environment[name]
+            yield *place, environment[name], f"environment {name}"
     for name, value in environment.items():
-        if name.startswith("GNOMON_") and "__" in name:
+        if not name.startswith("GNOMON_"):
+            continue
+        if "__" not in name:
+            # Others may have names like ours; but not as much like ours as one that is misspelt.
+            key = name.removeprefix("GNOMON_").lower()
+            if key not in _plain_keys() and get_close_matches(key, _plain_keys(), cutoff=_MISSPELT):
+                yield "", key, value, f"environment {name}"
+        else:
             section, _, key = name.removeprefix("GNOMON_").lower().partition("__")
-            yield section, key, value
+            yield section, key, value, f"environment {name}"
 
 
-def _in_flags(flags: Mapping[str, object]) -> Iterable[tuple[str, str, object]]:
+def _in_flags(flags: Mapping[str, object]) -> Iterable[_Said]:
     for name, value in flags.items():
         section, _, key = name.rpartition(".")
-        yield section, key, value
+        yield section, key, value, "flag"
 
 
 def _plain_keys() -> list[str]:
@@ -378,7 +396,8 @@ def _known_key(section: str, key: str) -> str:
         return key
     if f"{key}_ms" in known:
         return f"{key}_ms"
-    raise FieldError(_name(section, key), HIDDEN, unknown(key, known if section else (*known, *_SECTIONS)))
+    sayable = [one.removesuffix("_ms") for one in known] + list(known)
+    raise FieldError(_name(section, key), HIDDEN, unknown(key, sayable if section else (*sayable, *_SECTIONS)))
 
 
 def _value(field: str, value: object, section: str, key: str, known: str) -> object:

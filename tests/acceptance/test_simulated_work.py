@@ -11,7 +11,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
 from gnomon.core.gating import Admission, Waiting
 from gnomon.core.launching import Cancelling, Launching
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
 from gnomon.core.states import TERMINAL, TaskState
 from gnomon.core.workflow import Delivery, Retry
 from gnomon.ports.work import Held, Renewal
@@ -166,8 +166,8 @@ class Generous(MemoryStore):
 class Obstinate(MemoryStore):
     """Says that a run will end, and does nothing about it."""
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
-        del reason, now
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+        del reason, now, actor
         run = self._runs.get(run_id)
         return Cancelling.UNKNOWN if run is None else Cancelling.OVER if run.over else Cancelling.ASKED
 

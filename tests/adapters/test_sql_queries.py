@@ -12,6 +12,7 @@ from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
     ageing,
+    audit,
     book,
     dead_letters,
     event_log,
@@ -42,6 +43,7 @@ from gnomon.core.retention import Horizons, Past
 from gnomon.core.states import TaskState
 from gnomon.core.triggers import OnEvent
 from gnomon.core.workflow import Step, Workflow
+from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot
 from gnomon.ports.mending import FIRST_OPEN
@@ -307,6 +309,14 @@ QUERIES: dict[str, Asked] = {
     "counted": lambda conn: vitals.counted(conn, "", 10),
     "recount": recount,
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
+    "audit of a launch": lambda conn: audit.launch(conn, [wanted("new")], NOON),
+    "audit of a cancellation": lambda conn: audit.cancel(conn, RUNNING, "no", NOON, "ada"),
+    "audit of dead letters": lambda conn: audit.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
+    "audit": lambda conn: audit.listed(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
+    "audit of a job": lambda conn: audit.listed(conn, AuditQuery(kind="job", name="report")),
+    "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
+    "anything to seal": audit.anything_open,
+    "seal": lambda conn: audit.seal(conn, 10),
 }
 
 

@@ -38,7 +38,7 @@ MANY = Workflow(workflow_id="many", version=1, steps=(Step(name="each", function
 class MendingContract:
     """Tests for any store. `store` is a fresh one."""
 
-    async def job(self, store: Store, graph: Workflow, *, overlap: Overlap = Overlap.ALLOW) -> Schedule:
+    async def graph_job(self, store: Store, graph: Workflow, *, overlap: Overlap = Overlap.ALLOW) -> Schedule:
         made = minutely(graph.workflow_id, trigger=OnDemand(), overlap=overlap)
         said = replace(made.spec, workflow_id=graph.workflow_id, first_steps=graph.first_steps)
         made = replace(made, spec=said, next_fire_at=None)
@@ -80,14 +80,14 @@ class MendingContract:
     # ------------------------------------------------------------------------------------------
 
     async def test_a_run_that_goes_on_by_itself_is_left_alone(self, store: Store) -> None:
-        await self.begun(store, await self.job(store, GRAPH))
+        await self.begun(store, await self.graph_job(store, GRAPH))
 
         assert await self.ailing(store) == {}
         assert await store.mend([RunId("run_a")], now=LATER) == []
 
     @pytest.mark.req("R-07")
     async def test_a_run_whose_tasks_are_all_over_is_over(self, store: Store, plant: Plant) -> None:
-        job = await self.job(store, workflow(), overlap=Overlap.QUEUE)
+        job = await self.graph_job(store, workflow(), overlap=Overlap.QUEUE)
         run = await self.begun(store, job)
         waits = await self.begun(store, job, "b")
         await plant("task", "run_id", run.run_id, "state", "SUCCEEDED")
@@ -104,7 +104,7 @@ class MendingContract:
 
     @pytest.mark.req("R-07")
     async def test_a_step_whose_task_was_never_made_gets_it(self, store: Store, plant: Plant) -> None:
-        run = await self.begun(store, await self.job(store, GRAPH))
+        run = await self.begun(store, await self.graph_job(store, GRAPH))
         first = next(task for task in await store.tasks([run]) if task.step == "first")
         await plant("task", "task_id", first.task_id, "state", "SUCCEEDED")
 
@@ -117,7 +117,7 @@ class MendingContract:
 
     @pytest.mark.req("R-07")
     async def test_a_run_without_any_task_gets_its_first(self, store: Store, plant: Plant) -> None:
-        run = await self.begun(store, await self.job(store, GRAPH))
+        run = await self.begun(store, await self.graph_job(store, GRAPH))
         await plant("task", "run_id", run.run_id, None, None)
 
         assert await self.ailing(store) == {"run_a": Ailment.NO_NEXT_TASK}
@@ -126,7 +126,7 @@ class MendingContract:
 
     @pytest.mark.req("R-07")
     async def test_a_step_that_waits_for_a_run_that_is_over_ends_with_it(self, store: Store, plant: Plant) -> None:
-        run = await self.begun(store, await self.job(store, CALLER))
+        run = await self.begun(store, await self.graph_job(store, CALLER))
         await store.unfold([await self.step(store, run, "sub")], now=NOON)
         [task] = await store.tasks([run])
         below = sub_run_id(task)
@@ -140,7 +140,7 @@ class MendingContract:
 
     @pytest.mark.req("R-07")
     async def test_a_step_whose_items_are_all_over_is_over(self, store: Store, plant: Plant) -> None:
-        run = await self.begun(store, await self.job(store, MANY))
+        run = await self.begun(store, await self.graph_job(store, MANY))
         await store.unfold([await self.step(store, run, "each")], now=NOON)
         step, item = sorted(await store.tasks([run]), key=lambda task: task.task_id)
         await plant("task", "task_id", item.task_id, "state", "SUCCEEDED")
@@ -154,7 +154,7 @@ class MendingContract:
     async def test_a_run_whose_workflow_is_gone_and_that_has_nothing_left_has_failed(
         self, store: Store, plant: Plant
     ) -> None:
-        job = await self.job(store, workflow())
+        job = await self.graph_job(store, workflow())
         gone = replace(wanted_run(RunId("run_a"), job, source=Source.MANUAL, now=NOON), workflow_id="gone")
         await store.launch([Launch(run=gone, first_steps=("main",))], now=NOON)
         assert await self.ailing(store) == {}
@@ -169,7 +169,7 @@ class MendingContract:
     async def test_young_runs_and_those_that_wait_for_their_turn_are_left_alone(
         self, store: Store, plant: Plant
     ) -> None:
-        job = await self.job(store, workflow(), overlap=Overlap.QUEUE)
+        job = await self.graph_job(store, workflow(), overlap=Overlap.QUEUE)
         for name in ("a", "b"):
             await self.begun(store, job, name)
             await plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
@@ -178,7 +178,7 @@ class MendingContract:
         assert await self.ailing(store) == {"run_a": Ailment.NOT_ENDED}
 
     async def test_every_run_is_looked_at_though_many_share_a_planned_time(self, store: Store, plant: Plant) -> None:
-        job = await self.job(store, workflow())
+        job = await self.graph_job(store, workflow())
         for minute, name in enumerate(("a", "b", "c", "d")):
             await self.begun(store, job, name, now=NOON + (minute // 3) * MINUTE)
         loose = wanted_run(RunId("run_e"), job, source=Source.MANUAL, now=NOON)
@@ -191,7 +191,7 @@ class MendingContract:
         assert set(await self.ailing(store, limit=2)) == {f"run_{name}" for name in "abcdefg"}
 
     async def test_what_is_mended_is_no_different_from_what_never_broke(self, store: Store, plant: Plant) -> None:
-        run = await self.begun(store, await self.job(store, GRAPH))
+        run = await self.begun(store, await self.graph_job(store, GRAPH))
         first = next(task for task in await store.tasks([run]) if task.step == "first")
         await plant("task", "task_id", first.task_id, "state", "SUCCEEDED")
         await store.mend([run.run_id], now=LATER)

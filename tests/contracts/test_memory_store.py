@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
@@ -26,6 +27,7 @@ class TestMemoryStore(
     StoreContract,
     WorkContract,
     EventContract,
+    AuditContract,
     BackfillContract,
     KeepingContract,
     MendingContract,

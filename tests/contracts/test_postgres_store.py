@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
@@ -31,6 +32,7 @@ class PostgresContract(
     StoreContract,
     WorkContract,
     EventContract,
+    AuditContract,
     BackfillContract,
     KeepingContract,
     MendingContract,

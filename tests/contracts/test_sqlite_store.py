@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
@@ -28,6 +29,7 @@ class TestSqliteStore(
     StoreContract,
     WorkContract,
     EventContract,
+    AuditContract,
     BackfillContract,
     KeepingContract,
     MendingContract,

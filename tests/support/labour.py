@@ -9,6 +9,7 @@ from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import ONLY_STEP, Step, Workflow
+from gnomon.ports.audit import AuditTrail
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.dead_letters import DeadLetters
 from gnomon.ports.event_log import EventLog
@@ -43,6 +44,7 @@ class Store(
     Mending,
     Vitals,
     Backfills,
+    AuditTrail,
     Protocol,
 ):
     """All the ports of a store together."""

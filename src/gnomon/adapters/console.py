@@ -13,7 +13,7 @@ from gnomon.ports.events import Events
 #: So many lines a second can be read; what comes beyond that is counted.
 _LINES_A_SECOND = 20
 #: What a person waits for, however much else there is to read.
-_ALWAYS = frozenset({"up", "stop_asked", "stopped"})
+_ALWAYS = frozenset({"up", "local_access", "stop_asked", "stopped"})
 Facts = Mapping[str, object]
 
 
@@ -96,6 +96,9 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "metrics_shown": lambda f: f"* metrics and probes on http://{f['host']}:{f['port']}",
     "metrics_unavailable": lambda f: f"! {f['error']}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
+    "local_access": lambda f: f"* a token for the API is in {f['file']}: {f['hint']}",
+    "keys_not_fetched": lambda f: f"! the keys of the tokens' issuer cannot be had: {_first_line(f['error'])}",
+    "key_passed_over": lambda f: f"! a key of the tokens' issuer is not used: {f['kid']} {f['reason']}",
     "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",
     "stopped": lambda _: "stopped",
 }

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import foreseeing, importers, operating, single_ticks
+from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
 from gnomon.cli.options import Config, Database, From, Output
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -25,6 +25,8 @@ operating.jobs.command("backfills")(single_ticks.list_backfills)
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
 app.add_typer(importers.imports)
+for group in (guarding.token, guarding.audit, guarding.config):
+    app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.launching import Cancelling, Launch, Launching
-from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, TaskId
+from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunId, RunStatus, TaskId
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -30,8 +30,11 @@ class Runs(Protocol):
         """
         ...
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
-        """End what waits of the run at once, and ask for the end of what is running."""
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+        """End what waits of the run at once, and ask for the end of what is running.
+
+        Whoever asks is written to the audit trail, unless it is the engine itself.
+        """
         ...
 
 

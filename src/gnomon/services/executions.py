@@ -110,7 +110,8 @@ class ExecutionBook:
         """End what waits of the run at once, and ask for the end of what is running; AlreadyOver if it is."""
         printable("actor", actor)
         run = await self._find(tenant, execution_id)
-        became = await self._runs.cancel(run.run_id, reason=f"cancelled by {actor}", now=self._clock.now())
+        reason, now = f"cancelled by {actor}", self._clock.now()
+        became = await self._runs.cancel(run.run_id, reason=reason, now=now, actor=actor)
         if became is Cancelling.UNKNOWN:
             raise NotFound("execution", execution_id)
         if became is Cancelling.OVER:

@@ -7,7 +7,7 @@ from typing import Protocol
 from gnomon.core.attempts import Ending
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching
-from gnomon.core.model import RunId, Schedule, ScheduleUid, TaskId, Verdict
+from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, Verdict
 from gnomon.core.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.jobs import Application
@@ -355,10 +355,10 @@ class FaultyBook:
         self._after()
         return became
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
         """See Runs.cancel."""
         self._before()
-        became = await self._store.cancel(run_id, reason=reason, now=now)
+        became = await self._store.cancel(run_id, reason=reason, now=now, actor=actor)
         await self._recording.cancelled(run_id, became)
         self._after()
         return became

@@ -19,8 +19,8 @@ from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore(MemoryBackfills, MemoryVitals):
-    """Every port of a store, on dictionaries."""
+class MemoryBooks(MemoryBackfills, MemoryVitals):
+    """Every port of a store but the audit trail, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)

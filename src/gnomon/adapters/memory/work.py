@@ -227,8 +227,9 @@ class MemoryWork(MemoryEndings):
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             self._schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
         """See Runs.cancel."""
+        del actor
         run = self._runs.get(run_id)
         if run is None:
             return Cancelling.UNKNOWN

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from gnomon.adapters.sql import (
+    audit,
     book,
     dead_letters,
     event_log,
@@ -15,17 +16,17 @@ from gnomon.adapters.sql import (
     workers,
 )
 from gnomon.adapters.sql.backfills import SqlBackfills
-from gnomon.adapters.sql.halting import cancel
 from gnomon.adapters.sql.housekeeping import SqlHousekeeping
-from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.attempts import Ending
+from gnomon.core.audit import Head, Kept
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import (
+    ENGINE,
     Attempt,
     DeadLetter,
     LogLine,
@@ -39,6 +40,7 @@ from gnomon.core.model import (
     Verdict,
 )
 from gnomon.core.workflow import Workflow
+from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
@@ -150,11 +152,11 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
         """See Runs.launch."""
-        return await self.transactions.write(lambda conn: launch(conn, launches, now))
+        return await self.transactions.write(lambda conn: audit.launch(conn, launches, now))
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
         """See Runs.cancel."""
-        return await self.transactions.write(lambda conn: cancel(conn, run_id, reason, now))
+        return await self.transactions.write(lambda conn: audit.cancel(conn, run_id, reason, now, actor))
 
     # ---- executions --------------------------------------------------------------------------
 
@@ -202,13 +204,13 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
         """See DeadLetters.resolve."""
-        return await self.transactions.write(lambda conn: dead_letters.resolve(conn, tenant, dead_letter_ids, by, now))
+        return await self.transactions.write(lambda conn: audit.resolve(conn, tenant, dead_letter_ids, by, now))
 
     # ---- events ------------------------------------------------------------------------------
 
     async def emit_event(self, event: Event, *, now: int) -> Sequence[Entry]:
         """See EventLog.emit_event."""
-        return await self.transactions.write(lambda conn: event_log.emit(conn, event, now, self._unreadable))
+        return await self.transactions.write(lambda conn: audit.emit(conn, event, now, self._unreadable))
 
     async def next_gathering_at(self) -> int | None:
         """See EventLog.next_gathering_at."""
@@ -232,6 +234,26 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See EventLog.entries."""
         return await self.transactions.read(lambda conn: event_log.entries(conn, event_ids))
 
+    # ---- audit -------------------------------------------------------------------------------
+
+    async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
+        """See AuditTrail.list_audit."""
+        return await self.transactions.read(lambda conn: audit.listed(conn, query))
+
+    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[Kept]:
+        """See AuditTrail.sealed_audit."""
+        return await self.transactions.read(lambda conn: audit.sealed(conn, after, limit))
+
+    async def audit_head(self) -> tuple[Head, int]:
+        """See AuditTrail.audit_head."""
+        return await self.transactions.read(audit.head)
+
+    async def seal_audit(self, *, limit: int) -> int:
+        """See AuditTrail.seal_audit. Nobody is kept from writing while there is nothing to seal."""
+        if not await self.transactions.read(audit.anything_open):
+            return 0
+        return await self.transactions.write(lambda conn: audit.seal(conn, limit))
+
     # ---- jobs --------------------------------------------------------------------------------
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
@@ -249,7 +271,7 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply."""
         try:
-            await self.transactions.write(lambda conn: jobs.apply(conn, wish, now, actor, tzdata))
+            await self.transactions.write(lambda conn: audit.apply(conn, wish, now, actor, tzdata))
         except jobs.Void:
             return False
         return True
@@ -266,15 +288,15 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""
-        return await self.transactions.write(lambda conn: book.add(conn, schedules, actor, tzdata))
+        return await self.transactions.write(lambda conn: audit.add(conn, schedules, actor, tzdata))
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
-        return await self.transactions.write(lambda conn: book.change(conn, verdict, changed, now, actor, tzdata))
+        return await self.transactions.write(lambda conn: audit.change(conn, verdict, changed, now, actor, tzdata))
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
-        return await self.transactions.write(lambda conn: book.delete(conn, verdict, now, actor))
+        return await self.transactions.write(lambda conn: audit.delete(conn, verdict, now, actor))
 
     # ---- history -----------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
+SEALED = "seq IS NOT NULL"
+UNSEALED = "seq IS NULL"
 
 metadata = sa.MetaData()
 
@@ -384,4 +386,27 @@ gnomon_meta = sa.Table(
     metadata,
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("actor", Name, nullable=False),
+    sa.Column("tenant", Name, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("before", sa.Text),
+    sa.Column("after", sa.Text),
+    sa.Column("details", sa.Text, nullable=False),
+    # ---- the chain; empty until it is sealed
+    sa.Column("seq", sa.BigInteger),
+    sa.Column("prev_hash", sa.Text),
+    sa.Column("hash", sa.Text),
+    sa.Index("audit_listed", "tenant", "number"),
+    sa.Index("audit_of_subject", "tenant", "kind", "name", "number"),
+    _partial("audit_sealed", "seq", where=SEALED, unique=True),
+    _partial("audit_unsealed", "number", where=UNSEALED),
 )

@@ -1,0 +1,263 @@
+"""Who may come in: builds what checks tokens, and makes tokens of our own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gnomon.adapters.local_key import (
+    LOCAL_ALGORITHM,
+    LOCAL_ISSUER,
+    LocalKey,
+    existing_key,
+    kept,
+    local_key,
+    read_own,
+    replaced,
+)
+from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.signed_tokens import BelievedTokens, Issuer, SignedTokens
+from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.system import SystemClock
+from gnomon.adapters.token_keys import signed_with
+from gnomon.adapters.token_sources import FetchedKeys, FileKeys, KeySource, KnownKeys
+from gnomon.core.access import ASYMMETRIC, Auth
+from gnomon.core.model import DAY_MS
+from gnomon.core.said import printable, schedule_name
+from gnomon.core.tokens import ClaimRules, claimed, opened
+from gnomon.errors import FieldError, TokenRefused, UsageError
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.identity import Caller, Role, Tokens
+from gnomon.settings import Settings
+
+#: Where issuers publish their keys.
+_WELL_KNOWN = "/.well-known/jwks.json"
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+_ADMIN = "local-admin"
+_ADMIN_MS = 365 * DAY_MS
+_LONGEST_SUBJECT = 255
+
+
+class TokenCheck(Tokens, Protocol):
+    """What checks tokens, and has to be closed."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class LocalAccess(Struct, frozen=True, kw_only=True):
+    """A token of our own for whoever owns the files."""
+
+    token_file: Path
+    key_file: Path
+    subject: str = _ADMIN
+    role: Role = Role.ADMIN
+
+    def hint(self, address: str) -> str:
+        """How to use it."""
+        return f'curl -H "Authorization: Bearer $(cat {self.token_file})" {address}/v1/jobs'
+
+
+# ---- checking ------------------------------------------------------------------------------------
+
+
+def open_tokens(settings: Settings, *, clock: Clock | None = None, events: Events | None = None) -> TokenCheck:
+    """What checks tokens as the settings say; FieldError if they contradict themselves."""
+    auth = settings.auth
+    clock, events = clock or SystemClock(), events or LoggedEvents()
+    algorithms = _algorithms(auth)
+    if not auth.verify_tokens:
+        if not auth.accept_unverified:
+            reason = "lets anybody be whoever they say; if that is meant, say accept_unverified: true, too"
+            raise FieldError("auth.verify_tokens", False, reason)
+        return BelievedTokens(_rules(auth, ""), clock, algorithms=algorithms, largest=auth.max_token_bytes)
+    issuers = []
+    elsewhere = _published(auth, clock, events)
+    if elsewhere is not None:
+        rules = _rules(auth, auth.issuer or auth.iam_url)
+        issuers.append(Issuer(keys=elsewhere, rules=rules, algorithms=algorithms))
+    path = key_path(settings)
+    if path is not None:
+        issuers.append(_ourselves(auth, local_key(path)))
+    if not issuers:
+        reason = (
+            "is empty: without a database file beside which a key could be, say who issues tokens, or auth.key_file"
+        )
+        raise FieldError("auth.iam_url", "", reason)
+    return SignedTokens(issuers, clock, largest=auth.max_token_bytes)
+
+
+def _algorithms(auth: Auth) -> frozenset[str]:
+    for name in auth.algorithms:
+        if name not in ASYMMETRIC:
+            raise FieldError("auth.algorithms", name, f"is none of {', '.join(sorted(ASYMMETRIC))}")
+    if not auth.algorithms:
+        raise FieldError("auth.algorithms", "", "is empty, so that no token could be taken")
+    return frozenset(auth.algorithms)
+
+
+def _rules(auth: Auth, issuer: str) -> ClaimRules:
+    return ClaimRules(
+        issuer=issuer,
+        audience=frozenset(auth.audience),
+        skew_ms=auth.clock_skew_ms,
+        roles_claim=auth.roles_claim,
+        tenant_claim=auth.tenant_claim,
+        require_tenant=auth.require_tenant,
+        roles=frozenset(Role),
+    )
+
+
+def _published(auth: Auth, clock: Clock, events: Events) -> KeySource | None:
+    """Where the keys of an issuer elsewhere are; None if there is no such issuer."""
+    if auth.jwks_file:
+        if auth.jwks_url:
+            raise FieldError("auth.jwks_file", auth.jwks_file, "is said beside jwks_url: only one of them counts")
+        return FileKeys(Path(auth.jwks_file), auth, clock, events)
+    url = auth.jwks_url or (auth.iam_url and auth.iam_url.rstrip("/") + _WELL_KNOWN)
+    if not url:
+        return None
+    field = "auth.jwks_url" if auth.jwks_url else "auth.iam_url"
+    if not (auth.issuer or auth.iam_url):
+        raise FieldError("auth.issuer", "", "is missing: keys at an address prove nothing about any other issuer")
+    _check_address(field, url, auth)
+    return FetchedKeys(url, auth, clock, events)
+
+
+def _check_address(field: str, url: str, auth: Auth) -> None:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        raise FieldError(field, "[hidden]", "is no address") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise FieldError(field, "[hidden]", "is no address that begins with https://")
+    if parts.scheme == "http" and host not in _THIS_MACHINE and not auth.allow_http:
+        reason = "has no TLS, so that anybody on the way could put keys there; say https, or auth.allow_http: true"
+        raise FieldError(field, "[hidden]", reason)
+
+
+def _ourselves(auth: Auth, key: LocalKey) -> Issuer:
+    """Our own tokens say what we make them say, so that none of the names of others count."""
+    rules = ClaimRules(issuer=LOCAL_ISSUER, skew_ms=auth.clock_skew_ms, roles=frozenset(Role))
+    return Issuer(keys=KnownKeys(key.ring()), rules=rules, algorithms=frozenset([LOCAL_ALGORITHM]))
+
+
+# ---- tokens of our own ---------------------------------------------------------------------------
+
+
+def key_path(settings: Settings) -> Path | None:
+    """Where the key for tokens of our own is. With an issuer elsewhere there is one only if a file is named."""
+    auth = settings.auth
+    if auth.key_file:
+        return Path(auth.key_file)
+    database = sqlite_path(settings.database.url)
+    if database is None or auth.iam_url or auth.jwks_url or auth.jwks_file:
+        return None
+    return Path(f"{database}.key")
+
+
+def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAccess | None:
+    """A key and an admin token in files that only their owner can read, made if there are none; None if not wanted.
+
+    The token is renewed when half of its time is over, so that one that is shown at every start does not expire.
+    """
+    path = key_path(settings)
+    if path is None:
+        return None
+    now = (clock or SystemClock()).now()
+    key = local_key(path)
+    access = LocalAccess(token_file=path.with_name(f"{path.name.removesuffix('.key')}.token"), key_file=path)
+    fresh = key.signed(_claims(_ADMIN, Role.ADMIN, "default", now=now, lasts_ms=_ADMIN_MS)) + "\n"
+    if not _still_good(key, kept(access.token_file, lambda: fresh), at=now + _ADMIN_MS // 2):
+        replaced(access.token_file, fresh)
+    return access
+
+
+def _still_good(key: LocalKey, token: str, *, at: int) -> bool:
+    try:
+        return _checked(key, token.strip(), at=at).subject == _ADMIN
+    except TokenRefused:
+        return False
+
+
+def _checked(key: LocalKey, token: str, *, at: int) -> Caller:
+    found = opened(token, algorithms=[LOCAL_ALGORITHM], largest=65_536)
+    public = key.ring().fitting(found.kid, found.algorithm)
+    if public is None or not signed_with(public, found.algorithm, found.signed, found.signature):
+        raise TokenRefused("its signature is not this installation's")
+    said = claimed(found.claims, ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0), now=at)
+    return Caller(said.subject, frozenset(map(Role, said.roles)), said.tenant)
+
+
+def new_token(
+    settings: Settings, role: Role, *, subject: str, tenant: str, lasts_ms: int, clock: Clock | None = None
+) -> str:
+    """A token for somebody, signed with the key of this installation, which is made if there is none."""
+    path = key_path(settings)
+    if path is None:
+        raise UsageError("tokens come from the configured issuer; to make some here, name a key with auth.key_file")
+    if not printable("subject", subject, longest=_LONGEST_SUBJECT).strip():
+        raise FieldError("subject", subject, "is empty")
+    schedule_name("tenant", tenant)
+    now = (clock or SystemClock()).now()
+    return local_key(path).signed(_claims(subject, role, tenant, now=now, lasts_ms=lasts_ms))
+
+
+def _claims(subject: str, role: Role, tenant: str, *, now: int, lasts_ms: int) -> Mapping[str, Any]:
+    return {
+        "iss": LOCAL_ISSUER,
+        "sub": subject,
+        "roles": [role.value],
+        "tenant": tenant,
+        "iat": now // 1000,
+        "exp": (now + lasts_ms) // 1000,
+    }
+
+
+class Inspected(Struct, frozen=True, kw_only=True):
+    """What a token says, without the part that makes it worth stealing."""
+
+    algorithm: str
+    kid: str | None
+    claims: Mapping[str, Any]
+    #: Whether the key of this installation has signed it; None if there is no key to ask.
+    ours: bool | None
+    #: Why it would be refused, as far as that can be told here; empty if it would not.
+    refused: str
+
+
+def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> Inspected:
+    """What the token says; TokenRefused if it is none."""
+    now = (clock or SystemClock()).now()
+    found = opened(token, algorithms=ASYMMETRIC, largest=settings.auth.max_token_bytes)
+    path = key_path(settings)
+    key = None if path is None else existing_key(path)
+    rules = _rules(settings.auth, settings.auth.issuer or settings.auth.iam_url or LOCAL_ISSUER)
+    try:
+        if key is not None and found.claims.get("iss") == LOCAL_ISSUER:
+            _checked(key, token, at=now)
+        else:
+            claimed(found.claims, rules, now=now)
+        refused = ""
+    except TokenRefused as error:
+        refused = error.reason
+    ours = None if key is None else _signed_by(key, found.kid, token)
+    return Inspected(algorithm=found.algorithm, kid=found.kid, claims=found.claims, ours=ours, refused=refused)
+
+
+def _signed_by(key: LocalKey, kid: str | None, token: str) -> bool:
+    found = opened(token, algorithms=ASYMMETRIC, largest=65_536)
+    public = key.ring().fitting(kid, found.algorithm)
+    return public is not None and signed_with(public, found.algorithm, found.signed, found.signature)
+
+
+def own_token(settings: Settings) -> str | None:
+    """The admin token of this installation, if there is one and it is ours to read."""
+    path = key_path(settings)
+    found = None if path is None else read_own(path.with_name(f"{path.name.removesuffix('.key')}.token"))
+    return None if found is None else found.strip()

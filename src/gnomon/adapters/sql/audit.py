@@ -1,0 +1,176 @@
+"""The audit trail in tables: every change that an operator makes, written down in the transaction that makes it."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import astuple
+
+from gnomon.adapters.sql import book, bulk, dead_letters, event_log, executions, halting, jobs, launches, tables
+from gnomon.adapters.sql.rows import Row
+from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core import audit as trail
+from gnomon.core.audit import AuditEntry, Head, Kept
+from gnomon.core.happenings import Entry, Event
+from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
+from gnomon.ports.audit import AuditQuery
+from gnomon.ports.jobs import Application
+
+_audit = tables.audit.c
+_ENTRY = AuditEntry.__struct_fields__
+_KEPT = [_audit.number, *(_audit[name] for name in _ENTRY), _audit.seq, _audit.prev_hash, _audit.hash]
+_LIST = sa.select(*_KEPT).order_by(_audit.number.desc())
+#: Written out, because a partial index is only used where its condition stands in the query word for word.
+_IS_SEALED, _IS_OPEN = sa.text(tables.SEALED), sa.text(tables.UNSEALED)
+_SEALED = (
+    sa.select(*_KEPT)
+    .where(_IS_SEALED, _audit.seq > sa.bindparam("after"))
+    .order_by(_audit.seq)
+    .limit(sa.bindparam("limit"))
+)
+_HEAD = sa.select(_audit.seq, _audit.hash).where(_IS_SEALED).order_by(_audit.seq.desc()).limit(1)
+_COUNT_OPEN = sa.select(sa.func.count()).select_from(tables.audit).where(_IS_OPEN)
+_ANY_OPEN = sa.select(_audit.number).where(_IS_OPEN).order_by(_audit.number).limit(1)
+_OPEN = sa.select(*_KEPT).where(_IS_OPEN).order_by(_audit.number).limit(sa.bindparam("limit"))
+_SEAL = bulk.changing(tables.audit, ("seq", "prev_hash", "hash"), by=("number",))
+_UNRESOLVED = bulk.statement(
+    "SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id IN KEYS AND tenant = ? AND resolved_at IS NULL"
+    " ORDER BY dead_letter_id FOR UPDATE"
+)
+#: Any constant will do, as long as nobody else uses it.
+_SEALERS_LOCK = 7_163_071_907
+
+
+# ---- changes -------------------------------------------------------------------------------------
+
+
+def write(conn: sa.Connection, entries: Iterable[AuditEntry | None]) -> None:
+    """The entries stand in the trail, if what the transaction does, does."""
+    bulk.insert(conn, tables.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
+
+
+def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
+    """See Schedules.add."""
+    taken = book.add(conn, schedules, actor, tzdata)
+    write(conn, (trail.registered(one, actor) for one in schedules if one.schedule_id not in taken))
+    return taken
+
+
+def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
+    """See Schedules.change."""
+    done = book.change(conn, verdict, changed, now, actor, tzdata)
+    if done:
+        write(conn, [trail.changed(verdict.schedule, changed, actor, now)])
+    return done
+
+
+def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
+    """See Schedules.delete."""
+    done = book.delete(conn, verdict, now, actor)
+    if done:
+        write(conn, [trail.deleted(verdict.schedule, actor, now)])
+    return done
+
+
+def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: str) -> None:
+    """See Jobs.apply."""
+    jobs.apply(conn, wish, now, actor, tzdata)
+    write(conn, (trail.deployed(one, actor, now) for one in wish.workflows))
+    write(conn, (trail.registered(one, actor) for one in wish.added))
+    write(conn, (trail.changed(edit.verdict.schedule, edit.changed, actor, now) for edit in wish.edits))
+
+
+def launch(conn: sa.Connection, wishes: Sequence[Launch], now: int) -> Sequence[Launching]:
+    """See Runs.launch."""
+    became = launches.launch(conn, wishes, now)
+    write(conn, (trail.launched(wish, one, now) for wish, one in zip(wishes, became, strict=True)))
+    return became
+
+
+def cancel(conn: sa.Connection, run_id: RunId, reason: str, now: int, actor: str) -> Cancelling:
+    """See Runs.cancel."""
+    if actor == ENGINE:
+        return halting.cancel(conn, run_id, reason, now)
+    before = executions.find_run(conn, run_id)
+    became = halting.cancel(conn, run_id, reason, now)
+    after = executions.find_run(conn, run_id)
+    if before is not None and after is not None and became in (Cancelling.ASKED, Cancelling.CANCELLED):
+        write(conn, [trail.cancelled(before, after, actor, now)])
+    return became
+
+
+def resolve(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str], by: str, now: int) -> int:
+    """See DeadLetters.resolve."""
+    found = [name for (name,) in bulk.rows(conn, _UNRESOLVED, sorted(set(dead_letter_ids)), tenant)]
+    write(conn, (trail.resolved(name, tenant, by, now) for name in found))
+    return dead_letters.resolve(conn, tenant, found, by, now) if found else 0
+
+
+def emit(conn: sa.Connection, event: Event, now: int, unreadable: Unreadable) -> Sequence[Entry]:
+    """See EventLog.emit_event."""
+    known = event_log.find(conn, event.event_id)
+    entries = event_log.emit(conn, event, now, unreadable)
+    # Another may have emitted it meanwhile: then it is theirs that is kept.
+    if known is None and event_log.find(conn, event.event_id) == event:
+        write(conn, [trail.emitted(event)])
+    return entries
+
+
+# ---- looking -------------------------------------------------------------------------------------
+
+
+def listed(conn: sa.Connection, query: AuditQuery) -> Sequence[Kept]:
+    """See AuditTrail.list_audit."""
+    asked = _LIST.where(_audit.tenant == query.tenant).limit(query.limit)
+    for name in ("actor", "action", "kind", "name"):
+        if (wanted := getattr(query, name)) is not None:
+            asked = asked.where(_audit[name] == wanted)
+    if query.since_at is not None:
+        asked = asked.where(_audit.at >= query.since_at)
+    if query.until_at is not None:
+        asked = asked.where(_audit.at < query.until_at)
+    if query.before is not None:
+        asked = asked.where(_audit.number < query.before)
+    return [_kept_of(row) for row in conn.execute(asked)]
+
+
+def sealed(conn: sa.Connection, after: int, limit: int) -> Sequence[Kept]:
+    """See AuditTrail.sealed_audit."""
+    return [_kept_of(row) for row in conn.execute(_SEALED, {"after": after, "limit": limit})]
+
+
+def head(conn: sa.Connection) -> tuple[Head, int]:
+    """See AuditTrail.audit_head."""
+    return _head(conn), conn.scalar(_COUNT_OPEN) or 0
+
+
+# ---- sealing -------------------------------------------------------------------------------------
+
+
+def anything_open(conn: sa.Connection) -> bool:
+    """Whether any entry is not sealed."""
+    return conn.scalar(_ANY_OPEN) is not None
+
+
+def seal(conn: sa.Connection, limit: int) -> int:
+    """See AuditTrail.seal_audit."""
+    if conn.dialect.name == "postgresql" and not conn.scalar(
+        sa.select(sa.func.pg_try_advisory_xact_lock(_SEALERS_LOCK))
+    ):
+        return 0
+    entries = [_kept_of(row) for row in conn.execute(_OPEN, {"limit": limit})]
+    done = trail.sealed(_head(conn), entries)
+    bulk.many(conn, _SEAL, [(one.seq, one.prev_hash, one.hash, one.number) for one in done])
+    return len(done)
+
+
+def _head(conn: sa.Connection) -> Head:
+    row = conn.execute(_HEAD).one_or_none()
+    return Head() if row is None else Head(row[0], row[1])
+
+
+def _kept_of(row: Row) -> Kept:
+    said: dict[str, Any] = dict(zip(_ENTRY, row[1 : len(_ENTRY) + 1], strict=True))
+    seq, prev_hash, own = row[len(_ENTRY) + 1 :]
+    return Kept(number=row[0], entry=AuditEntry(**said), seq=seq, prev_hash=prev_hash, hash=own)

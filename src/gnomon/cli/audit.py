@@ -1,0 +1,122 @@
+"""`gnomon audit`: who changed what, and proving that nobody has changed that since."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gnomon.cli.offices import Where, in_office, say
+from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.readable import first_line, iso, moment
+from gnomon.core.audit import Kept
+from gnomon.core.instants import ms_of
+from gnomon.errors import FieldError, FileError
+from gnomon.ports.audit import AuditQuery
+from gnomon.services.audit import Verification
+
+_LONGEST_HEAD = 200
+
+
+def list_entries(query: AuditQuery, where: Where, form: Format) -> None:
+    """List entries, the newest first."""
+    found = in_office(where, lambda office: office.audit.page(query))
+    if form is not Format.TABLE:
+        print_data([_as_data(kept) for kept in found], form)
+        return
+    if not found:
+        say("no entries")
+        return
+    print_table(["at", "actor", "action", "what", "details", "sealed"], [_row(kept) for kept in found])
+
+
+def verify(expect: str | None, head_file: Path | None, where: Where, form: Format) -> bool:
+    """Look at the whole chain; whether nothing is wrong with it comes back.
+
+    A file holds the last hash from one time to the next, so that what was cut off in between is missed.
+    """
+    wanted = expect if head_file is None else _kept_in(head_file)
+    done = in_office(where, lambda office: office.audit.verify(expect=wanted))
+    if done.whole and head_file is not None:
+        _keep(head_file, done.head.hash)
+    if form is Format.TABLE:
+        _tell(done)
+    else:
+        print_data(_verified(done), form)
+    return done.whole
+
+
+def instant(field: str, said: str | None) -> int | None:
+    """An ISO instant with its zone, in milliseconds."""
+    if said is None:
+        return None
+    from datetime import datetime
+
+    try:
+        found = datetime.fromisoformat(said)
+    except ValueError:
+        raise FieldError(field, said, "is no ISO instant such as 2026-03-01T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise FieldError(field, said, "has no zone: end it with Z or an offset")
+    return ms_of(found)
+
+
+def _row(kept: Kept) -> list[str]:
+    entry = kept.entry
+    what = f"{entry.kind} {entry.name}"
+    details = ", ".join(f"{name} {fact}" for name, fact in json.loads(entry.details).items())
+    sealed = "" if kept.seq is None else str(kept.seq)
+    return [moment(entry.at), first_line(entry.actor, 40), entry.action, what, first_line(details, 60), sealed]
+
+
+def _as_data(kept: Kept) -> dict[str, Any]:
+    entry = kept.entry
+    return {
+        "number": kept.number,
+        "at": iso(entry.at),
+        "actor": entry.actor,
+        "tenant": entry.tenant,
+        "action": entry.action,
+        "kind": entry.kind,
+        "name": entry.name,
+        "before": entry.before,
+        "after": entry.after,
+        "details": json.loads(entry.details),
+        "seq": kept.seq,
+        "prev_hash": kept.prev_hash,
+        "hash": kept.hash,
+    }
+
+
+def _tell(done: Verification) -> None:
+    for flaw in done.flaws:
+        say(flaw.reason)
+    later = f"; {done.unsealed} more not sealed yet" if done.unsealed else ""
+    say(f"{'whole' if done.whole else 'BROKEN'}: {done.head.seq} entries{later}")
+    say(f"head {visible(done.head.hash)}")
+
+
+def _verified(done: Verification) -> dict[str, Any]:
+    return {
+        "whole": done.whole,
+        "entries": done.head.seq,
+        "unsealed": done.unsealed,
+        "head": done.head.hash,
+        "flaws": [{"seq": flaw.seq, "reason": flaw.reason} for flaw in done.flaws],
+    }
+
+
+def _kept_in(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii")[:_LONGEST_HEAD].strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(file, f"cannot be read: {error}") from None
+
+
+def _keep(file: Path, head: str) -> None:
+    fresh = file.with_name(f"{file.name}.new")
+    try:
+        fresh.write_text(f"{head}\n", encoding="ascii")
+        fresh.replace(file)
+    except OSError as error:
+        raise FileError(file, f"cannot be written: {error.strerror}") from None

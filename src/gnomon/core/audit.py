@@ -1,0 +1,268 @@
+"""The audit trail: who changed what, and how a chain of hashes shows that nobody has changed that since.
+
+Whatever an operator changes leaves an entry in the same transaction. A sealer comes behind and chains the entries: the
+hash of each covers the entry and the hash before it, so that nothing in the sealed part can be changed, removed, added
+or moved without breaking the chain. Whoever knows a hash that once was the last can tell whether the end was cut off.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from gnomon.core.happenings import Event
+from gnomon.core.launching import Launch, Launching
+from gnomon.core.model import Run, Schedule, Spec
+from gnomon.core.workflow import Workflow
+
+#: What the first entry of a chain follows.
+GENESIS = "0" * 64
+#: What an entry may say beyond its fields, as JSON.
+LONGEST_DETAILS = 1000
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class Action(StrEnum):
+    """What an operator did."""
+
+    REGISTER = "register"
+    UPDATE = "update"
+    DELETE = "delete"
+    PAUSE = "pause"
+    RESUME = "resume"
+    TRIGGER = "trigger"
+    CANCEL = "cancel"
+    REPLAY = "replay"
+    RESOLVE = "resolve"
+    DEPLOY = "deploy"
+    EMIT = "emit"
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """Somebody changed something."""
+
+    at: int
+    actor: str
+    tenant: str
+    action: str
+    #: What was changed: job, workflow, execution, dead_letter, event; and which.
+    kind: str
+    name: str
+    #: Digests of what was there before and after; None where there was nothing.
+    before: str | None = None
+    after: str | None = None
+    #: As JSON.
+    details: str = "{}"
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """An entry in the store, and its place in the chain once it is sealed."""
+
+    #: In the order in which entries were written; there may be gaps.
+    number: int
+    entry: AuditEntry
+    #: The first is 1, and there are no gaps.
+    seq: int | None = None
+    prev_hash: str | None = None
+    hash: str | None = None
+
+
+class Head(Struct, frozen=True):
+    """The last sealed entry."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+# ---- digests -------------------------------------------------------------------------------------
+
+
+def canonical(value: object) -> bytes:
+    """The value as JSON in one spelling: names in order, nothing between."""
+    return _CANONICAL.encode(value)
+
+
+def digest(value: object) -> str:
+    """The hash of the value's canonical JSON."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def schedule_digest(schedule: Schedule) -> str:
+    """The hash of what an operator has said about a schedule: its spec, and whether it is paused."""
+    return digest({**_spec_data(schedule.spec), "paused": schedule.paused_at is not None})
+
+
+def _spec_data(spec: Spec) -> dict[str, Any]:
+    trigger = spec.trigger
+    # What it was made of, without what was worked out from it.
+    said = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.compare}
+    return asdict(spec) | {"trigger": {"kind": type(trigger).__name__, **said}}
+
+
+def _details(**facts: object) -> str:
+    text = canonical({name: fact for name, fact in facts.items() if fact is not None}).decode()
+    return text if len(text) <= LONGEST_DETAILS else canonical({"cut": text[: LONGEST_DETAILS // 2]}).decode()
+
+
+# ---- entries -------------------------------------------------------------------------------------
+
+
+def registered(schedule: Schedule, actor: str) -> AuditEntry:
+    """A job was added."""
+    return _of_job(Action.REGISTER, schedule, actor, schedule.created_at, after=schedule_digest(schedule))
+
+
+def changed(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
+    """A job was changed, paused or resumed."""
+    action = Action.UPDATE
+    if before.spec == after.spec and (before.paused_at is None) != (after.paused_at is None):
+        action = Action.RESUME if after.paused_at is None else Action.PAUSE
+    digests = {"before": schedule_digest(before), "after": schedule_digest(after)}
+    return _of_job(action, after, actor, now, **digests)
+
+
+def deleted(before: Schedule, actor: str, now: int) -> AuditEntry:
+    """A job is gone."""
+    return _of_job(Action.DELETE, before, actor, now, before=schedule_digest(before))
+
+
+def _of_job(action: Action, schedule: Schedule, actor: str, now: int, **digests: str) -> AuditEntry:
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=schedule.tenant,
+        action=action.value,
+        kind="job",
+        name=schedule.schedule_id,
+        details=_details(revision=schedule.revision),
+        **digests,
+    )
+
+
+def deployed(workflow: Workflow, actor: str, now: int) -> AuditEntry:
+    """A version of a workflow was added."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=workflow.tenant,
+        action=Action.DEPLOY.value,
+        kind="workflow",
+        name=workflow.workflow_id,
+        after=digest(workflow),
+        details=_details(version=workflow.version),
+    )
+
+
+def launched(wish: Launch, became: Launching, now: int) -> AuditEntry | None:
+    """A run was wanted by somebody and admitted; None if it was not, or had been before."""
+    if became not in (Launching.STARTED, Launching.QUEUED):
+        return None
+    run = wish.run
+    of_job = run.schedule_id is not None
+    given = None if wish.input is None else sha256(wish.input).hexdigest()
+    return AuditEntry(
+        at=now,
+        actor=run.user_id,
+        tenant=run.tenant,
+        action=(Action.TRIGGER if run.replay_of is None else Action.REPLAY).value,
+        kind="job" if of_job else "workflow",
+        name=run.schedule_id if run.schedule_id is not None else run.workflow_id,
+        after=digest([run.run_id, run.workflow_id, run.workflow_version, given]),
+        details=_details(execution=run.run_id, became=became, forced=wish.force or None, dead_letter=run.replay_of),
+    )
+
+
+def cancelled(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
+    """The end of a run was asked for."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=before.tenant,
+        action=Action.CANCEL.value,
+        kind="execution",
+        name=before.run_id,
+        before=digest(_run_data(before)),
+        after=digest(_run_data(after)),
+        details=_details(job=before.schedule_id or before.workflow_id),
+    )
+
+
+def _run_data(run: Run) -> dict[str, object]:
+    return {"status": run.status, "cancel_requested_at": run.cancel_requested_at, "error": run.error}
+
+
+def resolved(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
+    """A dead letter was dealt with."""
+    return AuditEntry(
+        at=now,
+        actor=by,
+        tenant=tenant,
+        action=Action.RESOLVE.value,
+        kind="dead_letter",
+        name=dead_letter_id,
+        before=digest({"resolved": False}),
+        after=digest({"resolved": True}),
+    )
+
+
+def emitted(event: Event) -> AuditEntry:
+    """An event was emitted."""
+    return AuditEntry(
+        at=event.emitted_at,
+        actor=event.actor,
+        tenant=event.tenant,
+        action=Action.EMIT.value,
+        kind="event",
+        name=event.name,
+        after=digest([event.event_id, event.key, sha256(event.body).hexdigest()]),
+        details=_details(event=event.event_id),
+    )
+
+
+# ---- the chain -----------------------------------------------------------------------------------
+
+
+def chained(prev_hash: str, entry: AuditEntry) -> str:
+    """The hash of an entry that follows another."""
+    return sha256(canonical([prev_hash, *asdict(entry).values()])).hexdigest()
+
+
+def sealed(head: Head, unsealed: Sequence[Kept]) -> list[Kept]:
+    """The entries with their places in the chain, after its last one."""
+    done = []
+    for kept in unsealed:
+        own = chained(head.hash, kept.entry)
+        done.append(replace(kept, seq=head.seq + 1, prev_hash=head.hash, hash=own))
+        head = Head(head.seq + 1, own)
+    return done
+
+
+class Flaw(Struct, frozen=True):
+    """Something is wrong with the chain, and where."""
+
+    seq: int
+    reason: str
+
+
+def flaws(head: Head, entries: Iterable[Kept]) -> tuple[Head, list[Flaw]]:
+    """What is wrong with the entries that follow, in their order; and the last of them."""
+    found = []
+    for kept in entries:
+        seq, own = kept.seq or 0, kept.hash or ""
+        if seq != head.seq + 1:
+            found.append(Flaw(head.seq + 1, _missing(head.seq + 1, seq - 1)))
+        elif kept.prev_hash != head.hash:
+            found.append(Flaw(seq, f"entry {seq} does not follow the one before it: one was added, removed or moved"))
+        if chained(kept.prev_hash or "", kept.entry) != own:
+            found.append(Flaw(seq, f"entry {seq} was changed"))
+        head = Head(seq, own)
+    return head, found
+
+
+def _missing(first: int, last: int) -> str:
+    return f"entry {first} is missing" if first == last else f"entries {first} to {last} are missing"

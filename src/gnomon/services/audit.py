@@ -1,0 +1,69 @@
+"""Looking at the audit trail, and proving that nobody has changed it."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gnomon.core.audit import Action, Flaw, Head, Kept, flaws
+from gnomon.core.requests import printable, schedule_name
+from gnomon.errors import FieldError
+from gnomon.ports.audit import AuditQuery, AuditTrail
+
+_LARGEST_PAGE = 10_000
+_PAGE = 1000
+_HASH = re.compile("[0-9a-f]{64}")
+#: More flaws than these tell nothing more.
+_MOST_FLAWS = 20
+_KINDS = ("job", "workflow", "execution", "dead_letter", "event")
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """What came of looking at the whole chain."""
+
+    #: The last entry, whose hash is to be kept elsewhere.
+    head: Head
+    #: How many entries are not sealed yet, so that nothing can be proven about them.
+    unsealed: int
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was changed, removed, added or moved."""
+        return not self.flaws
+
+
+class AuditBook:
+    """List, verify."""
+
+    def __init__(self, trail: AuditTrail) -> None:
+        self._trail = trail
+
+    async def page(self, query: AuditQuery) -> Sequence[Kept]:
+        """Entries, the newest first; FieldError for what can match none."""
+        schedule_name("tenant", query.tenant)
+        if not 1 <= query.limit <= _LARGEST_PAGE:
+            raise FieldError("limit", query.limit, f"must be from 1 to {_LARGEST_PAGE}")
+        for field, known in (("action", tuple(Action)), ("kind", _KINDS)):
+            said = getattr(query, field)
+            if said is not None and said not in known:
+                raise FieldError(field, said, f"must be one of {', '.join(known)}")
+        for field in ("actor", "name"):
+            if getattr(query, field) is not None:
+                printable(field, getattr(query, field))
+        return await self._trail.list_audit(query)
+
+    async def verify(self, *, expect: str | None = None) -> Verification:
+        """Whether the chain is whole, and has the entry whose hash is expected: one that was once its last."""
+        if expect is not None and not _HASH.fullmatch(expect):
+            raise FieldError("expect", expect, "is no hash: 64 of 0-9 and a-f")
+        last, found, seen = Head(), list[Flaw](), expect in (None, Head().hash)
+        while page := await self._trail.sealed_audit(after=last.seq, limit=_PAGE):
+            last, more = flaws(last, page)
+            found += more
+            seen = seen or any(kept.hash == expect for kept in page)
+        if not seen:
+            found.append(Flaw(last.seq, "the expected entry is not there: the end was cut off, or all was made anew"))
+        head, unsealed = await self._trail.audit_head()
+        del head  # there may be more by now, which was not looked at
+        return Verification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))

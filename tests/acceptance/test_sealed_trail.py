@@ -1,0 +1,38 @@
+"""A node that schedules seals what operators have changed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.app import Node, Office
+from gnomon.settings import Database, Settings
+from gnomon.testing.clock import Recorder
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what a service does by itself: there is nothing to await."""
+    while not await condition():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("H-23")
+async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
+    settings = Settings(database=Database(url=f"sqlite:///{tmp_path / 'gnomon.db'}"))
+    node = await Node.open(settings, events=Recorder())
+    await node.registrar.upsert({"schedule_id": "report", "schedule": "@daily", "workflow_id": "report"}, actor="ada")
+    stop = asyncio.Event()
+    running = asyncio.create_task(node.run(stop))
+
+    async def all_sealed() -> bool:
+        head, unsealed = await node.store.audit_head()
+        return head.seq == 1 and not unsealed
+
+    await until(all_sealed)
+    async with Office.open(settings) as office:
+        assert (await office.audit.verify()).whole
+
+    stop.set()
+    await running
+    await node.close()

@@ -1,0 +1,129 @@
+"""What operators type about the audit trail."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql import open_sqlite
+from support.prompt import Prompt
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+    prompt = Prompt(tmp_path, monkeypatch, capsys)
+    prompt.lines("jobs", "apply", "-f", "jobs.yaml")
+    return prompt
+
+
+def seal(prompt: Prompt) -> None:
+    async def done() -> None:
+        store = await open_sqlite(str(prompt.folder / "gnomon.db"))
+        await store.seal_audit(limit=100)
+        await store.close()
+
+    asyncio.run(done())
+
+
+def tamper(prompt: Prompt, statement: str) -> None:
+    with sqlite3.connect(prompt.folder / "gnomon.db") as conn:
+        conn.execute(statement)
+    conn.close()
+
+
+@pytest.mark.req("H-23")
+def test_everything_that_was_typed_is_written_down(prompt: Prompt) -> None:
+    letter = prompt.failed()
+    prompt.lines("jobs", "pause", "report")
+    prompt.lines("jobs", "resume", "report")
+    prompt.lines("executions", "cancel", prompt.triggered())
+    prompt.lines("dead-letters", "replay", letter)
+    prompt.lines("dead-letters", "resolve", letter)
+    prompt.lines("events", "emit", "model.drift")
+    prompt.lines("jobs", "delete", "cleanup", "--yes")
+
+    told = [(one["actor"], one["action"], one["kind"]) for one in reversed(prompt.data("audit", "list"))]
+
+    assert told == [
+        ("ada", "deploy", "workflow"),
+        ("ada", "deploy", "workflow"),
+        ("ada", "register", "job"),
+        ("ada", "register", "job"),
+        ("ada", "trigger", "job"),
+        ("ada", "pause", "job"),
+        ("ada", "resume", "job"),
+        ("ada", "trigger", "job"),
+        ("ada", "cancel", "execution"),
+        ("ada", "replay", "job"),
+        ("ada", "resolve", "dead_letter"),
+        ("ada", "emit", "event"),
+        ("ada", "delete", "job"),
+    ]
+
+
+def test_entries_are_listed_for_people(prompt: Prompt) -> None:
+    prompt.lines("jobs", "pause", "report")
+
+    [heading, line] = prompt.lines("audit", "list", "--name", "report", "--action", "pause")
+
+    assert heading.split() == ["at", "actor", "action", "what", "details", "sealed"]
+    assert "ada    pause   job report" in line
+
+
+def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: Prompt) -> None:
+    assert prompt.lines("audit", "list", "--actor", "nobody") == ["no entries"]
+    assert prompt.lines("audit", "list", "--since", "2999-01-01T00:00:00Z") == ["no entries"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("list", "--action", "destroy"), "error: action: 'destroy' must be one of register, update"),
+        (("list", "--since", "yesterday"), "error: since: 'yesterday' is no ISO instant"),
+        (("list", "--until", "2026-01-01T00:00:00"), "error: until: '2026-01-01T00:00:00' has no zone"),
+        (("verify", "--expect", "abc"), "error: expect: 'abc' is no hash"),
+        (("verify", "--expect", "abc", "--head", "head"), "error: --expect and --head"),
+    ],
+)
+def test_what_is_typed_wrongly_is_said(prompt: Prompt, arguments: tuple[str, ...], error: str) -> None:
+    done = prompt.run("audit", *arguments)
+
+    assert done.code == 2
+    assert error.removeprefix("error: ") in done.err[0]
+
+
+@pytest.mark.req("H-23")
+def test_a_whole_chain_is_proven(prompt: Prompt) -> None:
+    seal(prompt)
+
+    shown = prompt.lines("audit", "verify")
+
+    assert shown[0] == "whole: 4 entries"
+    assert prompt.lines("audit", "verify", "--expect", shown[1].removeprefix("head ")) == shown
+
+
+@pytest.mark.req("H-23")
+def test_a_broken_chain_ends_with_1_and_says_where(prompt: Prompt) -> None:
+    seal(prompt)
+    tamper(prompt, "UPDATE audit SET actor = 'eve' WHERE seq = 2")
+
+    done = prompt.run("audit", "verify")
+
+    assert done.code == 1
+    assert done.out[:2] == ["entry 2 was changed", "BROKEN: 4 entries"]
+    assert prompt.run("audit", "verify", "-o", "json").data()["flaws"] == [{"seq": 2, "reason": "entry 2 was changed"}]
+
+
+@pytest.mark.req("H-23")
+def test_a_file_keeps_the_head_so_that_an_end_that_was_cut_off_is_missed(prompt: Prompt) -> None:
+    seal(prompt)
+    first = prompt.lines("audit", "verify", "--head", "head")
+    assert (prompt.folder / "head").read_text() == first[-1].removeprefix("head ") + "\n"
+    tamper(prompt, "DELETE FROM audit WHERE seq = 4")
+
+    done = prompt.run("audit", "verify", "--head", "head")
+
+    assert done.code == 1
+    assert done.out[0].startswith("the expected entry is not there")
+    assert (prompt.folder / "head").read_text() == first[-1].removeprefix("head ") + "\n"

@@ -1,0 +1,122 @@
+"""What operators type to see their settings."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gnomon.settings import Settings
+from support.prompt import Prompt
+
+SEEDS_FILE = Path(__file__).parents[1] / "data" / "seed_configuration.yaml"
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+    for name in ("NATS_URL", "TICK_MS"):
+        monkeypatch.delenv(name, raising=False)
+    return Prompt(tmp_path, monkeypatch, capsys)
+
+
+def seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://ada:hunter2@db/gnomon?sslpassword=hunter2")
+    monkeypatch.setenv("NATS_URL", "nats://ada:hunter2@bus:4222")
+    monkeypatch.setenv("NATS_PASSWORD", "hunter2")
+
+
+@pytest.mark.req("H-18")
+def test_every_setting_is_shown(prompt: Prompt) -> None:
+    shown = {one["setting"] for one in prompt.data("config", "show")}
+
+    usual = Settings()
+    expected = {
+        f"{name}.{key}".removesuffix("_ms")
+        for name in usual.__struct_fields__
+        for key in getattr(getattr(usual, name), "__struct_fields__", ())
+    }
+    assert shown == expected | {"jobs_file"}
+
+
+@pytest.mark.req("H-18")
+def test_it_is_said_where_each_value_comes_from(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    (prompt.folder / "gnomon.yaml").write_text("leader: {ttl: 20s}\nreliability: {scheduler_poll_secs: 30}\n")
+    monkeypatch.setenv("GNOMON_TICKER__BATCH", "7")
+    monkeypatch.setenv("TICK_MS", "500")
+    monkeypatch.setenv("GNOMON_JOBS_FILE", "jobs.yaml")
+
+    shown = prompt.data("config", "show", "--config", "gnomon.yaml", "--database", "other.db")
+
+    assert {one["setting"]: (one["value"], one["origin"]) for one in shown if one["origin"] != "default"} == {
+        "jobs_file": ("jobs.yaml", "environment GNOMON_JOBS_FILE"),
+        "database.url": ("sqlite:///other.db", "flag"),
+        "ticker.tick": ("500ms", "environment TICK_MS"),
+        "ticker.batch": (7, "environment GNOMON_TICKER__BATCH"),
+        "leader.ttl": ("20s", "file"),
+        "worker.poll_secs": (30, "file"),
+    }
+
+
+@pytest.mark.req("H-18")
+@pytest.mark.guarantee("S24")
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_no_credentials_are_shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    seeds(monkeypatch)
+
+    shown = "\n".join(prompt.lines("config", "show", "--config", str(SEEDS_FILE), "-o", form))
+
+    assert "hunter2" not in shown
+    assert "postgresql://ada@db/gnomon?[hidden]" in shown
+    assert "https://hanzo.id" in shown
+
+
+def test_a_section_can_be_shown_alone_for_people(prompt: Prompt) -> None:
+    shown = prompt.lines("config", "show", "metrics")
+
+    assert [line.split() for line in shown] == [
+        ["setting", "value", "origin"],
+        ["metrics.enabled", "true", "default"],
+        ["metrics.port", "9090", "default"],
+    ]
+
+
+def test_an_unknown_section_is_refused_with_a_suggestion(prompt: Prompt) -> None:
+    done = prompt.run("config", "show", "metrix")
+
+    assert (done.code, done.err) == (2, ["error: section: 'metrix' is no setting; did you mean metrics?"])
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "error"),
+    [
+        ("leeder: {ttl: 20s}", {}, "error: leeder: [hidden] is no setting; did you mean leader?"),
+        ("leader: {tll: 20s}", {}, "error: leader.tll: [hidden] is no setting; did you mean ttl?"),
+        ("", {"GNOMON_LEADR__TTL": "1s"}, "error: leadr: [hidden] is no setting; did you mean leader?"),
+        ("", {"GNOMON_AUTH__ISUER": "x"}, "error: auth.isuer: [hidden] is no setting; did you mean issuer?"),
+        ("", {"GNOMON_JOBS_FLE": "x"}, "error: jobs_fle: [hidden] is no setting; did you mean jobs_file?"),
+    ],
+)
+def test_what_is_misspelt_is_refused_with_a_suggestion(
+    prompt: Prompt, monkeypatch: pytest.MonkeyPatch, text: str, environment: dict[str, str], error: str
+) -> None:
+    (prompt.folder / "gnomon.yaml").write_text(text)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    done = prompt.run("config", "show", "--config", "gnomon.yaml")
+
+    assert (done.code, done.err) == (2, [error])
+
+
+def test_what_is_shown_can_be_written_to_a_file_and_read_again(prompt: Prompt) -> None:
+    shown = prompt.data("config", "show")
+    sections: dict[str, dict[str, object]] = {}
+    for one in shown:
+        section, _, key = one["setting"].rpartition(".")
+        if section:
+            sections.setdefault(section, {})[key] = one["value"]
+    (prompt.folder / "all.yaml").write_text(yaml.safe_dump(sections))
+
+    again = prompt.data("config", "show", "--config", "all.yaml")
+
+    assert [one["value"] for one in again] == [one["value"] for one in shown]
+    assert {one["origin"] for one in again} == {"file", "default"}

@@ -1,0 +1,303 @@
+"""What every store must write down about those who change something: one suite, inherited by each adapter's tests."""
+
+import asyncio
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.events import event
+from contracts.store import HOUR, MINUTE, NOON, minutely
+from gnomon.core.audit import GENESIS, AuditEntry, Head, flaws, schedule_digest
+from gnomon.core.cron import Cron
+from gnomon.core.editing import edited, paused, resumed, verdict_before
+from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.triggers import OnEvent
+from gnomon.ports.audit import AuditQuery
+from gnomon.ports.jobs import Application, Edit
+from support.labour import Store, ended, finish, taken_by, workflow
+
+LATER = NOON + HOUR
+
+
+class AuditContract:
+    """Tests for any store. `store` is a fresh one."""
+
+    async def entries(self, store: Store, **query: object) -> list[AuditEntry]:
+        """The oldest first."""
+        found = await store.list_audit(AuditQuery(**query))  # type: ignore[arg-type]
+        return [kept.entry for kept in reversed(found)]
+
+    async def told(self, store: Store) -> list[tuple[str, str, str, str]]:
+        return [(one.actor, one.action, one.kind, one.name) for one in await self.entries(store)]
+
+    async def job(self, store: Store, name: str = "report", overlap: Overlap = Overlap.ALLOW) -> Schedule:
+        made = minutely(name, overlap=overlap)
+        assert not await store.add([made], actor="ada", tzdata="")
+        return made
+
+    async def triggered(self, store: Store, job: Schedule, name: str = "a", **wish: object) -> Run:
+        run = wanted_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, user_id="bob")
+        run = replace(run, replay_of=wish.pop("replay_of", None))
+        await store.launch([Launch(run=run, first_steps=("main",), **wish)], now=NOON)  # type: ignore[arg-type]
+        return run
+
+    async def dead_letter(self, store: Store, job: Schedule, name: str = "a") -> str:
+        run = await self.triggered(store, job, name)
+        taken = await taken_by(store, "worker", run, now=NOON)
+        definition = workflow(dead_letter=True)
+        await store.report([ended(taken, Result.FAILED, now=NOON, definition=definition)])
+        return (await store.list_dead_letters("default", unresolved=True))[-1].dead_letter_id
+
+    # ---- what is written ---------------------------------------------------------------------
+
+    @pytest.mark.req("H-23")
+    async def test_a_registration_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+
+        [entry] = await self.entries(store)
+
+        assert entry == AuditEntry(
+            at=NOON,
+            actor="ada",
+            tenant="default",
+            action="register",
+            kind="job",
+            name="report",
+            after=schedule_digest(job),
+            details='{"revision":1}',
+        )
+
+    async def test_a_name_that_was_taken_is_not(self, store: Store) -> None:
+        await self.job(store)
+
+        await store.add([minutely(), minutely("other")], actor="eve", tzdata="")
+
+        assert [(one.actor, one.name) for one in await self.entries(store)] == [("ada", "report"), ("eve", "other")]
+
+    @pytest.mark.req("H-23")
+    async def test_an_update_is_written_down_with_what_was_and_what_is(self, store: Store) -> None:
+        job = await self.job(store)
+        verdict = verdict_before(job, now=LATER)
+        after = edited(verdict, replace(job.spec, trigger=Cron("5 * * * *")), now=LATER)
+
+        assert await store.change(verdict, after, now=LATER, actor="bob", tzdata="")
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.at, entry.actor, entry.action) == (LATER, "bob", "update")
+        assert (entry.before, entry.after) == (schedule_digest(job), schedule_digest(after))
+        assert entry.before != entry.after
+
+    @pytest.mark.req("H-23")
+    async def test_pause_and_resume_are_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+        verdict = verdict_before(job, now=NOON + 1)
+        await store.change(verdict, paused(verdict, now=NOON + 1), now=NOON + 1, actor="bob", tzdata="")
+        stopped = await store.find("default", "report")
+        assert stopped is not None
+        verdict = verdict_before(stopped, now=LATER)
+        await store.change(verdict, resumed(verdict, now=LATER), now=LATER, actor="eve", tzdata="")
+
+        assert (await self.told(store))[1:] == [("bob", "pause", "job", "report"), ("eve", "resume", "job", "report")]
+
+    @pytest.mark.req("H-23")
+    async def test_a_deletion_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+
+        assert await store.delete(verdict_before(job, now=LATER), now=LATER, actor="bob")
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.action, entry.before, entry.after) == ("delete", schedule_digest(job), None)
+
+    async def test_a_change_that_came_too_late_is_not(self, store: Store) -> None:
+        job = await self.job(store)
+        verdict = verdict_before(replace(job, revision=7), now=LATER)
+
+        assert not await store.change(verdict, paused(verdict, now=LATER), now=LATER, actor="bob", tzdata="")
+        assert not await store.delete(verdict, now=LATER, actor="bob")
+
+        assert len(await self.entries(store)) == 1
+
+    @pytest.mark.req("H-23")
+    async def test_all_that_is_applied_together_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+        verdict = verdict_before(job, now=LATER)
+        edit = Edit(verdict, edited(verdict, replace(job.spec, workflow_version=2), now=LATER))
+        wish = Application(workflows=[workflow(version=2)], added=[minutely("new", mark=LATER)], edits=[edit])
+
+        assert await store.apply(wish, now=LATER, actor="bob", tzdata="")
+
+        assert (await self.told(store))[1:] == [
+            ("bob", "deploy", "workflow", "report"),
+            ("bob", "register", "job", "new"),
+            ("bob", "update", "job", "report"),
+        ]
+
+    async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: Store) -> None:
+        await self.job(store)
+        wish = Application(workflows=[workflow()], added=[minutely("new"), minutely("report")])
+
+        assert not await store.apply(wish, now=LATER, actor="bob", tzdata="")
+
+        assert len(await self.entries(store)) == 1
+
+    @pytest.mark.req("H-23")
+    async def test_a_manual_trigger_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+
+        await self.triggered(store, job, input=b"{}", force=True)
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.actor, entry.action, entry.kind, entry.name) == ("bob", "trigger", "job", "report")
+        assert json.loads(entry.details) == {"execution": "run_a", "became": "started", "forced": True}
+
+    async def test_a_trigger_that_starts_nothing_is_not(self, store: Store) -> None:
+        job = await self.job(store, overlap=Overlap.SKIP)
+        await self.triggered(store, job)
+
+        await self.triggered(store, job)
+        await self.triggered(store, job, "b")
+
+        assert [action for _, action, _, _ in await self.told(store)] == ["register", "trigger"]
+
+    @pytest.mark.req("H-23")
+    async def test_a_cancellation_is_written_down(self, store: Store) -> None:
+        run = await self.triggered(store, await self.job(store))
+
+        assert await store.cancel(run.run_id, reason="no", now=LATER, actor="eve") is Cancelling.CANCELLED
+        assert await store.cancel(run.run_id, reason="no", now=LATER, actor="eve") is Cancelling.OVER
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.actor, entry.action, entry.kind, entry.name) == ("eve", "cancel", "execution", "run_a")
+        assert entry.before != entry.after
+        assert len(await self.entries(store)) == 3
+
+    async def test_a_replay_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+        letter = await self.dead_letter(store, job)
+
+        await self.triggered(store, job, "again", replay_of=letter)
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.action, entry.name, json.loads(entry.details)["dead_letter"]) == ("replay", "report", letter)
+
+    async def test_whoever_deals_with_dead_letters_is_written_down_once_for_each(self, store: Store) -> None:
+        job = await self.job(store)
+        first, second = await self.dead_letter(store, job), await self.dead_letter(store, job, "b")
+        await store.resolve("default", [first], by="eve", now=LATER)
+
+        assert await store.resolve("default", [first, second, "dl_none"], by="bob", now=LATER) == 1
+        assert await store.resolve("acme", [first], by="bob", now=LATER) == 0
+
+        entries = await self.entries(store, action="resolve")
+        assert [(one.actor, one.name) for one in entries] == [("eve", first), ("bob", second)]
+
+    async def test_an_event_is_written_down_once(self, store: Store) -> None:
+        await store.emit_event(event(1), now=NOON)
+        await store.emit_event(replace(event(1), actor="eve"), now=NOON)
+
+        assert await self.told(store) == [("ada", "emit", "event", "model.drift")]
+
+    @pytest.mark.req("H-23")
+    async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
+        listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)
+        wish = Application(workflows=[workflow()], added=[listener])
+        await store.apply(wish, now=NOON, actor="ada", tzdata="")
+        [entry] = await store.emit_event(event(1), now=NOON)
+        run = await store.find_run(RunId(str(entry.run_id)))
+        assert run is not None
+
+        await finish(store, run, now=NOON + MINUTE)
+        other = await self.triggered(store, listener, "b")
+        await store.cancel(other.run_id, reason="superseded", now=LATER, actor=ENGINE)
+
+        actions = [action for _, action, _, _ in await self.told(store)]
+        assert actions == ["deploy", "register", "emit", "trigger"]
+
+    # ---- looking -----------------------------------------------------------------------------
+
+    async def test_entries_can_be_narrowed_down(self, store: Store) -> None:
+        job = await self.job(store)
+        await self.job(store, "other")
+        await store.add([minutely(tenant="acme")], actor="zoe", tzdata="")
+        await self.triggered(store, job)
+        found = await store.find("default", "report")
+        assert found is not None
+        await store.delete(verdict_before(found, now=LATER), now=LATER, actor="eve")
+
+        assert [one.actor for one in await self.entries(store, tenant="acme")] == ["zoe"]
+        assert [one.action for one in await self.entries(store, name="report", kind="job")] == [
+            "register",
+            "trigger",
+            "delete",
+        ]
+        assert [one.name for one in await self.entries(store, actor="ada")] == ["report", "other"]
+        assert [one.action for one in await self.entries(store, since_at=LATER)] == ["delete"]
+        assert len(await self.entries(store, until_at=LATER)) == 3
+
+    async def test_entries_can_be_paged_through_from_the_newest(self, store: Store) -> None:
+        for number in range(5):
+            await self.job(store, f"job{number}")
+
+        first = await store.list_audit(AuditQuery(limit=2))
+        second = await store.list_audit(AuditQuery(limit=2, before=first[-1].number))
+
+        assert [kept.entry.name for kept in (*first, *second)] == ["job4", "job3", "job2", "job1"]
+
+    # ---- sealing -----------------------------------------------------------------------------
+
+    async def test_without_entries_there_is_nothing_to_seal(self, store: Store) -> None:
+        assert await store.seal_audit(limit=10) == 0
+        assert await store.audit_head() == (Head(0, GENESIS), 0)
+
+    @pytest.mark.req("H-23")
+    async def test_entries_are_sealed_in_their_order_a_batch_at_a_time(self, store: Store) -> None:
+        for number in range(5):
+            await self.job(store, f"job{number}")
+
+        assert [await store.seal_audit(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+        chain = await store.sealed_audit(after=0, limit=10)
+        assert [(kept.seq, kept.entry.name) for kept in chain] == [(n + 1, f"job{n}") for n in range(5)]
+        head, broken = flaws(Head(), chain)
+        assert (head, 0) == await store.audit_head()
+        assert broken == []
+
+    async def test_the_chain_goes_on_where_it_ended(self, store: Store) -> None:
+        await self.job(store)
+        await store.seal_audit(limit=10)
+        await self.job(store, "other")
+        assert (await store.audit_head())[1] == 1
+
+        await store.seal_audit(limit=10)
+
+        [first, second] = await store.sealed_audit(after=0, limit=10)
+        assert second.prev_hash == first.hash
+        assert await store.sealed_audit(after=1, limit=10) == [second]
+
+    async def test_sealers_at_once_make_one_chain(self, store: Store) -> None:
+        for number in range(20):
+            await self.job(store, f"job{number}")
+
+        await asyncio.gather(*(store.seal_audit(limit=7) for _ in range(6)))
+        while await store.seal_audit(limit=7):
+            pass
+
+        chain = await store.sealed_audit(after=0, limit=100)
+        assert len(chain) == 20
+        assert flaws(Head(), chain)[1] == []
+
+    async def test_sealing_changes_nothing_that_an_entry_says(self, store: Store) -> None:
+        await self.triggered(store, await self.job(store))
+        before = await self.entries(store)
+
+        await store.seal_audit(limit=10)
+
+        assert await self.entries(store) == before
+
+    async def test_a_launch_is_what_it_was(self, store: Store) -> None:
+        job = await self.job(store)
+        run = wanted_run(RunId("run_x"), job, source=Source.API, now=NOON, user_id="bob")
+
+        assert await store.launch([Launch(run=run, first_steps=("main",))], now=NOON) == [Launching.STARTED]

@@ -1,0 +1,285 @@
+"""The audit trail proves that nobody has changed it: entries are tampered with in a real file, and that is found."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import NOON, minutely
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.sql import SqlStore, open_sqlite
+from gnomon.core.audit import GENESIS, AuditEntry, Head, Kept, canonical, chained, flaws, schedule_digest, sealed
+from gnomon.core.cron import Cron
+from gnomon.errors import FieldError, StoreUnavailable
+from gnomon.ports.audit import AuditQuery
+from gnomon.services.audit import AuditBook
+from gnomon.services.sealer import Sealer
+from gnomon.testing.clock import Recorder
+
+ENTRIES = 6
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gnomon.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqlStore]:
+    """A store with a few entries, all sealed."""
+    store = await open_sqlite(str(path))
+    for number in range(1, ENTRIES + 1):
+        await store.add([minutely(f"job{number}")], actor="ada", tzdata="")
+    await Sealer(store, Recorder()).step()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def book(store: SqlStore) -> AuditBook:
+    return AuditBook(store)
+
+
+def tamper(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as conn:
+        for statement in statements:
+            conn.execute(statement)
+    conn.close()
+
+
+async def reasons(book: AuditBook, expect: str | None = None) -> list[str]:
+    return [flaw.reason for flaw in (await book.verify(expect=expect)).flaws]
+
+
+@pytest.mark.req("H-23")
+async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditBook, store: SqlStore) -> None:
+    done = await book.verify()
+
+    assert (done.whole, done.head.seq, done.unsealed) == (True, ENTRIES, 0)
+    assert (done.head, 0) == await store.audit_head()
+
+
+@pytest.mark.req("H-23")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "actor = 'eve'",
+        "at = at + 1",
+        "tenant = 'acme'",
+        "action = 'delete'",
+        "kind = 'event'",
+        "name = 'other'",
+        "before = 'x'",
+        "after = NULL",
+        "details = '{}'",
+    ],
+)
+async def test_a_changed_entry_is_found_and_named(book: AuditBook, path: Path, change: str) -> None:
+    tamper(path, f"UPDATE audit SET {change} WHERE seq = 3")  # noqa: S608 - what the test says
+
+    assert await reasons(book) == ["entry 3 was changed"]
+
+
+@pytest.mark.req("H-23")
+async def test_a_changed_hash_is_found(book: AuditBook, path: Path) -> None:
+    tamper(path, f"UPDATE audit SET hash = '{'0' * 64}' WHERE seq = 3")  # noqa: S608 - what the test says
+
+    assert await reasons(book) == [
+        "entry 3 was changed",
+        "entry 4 does not follow the one before it: one was added, removed or moved",
+    ]
+
+
+@pytest.mark.req("H-23")
+@pytest.mark.parametrize(
+    ("condition", "missing"),
+    [
+        ("seq = 3", "entry 3 is missing"),
+        ("seq IN (3, 4)", "entries 3 to 4 are missing"),
+        ("seq = 1", "entry 1 is missing"),
+    ],
+)
+async def test_removed_entries_are_found(book: AuditBook, path: Path, condition: str, missing: str) -> None:
+    tamper(path, f"DELETE FROM audit WHERE {condition}")  # noqa: S608 - what the test says
+
+    assert await reasons(book) == [missing]
+
+
+def moved(seq: int, to: int) -> str:
+    return f"UPDATE audit SET seq = {to} WHERE seq = {seq}"  # noqa: S608 - numbers
+
+
+async def test_a_removed_entry_is_found_if_the_others_close_ranks(book: AuditBook, path: Path) -> None:
+    tamper(path, "DELETE FROM audit WHERE seq = 3", *(moved(n, n - 1) for n in (4, 5, 6)))
+
+    assert await reasons(book) == ["entry 3 does not follow the one before it: one was added, removed or moved"]
+
+
+COPY = """
+INSERT INTO audit (at, actor, tenant, action, kind, name, before, after, details, seq, prev_hash, hash)
+SELECT at, actor, tenant, action, kind, name, before, after, details, 3, hash, ? FROM audit WHERE seq = 2
+"""
+
+
+@pytest.mark.req("H-23")
+async def test_an_added_entry_is_found(book: AuditBook, path: Path, store: SqlStore) -> None:
+    [second] = await store.sealed_audit(after=1, limit=1)
+    own = chained(str(second.hash), second.entry)
+    tamper(path, *(moved(n, n + 1) for n in (6, 5, 4, 3)))
+    tamper(path, COPY.replace("?", f"'{own}'"))
+
+    assert await reasons(book) == ["entry 4 does not follow the one before it: one was added, removed or moved"]
+
+
+@pytest.mark.req("H-23")
+async def test_entries_that_changed_places_are_found(book: AuditBook, path: Path) -> None:
+    tamper(path, moved(3, 99), moved(4, 3), moved(99, 4))
+
+    found = await reasons(book)
+
+    assert [reason.split()[1] for reason in found] == ["3", "4", "5"]
+
+
+@pytest.mark.req("H-23")
+async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
+    book: AuditBook, path: Path, store: SqlStore
+) -> None:
+    head, _ = await store.audit_head()
+    tamper(path, "DELETE FROM audit WHERE seq >= 5")
+
+    assert await reasons(book) == []
+    assert await reasons(book, expect=head.hash) == [
+        "the expected entry is not there: the end was cut off, or all was made anew"
+    ]
+
+
+async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_the_old(
+    book: AuditBook, path: Path, store: SqlStore
+) -> None:
+    head, _ = await store.audit_head()
+    tamper(
+        path,
+        "UPDATE audit SET actor = 'eve' WHERE seq = 2",
+        "UPDATE audit SET seq = NULL, prev_hash = NULL, hash = NULL",
+    )
+    await Sealer(store, Recorder()).step()
+
+    assert await reasons(book) == []
+    assert len(await reasons(book, expect=head.hash)) == 1
+
+
+async def test_a_hash_that_was_once_the_last_is_enough(book: AuditBook, store: SqlStore) -> None:
+    head, _ = await store.audit_head()
+    await store.add([minutely("more")], actor="bob", tzdata="")
+    await Sealer(store, Recorder()).step()
+
+    assert await reasons(book, expect=head.hash) == []
+    assert await reasons(book, expect=GENESIS) == []
+
+
+async def test_many_broken_entries_are_told_of_briefly(book: AuditBook, path: Path, store: SqlStore) -> None:
+    await store.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
+    await Sealer(store, Recorder()).step()
+    tamper(path, "UPDATE audit SET actor = 'eve'")
+
+    assert len(await reasons(book)) == 20
+
+
+async def test_what_is_not_sealed_is_counted(book: AuditBook, store: SqlStore) -> None:
+    await store.add([minutely("more")], actor="bob", tzdata="")
+
+    done = await book.verify()
+
+    assert (done.whole, done.head.seq, done.unsealed) == (True, ENTRIES, 1)
+
+
+@pytest.mark.req("H-23")
+async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Path) -> None:
+    tamper(path, "DROP TABLE audit")
+
+    with pytest.raises(sqlite3.OperationalError):
+        await store.add([minutely("secret")], actor="eve", tzdata="")
+
+    assert await store.find("default", "secret") is None
+
+
+@pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
+async def test_what_is_no_hash_cannot_be_expected(book: AuditBook, expect: str) -> None:
+    with pytest.raises(FieldError, match="is no hash"):
+        await book.verify(expect=expect)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        AuditQuery(tenant="A"),
+        AuditQuery(limit=0),
+        AuditQuery(limit=10_001),
+        AuditQuery(action="destroy"),
+        AuditQuery(kind="people"),
+        AuditQuery(actor="a\nb"),
+    ],
+)
+async def test_a_query_that_can_match_nothing_is_refused(book: AuditBook, query: AuditQuery) -> None:
+    with pytest.raises(FieldError):
+        await book.page(query)
+
+
+# ---- the sealer ----------------------------------------------------------------------------------
+
+
+class Away(MemoryStore):
+    """Cannot be reached."""
+
+    async def seal_audit(self, *, limit: int) -> int:
+        raise StoreUnavailable(f"no answer about {limit} entries")
+
+
+class Endless(MemoryStore):
+    """Has always more to seal."""
+
+    async def seal_audit(self, *, limit: int) -> int:
+        return limit
+
+
+async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
+    assert await Sealer(MemoryStore(lambda: NOON), Recorder()).step() == 2.0
+    assert await Sealer(Endless(lambda: NOON), Recorder()).step() == 0.25
+
+
+async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
+    told = Recorder()
+
+    assert await Sealer(Away(lambda: NOON), told).step() > 0
+    assert told.names() == ["store_unavailable"]
+
+
+# ---- digests -------------------------------------------------------------------------------------
+
+
+def test_a_digest_covers_all_that_was_said_and_nothing_that_happened_since() -> None:
+    job = minutely()
+
+    assert schedule_digest(job) == schedule_digest(replace(job, mark_at=NOON + 1, active_runs=3, revision=7))
+    others = [
+        replace(job, paused_at=NOON),
+        replace(job, spec=replace(job.spec, trigger=Cron("* * * * *", "Europe/Berlin"))),
+        replace(job, spec=replace(job.spec, jitter_ms=1)),
+    ]
+    assert len({schedule_digest(one) for one in (job, *others)}) == 4
+
+
+def test_there_is_one_spelling_of_everything() -> None:
+    assert canonical({"b": 1, "a": [None, "é"]}) == '{"a":[null,"é"],"b":1}'.encode()
+
+
+def test_the_chain_is_what_the_page_about_it_says() -> None:
+    entry = AuditEntry(at=1, actor="ada", tenant="default", action="pause", kind="job", name="report")
+
+    [kept] = sealed(Head(), [Kept(number=1, entry=entry)])
+
+    assert kept.prev_hash == GENESIS
+    assert kept.hash == chained(GENESIS, entry)
+    assert flaws(Head(), [kept]) == (Head(1, str(kept.hash)), [])
