@@ -53,7 +53,8 @@ def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
         return []
     sure = tuple(step.name for step in workflow.steps if _surely_follows(step, before))
     made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
-    return [Waiting(task=task, run=held.run, input=held.given) for task in made]
+    behind = ended.task_id, ended.fence
+    return [Waiting(task=task, run=held.run, input=held.given, behind=behind) for task in made]
 
 
 def _surely_follows(step: Step, before: str) -> bool:
