@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from gnomon.core.attempts import Limits
@@ -85,12 +86,15 @@ class Dispatcher:
         self.backlog.expect(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
         done: frozenset[TaskId] = frozenset()
         try:
-            # Asked for in one breath, so that all of it shares a commit.
+            # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
             admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
-            await asyncio.gather(*first, admitting, self.meanwhile())
+            outcomes = await asyncio.gather(*first, admitting, self.meanwhile(), return_exceptions=True)
             done = admitting.result()
         finally:
             self.backlog.written(void=[one.task_id for one in admissions if one.task_id not in done])
+        for failure in outcomes:
+            if isinstance(failure, BaseException):
+                raise failure
         return done
 
     async def hand_over(
@@ -98,19 +102,21 @@ class Dispatcher:
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
-        Only for a gate that answers at once. What cannot be admitted like this is found by a step. `outputs` are those
-        that are being written.
+        Only for a gate that answers at once. What cannot be admitted like this is found by a step, and is no failure of
+        the writing. `outputs` are those that are being written.
         """
         if not made:
             return await write()
         now = self._clock.now()
         admissible = await self._admissible(made, now, outputs)
         writing = asyncio.ensure_future(write())
+        through: frozenset[TaskId] = frozenset()
         if admissible:
-            await self._admit(admissible, now, writing)
+            with suppress(Unavailable):
+                through = await self._admit(admissible, now, writing)
             self.on_scheduled()
         done = await writing
-        if len(admissible) < len(made):
+        if len(through) < len(made):
             self.on_left()
         return done
 
