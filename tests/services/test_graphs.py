@@ -1,6 +1,6 @@
 """Runs of several steps, brought to their end by the crew."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +276,24 @@ async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(hired:
     play = await acted(hired, step("each", foreach="${input.all}"), input={"all": [7]})
 
     assert play.given("each") == {"item": 7, "index": 0}
+
+
+async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = await acted(hired, step("list"), step("each", "list", foreach="${steps.list.output}"))
+    reads: list[Sequence[str]] = []
+    payloads = play.crew.store.payloads
+
+    async def counted(owners: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        reads.append(owners)
+        return await payloads(owners, kind)
+
+    monkeypatch.setattr(play.crew.store, "payloads", counted)
+    await play.end("list", output=b"[1, 2, 3, 4]")
+
+    assert len(play.running()) == 4
+    assert len(reads) == 1
 
 
 async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: Hired) -> None:

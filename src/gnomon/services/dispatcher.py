@@ -168,7 +168,8 @@ class Dispatcher:
                 reason = f"there is no workflow {step.workflow!r}"
                 own = request.workflow
                 return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
-        needed = outputs_needed(step)
+        # An item was given everything when its step began.
+        needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
