@@ -1,5 +1,6 @@
 """Runs of several steps, brought to their end by the crew."""
 
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,23 @@ async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(hired
 
 @pytest.mark.req("H-22")
 @pytest.mark.guarantee("S24")
+@pytest.mark.parametrize("after", ["input", "foreach", "if"])
+async def test_what_no_step_can_be_given_fails_that_step_and_holds_up_nobody(hired: Hired, after: str) -> None:
+    """Deeper than the dispatcher can read."""
+    said: dict[str, Any] = {
+        "input": {"input": {"all": "${steps.first.output}"}},
+        "foreach": {"foreach": "${steps.first.output}"},
+        "if": {"condition": "steps.first.output == 1"},
+    }
+    play = await acted(hired, step("first"), step("second", "first", **said[after]), step("beside", "first"))
+    depth = sys.getrecursionlimit()
+
+    await play.end("first", output=b"[" * depth + b"]" * depth)
+
+    assert (await play.states())["second"] == "FAILED"
+    assert play.running() == ["beside"]
+
+
 async def test_what_a_step_returns_cannot_name_secrets(hired: Hired) -> None:
     play = await acted(hired, step("fetch"), step("use", "fetch", input={"text": "${steps.fetch.output.page}"}))
     await play.end("fetch", output=b'{"page":["hello ${secret:TOKEN}"]}')

@@ -6,7 +6,16 @@ from contextlib import suppress
 from typing import TypeVar
 
 from gnomon.core.attempts import Limits
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.gating import (
+    Admission,
+    Request,
+    Unfolding,
+    Waiting,
+    admitted,
+    merged_input,
+    not_launchable,
+    unworkable,
+)
 from gnomon.core.keys import task_id
 from gnomon.core.model import TaskId
 from gnomon.core.preparing import Prepared, outputs_needed, prepared, scope_of
@@ -125,7 +134,7 @@ class Dispatcher:
             await self._shelf.fetch(waiting.run for waiting in made)
             found = [await self._prepared(waiting, now, outputs) for waiting in made]
             ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
-        except Unavailable:
+        except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
 
@@ -174,7 +183,10 @@ class Dispatcher:
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
-        return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+        try:
+            return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
+            return unworkable(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
     async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
         stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS
