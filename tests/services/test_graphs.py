@@ -314,6 +314,35 @@ async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
     assert len(reads) == 1
 
 
+async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.dag.LARGEST_OUTPUT", 100)
+    play = await acted(hired, step("each", foreach=[1, 2, 3]))
+    for number in range(3):
+        await play.end(f"each[{number}]", output=b"1" * 50)
+
+    [whole] = [task for task in await play.crew.store.tasks([play.run]) if task.parent is None]
+    assert await play.status() is RunStatus.COMPLETED
+    assert await play.crew.store.payload(whole.task_id, "output") == b'{"truncated":true,"bytes":150}'
+
+
+async def test_items_that_are_given_too_much_in_all_fail_their_step(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.preparing.LARGEST_ITEMS", 100)
+    given = {"all": "${steps.first.output}"}
+    play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
+    await play.end("first", output=b'"' + b"x" * 50 + b'"')
+
+    [failed] = [task for task in await play.crew.store.tasks([play.run]) if task.step == "each"]
+    assert (failed.state, play.running()) == (TaskState.FAILED, [])
+    assert failed.note == (
+        "bad_input: foreach: '3 items' is given more than 100 bytes in all: name large data instead of giving it to"
+        " each item"
+    )
+
+
 async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: Hired) -> None:
     play = await acted(hired, step("each", foreach=[1, 2, 3]), step("after", "each"))
     await play.end("each[1]", Result.FAILED, error="bad")
