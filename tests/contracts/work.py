@@ -122,6 +122,20 @@ class WorkContract:
 
         assert await store.admit([admission(read, fence=read.fence)], now=NOON) == frozenset()
 
+    async def test_an_admission_that_rests_on_an_attempt_is_void_unless_that_succeeded(
+        self, store: Store, schedule: Schedule, run: Run
+    ) -> None:
+        first = await taken_by(store, "w1", run, now=NOON)
+        await self.tick(store, schedule, 2)
+        _, other = await the_runs(store, schedule)
+        [task] = await store.tasks([other])
+        held, another = (first.task.task_id, first.task.fence), (first.task.task_id, first.task.fence + 1)
+
+        assert await store.admit([admission(task, behind=held)], now=NOON) == frozenset()
+        await store.report([ended(first, Result.SUCCEEDED, now=NOON)])
+        assert await store.admit([admission(task, behind=another)], now=NOON) == frozenset()
+        assert await store.admit([admission(task, behind=held)], now=NOON) == {task.task_id}
+
     async def test_a_task_that_nobody_can_take_waits_and_says_why(self, store: Store, run: Run) -> None:
         [task] = await store.tasks([run])
         later = admission(

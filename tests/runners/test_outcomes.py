@@ -52,6 +52,15 @@ def test_a_value_that_holds_itself_is_shown() -> None:
     assert output(value) == b'{"repr":"[[...]]"}'
 
 
+@pytest.mark.parametrize(("depth", "kept"), [(63, True), (64, False), (500, False)])
+def test_what_is_nested_too_deeply_for_its_readers_is_shown(depth: int, *, kept: bool) -> None:
+    value: object = 1
+    for number in range(depth):
+        value = [value] if number % 2 else {"in": value}
+
+    assert (output(value, 100_000) == msgspec.json.encode(value)) is kept
+
+
 def test_what_cannot_even_be_shown_is_named() -> None:
     assert output(Unshowable()) == b'{"repr":"<Unshowable that cannot be shown>"}'
 

@@ -1,6 +1,7 @@
 """Runs of several steps, brought to their end by the crew."""
 
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,23 @@ async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(hired
 
 @pytest.mark.req("H-22")
 @pytest.mark.guarantee("S24")
+@pytest.mark.parametrize("after", ["input", "foreach", "if"])
+async def test_what_no_step_can_be_given_fails_that_step_and_holds_up_nobody(hired: Hired, after: str) -> None:
+    """Deeper than the dispatcher can read."""
+    said: dict[str, Any] = {
+        "input": {"input": {"all": "${steps.first.output}"}},
+        "foreach": {"foreach": "${steps.first.output}"},
+        "if": {"condition": "steps.first.output == 1"},
+    }
+    play = await acted(hired, step("first"), step("second", "first", **said[after]), step("beside", "first"))
+    depth = sys.getrecursionlimit()
+
+    await play.end("first", output=b"[" * depth + b"]" * depth)
+
+    assert (await play.states())["second"] == "FAILED"
+    assert play.running() == ["beside"]
+
+
 async def test_what_a_step_returns_cannot_name_secrets(hired: Hired) -> None:
     play = await acted(hired, step("fetch"), step("use", "fetch", input={"text": "${steps.fetch.output.page}"}))
     await play.end("fetch", output=b'{"page":["hello ${secret:TOKEN}"]}')
@@ -276,6 +294,53 @@ async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(hired:
     play = await acted(hired, step("each", foreach="${input.all}"), input={"all": [7]})
 
     assert play.given("each") == {"item": 7, "index": 0}
+
+
+async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = await acted(hired, step("list"), step("each", "list", foreach="${steps.list.output}"))
+    reads: list[Sequence[str]] = []
+    payloads = play.crew.store.payloads
+
+    async def counted(owners: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        reads.append(owners)
+        return await payloads(owners, kind)
+
+    monkeypatch.setattr(play.crew.store, "payloads", counted)
+    await play.end("list", output=b"[1, 2, 3, 4]")
+
+    assert len(play.running()) == 4
+    assert len(reads) == 1
+
+
+async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.dag.LARGEST_OUTPUT", 100)
+    play = await acted(hired, step("each", foreach=[1, 2, 3]))
+    for number in range(3):
+        await play.end(f"each[{number}]", output=b"1" * 50)
+
+    [whole] = [task for task in await play.crew.store.tasks([play.run]) if task.parent is None]
+    assert await play.status() is RunStatus.COMPLETED
+    assert await play.crew.store.payload(whole.task_id, "output") == b'{"truncated":true,"bytes":150}'
+
+
+async def test_items_that_are_given_too_much_in_all_fail_their_step(
+    hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.preparing.LARGEST_ITEMS", 100)
+    given = {"all": "${steps.first.output}"}
+    play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
+    await play.end("first", output=b'"' + b"x" * 50 + b'"')
+
+    [failed] = [task for task in await play.crew.store.tasks([play.run]) if task.step == "each"]
+    assert (failed.state, play.running()) == (TaskState.FAILED, [])
+    assert failed.note == (
+        "bad_input: foreach: '3 items' is given more than 100 bytes in all: name large data instead of giving it to"
+        " each item"
+    )
 
 
 async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: Hired) -> None:

@@ -181,13 +181,29 @@ def step_state(task: Task) -> StepState:
     )
 
 
-def items_outcome(outputs: Sequence[bytes | None], *, failed: int, cancelled: bool) -> Outcome:
-    """How a step has ended whose items are all over."""
+class Items(Struct, frozen=True, kw_only=True):
+    """The items of a step, all of them over."""
+
+    count: int
+    failed: int
+    #: How many bytes they returned.
+    size: int
+
+    @property
+    def joined(self) -> bool:
+        """Whether what they returned, all of it in memory, is what their step returns."""
+        return not self.failed and self.size <= LARGEST_OUTPUT
+
+
+def items_outcome(items: Items, outputs: Sequence[bytes | None], *, cancelled: bool) -> Outcome:
+    """How a step has ended with its items. `outputs` are needed only of those that are joined."""
     if cancelled:
         return Outcome(result=Result.CANCELLED)
-    if failed:
+    if items.failed:
         # Each item was tried as often as it may be.
-        return Outcome(result=Result.GAVE_UP, error=f"{failed} of {len(outputs)} items did not succeed")
+        return Outcome(result=Result.GAVE_UP, error=f"{items.failed} of {items.count} items did not succeed")
+    if not items.joined:
+        return Outcome(result=Result.SUCCEEDED, output=_too_large(items.size))
     joined = b"[" + b",".join(one or b"null" for one in outputs) + b"]"
     return Outcome(result=Result.SUCCEEDED, output=_bounded(joined))
 
@@ -206,6 +222,8 @@ def run_outcome(run: Run, workflow: Workflow | None, outputs: Mapping[str, bytes
 
 
 def _bounded(output: bytes) -> bytes:
-    if len(output) <= LARGEST_OUTPUT:
-        return output
-    return msgspec.json.encode({"truncated": True, "bytes": len(output)})
+    return output if len(output) <= LARGEST_OUTPUT else _too_large(len(output))
+
+
+def _too_large(size: int) -> bytes:
+    return msgspec.json.encode({"truncated": True, "bytes": size})

@@ -28,6 +28,8 @@ class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     input: bytes | None = None
     #: What the task itself is given, every reference resolved, if that was worked out before.
     own_input: bytes | None = None
+    #: The attempt whose success makes the task, while that is being written: what was worked out rests on it.
+    behind: tuple[TaskId, int] | None = None
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False):
@@ -86,6 +88,8 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     routings: int
     #: Of its last attempt when it was looked at: what has been tried since waits for something else. None: no matter.
     fence: int | None = None
+    #: Only if this attempt is the one that succeeded: the task may be given what it returned. None: no matter.
+    behind: tuple[TaskId, int] | None = None
     note: str | None = None
     dead_letter: str | None = None
     #: What its run goes on with; None if the run has no other task.
@@ -229,6 +233,7 @@ def _admission(
         available_at=available_at,
         routings=task.routings if routings is None else routings,
         fence=task.fence,
+        behind=waiting.behind,
         note=note,
         dead_letter=dead_letter,
     )

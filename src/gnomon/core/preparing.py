@@ -29,6 +29,8 @@ from gnomon.errors import FieldError
 
 #: How many items a step may have.
 MOST_ITEMS = 100_000
+#: What all of them may be given together, in bytes.
+LARGEST_ITEMS = 64 << 20
 #: How deep workflows may run workflows.
 DEEPEST = 8
 Prepared = Request | Unfolding | Admission
@@ -53,7 +55,8 @@ def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
         return []
     sure = tuple(step.name for step in workflow.steps if _surely_follows(step, before))
     made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
-    return [Waiting(task=task, run=held.run, input=held.given) for task in made]
+    behind = ended.task_id, ended.fence
+    return [Waiting(task=task, run=held.run, input=held.given, behind=behind) for task in made]
 
 
 def _surely_follows(step: Step, before: str) -> bool:
@@ -135,10 +138,16 @@ def _each(request: Request, scope: Scope) -> Unfolding:
         raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
     # Exactly what the step says, and not the run's input as well: that may be the very list, for each of its items.
     said = step.input or {"item": "${item}", "index": "${index}"}
-    given = [
-        msgspec.json.encode(resolved(said, {**scope, "item": item, "index": number}))
-        for number, item in enumerate(items)
-    ]
+    given: list[bytes] = []
+    size = 0
+    for number, item in enumerate(items):
+        given.append(msgspec.json.encode(resolved(said, {**scope, "item": item, "index": number})))
+        size += len(given[-1])
+        if size > LARGEST_ITEMS:
+            reason = (
+                f"is given more than {LARGEST_ITEMS} bytes in all: name large data instead of giving it to each item"
+            )
+            raise FieldError("foreach", f"{len(items)} items", reason)
     return _unfolding(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")
 
 

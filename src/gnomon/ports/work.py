@@ -51,7 +51,7 @@ class Work(Protocol):
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """Carry out every admission whose task is still PENDING, under the same fence; these come back.
 
-        A task that is over may end its run.
+        One that is behind an attempt is void unless that succeeded. A task that is over may end its run.
         """
         ...
 

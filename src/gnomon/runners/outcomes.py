@@ -17,6 +17,8 @@ from gnomon.runners.redaction import redacted_json
 _LONGEST_ERROR = 4_000
 _LONGEST_MESSAGE = 2_000
 _FRAMES = 3
+#: As deep as what a run is given may be nested.
+_DEEPEST = 64
 _HERE = str(Path(__file__).parent)
 _NOTHING = Outcome(result=Result.SUCCEEDED)
 
@@ -87,10 +89,21 @@ def _json(value: object, redact: Redact, limit: int) -> bytes:
         written = msgspec.json.encode(value)
         if len(written) <= limit:
             # A msgspec.Raw inside it is written as it is, whether or not it is JSON.
-            msgspec.json.decode(written)
+            _refuse_depth(msgspec.json.decode(written))
     except Exception:  # noqa: BLE001 - whatever an object's own conversion may raise
         written = msgspec.json.encode({"repr": _repr(value)})
     return written if redact is unchanged else redacted_json(written, redact)
+
+
+def _refuse_depth(value: object) -> None:
+    """Refuse what is nested so deeply that whoever reads it may fail at it."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(_DEEPEST):
+        if not level:
+            return
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for many in inner for one in many if isinstance(one, dict | list)]
+    raise ValueError(f"is nested more than {_DEEPEST} deep")
 
 
 def _repr(value: object) -> str:

@@ -35,11 +35,16 @@ class Backlog(Mapping[TaskId, Request]):
         return len(self._known) >= self._most // 2
 
     def expect(self, requests: Iterable[Request]) -> None:
-        """These are being let through: someone writes it down now, and says so when that is done."""
+        """These are being let through: someone writes it down now, and says so when that is done.
+
+        What was worked out for a task alone is kept with it, and read from there: here it would outlive a write that
+        came to nothing.
+        """
         self._under_way += 1
         for request in requests:
-            self._count += 1
-            self._known[request.waiting.task.task_id] = self._count, request
+            if request.own_input is None:
+                self._count += 1
+                self._known[request.waiting.task.task_id] = self._count, request
         while len(self._known) > self._most:
             del self._known[next(iter(self._known))]
 

@@ -2,10 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from gnomon.core.attempts import Limits
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.gating import (
+    Admission,
+    Request,
+    Unfolding,
+    Waiting,
+    admitted,
+    merged_input,
+    not_launchable,
+    unworkable,
+)
 from gnomon.core.keys import task_id
 from gnomon.core.model import TaskId
 from gnomon.core.preparing import Prepared, outputs_needed, prepared, scope_of
@@ -85,12 +95,15 @@ class Dispatcher:
         self.backlog.expect(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
         done: frozenset[TaskId] = frozenset()
         try:
-            # Asked for in one breath, so that all of it shares a commit.
+            # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
             admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
-            await asyncio.gather(*first, admitting, self.meanwhile())
+            outcomes = await asyncio.gather(*first, admitting, self.meanwhile(), return_exceptions=True)
             done = admitting.result()
         finally:
             self.backlog.written(void=[one.task_id for one in admissions if one.task_id not in done])
+        for failure in outcomes:
+            if isinstance(failure, BaseException):
+                raise failure
         return done
 
     async def hand_over(
@@ -98,19 +111,21 @@ class Dispatcher:
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
-        Only for a gate that answers at once. What cannot be admitted like this is found by a step. `outputs` are those
-        that are being written.
+        Only for a gate that answers at once. What cannot be admitted like this is found by a step, and is no failure of
+        the writing. `outputs` are those that are being written.
         """
         if not made:
             return await write()
         now = self._clock.now()
         admissible = await self._admissible(made, now, outputs)
         writing = asyncio.ensure_future(write())
+        through: frozenset[TaskId] = frozenset()
         if admissible:
-            await self._admit(admissible, now, writing)
+            with suppress(Unavailable):
+                through = await self._admit(admissible, now, writing)
             self.on_scheduled()
         done = await writing
-        if len(admissible) < len(made):
+        if len(through) < len(made):
             self.on_left()
         return done
 
@@ -119,7 +134,7 @@ class Dispatcher:
             await self._shelf.fetch(waiting.run for waiting in made)
             found = [await self._prepared(waiting, now, outputs) for waiting in made]
             ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
-        except Unavailable:
+        except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
 
@@ -162,12 +177,16 @@ class Dispatcher:
                 reason = f"there is no workflow {step.workflow!r}"
                 own = request.workflow
                 return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
-        needed = outputs_needed(step)
+        # An item was given everything when its step began.
+        needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
-        return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+        try:
+            return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
+            return unworkable(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
     async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
         stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS

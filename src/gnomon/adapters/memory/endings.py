@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead, tick_status
-from gnomon.core.dag import items_outcome, progress, run_outcome, step_state
+from gnomon.core.dag import Items, items_outcome, progress, run_outcome, step_state
 from gnomon.core.dead_letters import dead_letter
 from gnomon.core.gating import Admission
 from gnomon.core.happenings import Entry, Event, Gathering
@@ -138,7 +138,8 @@ class MemoryEndings(ABC):
     def _end_items(self, parent: Task, items: Sequence[Task], graph: Workflow, now: int) -> None:
         outputs = [self._payloads.get((one.task_id, "output")) for one in items]
         cancelled = self._runs[parent.run_id].cancel_requested_at is not None
-        self._end_inner(parent, graph, items_outcome(outputs, failed=parent.failed_items, cancelled=cancelled), now)
+        ended = Items(count=len(items), failed=parent.failed_items, size=sum(len(one or b"") for one in outputs))
+        self._end_inner(parent, graph, items_outcome(ended, outputs, cancelled=cancelled), now)
 
     def _end_inner(self, held: Task, graph: Workflow, outcome: Outcome, now: int) -> None:
         """A task that no worker had in hand has ended."""

@@ -63,6 +63,8 @@ class MemoryWork(MemoryEndings):
             task = self._tasks.get(one.task_id)
             if task is None or task.state is not TaskState.PENDING or one.fence not in (None, task.fence):
                 continue
+            if one.behind is not None and self._state(one.behind) is not TaskState.SUCCEEDED:
+                continue
             self._tasks[task.task_id] = replace(
                 task,
                 state=one.state,

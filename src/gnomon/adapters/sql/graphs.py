@@ -18,7 +18,7 @@ from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import NEW_STEP, RUN, TASK, named, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead
-from gnomon.core.dag import Progress, in_order, items_outcome, progress, run_outcome, step_state
+from gnomon.core.dag import Items, Progress, in_order, items_outcome, progress, run_outcome, step_state
 from gnomon.core.gating import Admission
 from gnomon.core.launching import next_tasks, not_run_task, sub_run_id
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
@@ -43,6 +43,10 @@ _NEXT_ITEMS = bulk.statement(
 _OUTPUTS = "LEFT JOIN payload ON payload.owner_id = task.task_id AND payload.kind = 'output'"
 _OF_ITEMS = bulk.statement(
     f"SELECT payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent = ? ORDER BY task.item"  # noqa: S608
+)
+_SIZE_OF_ITEMS = bulk.statement(
+    "SELECT count(*), coalesce(sum(length(payload.body)), 0)"  # noqa: S608
+    f" FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent = ?"
 )
 _OF_STEPS = bulk.statement(
     f"SELECT task.step, payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent IS NULL"  # noqa: S608
@@ -243,8 +247,10 @@ def _may_hold(graph: Workflow, parent: Task) -> bool:
 
 def together(conn: sa.Connection, parent: Task, run: Run) -> Outcome:
     """How a step has ended whose items are all over."""
-    outputs = [body for (body,) in bulk.rows(conn, _OF_ITEMS, run.run_id, parent.task_id)]
-    return items_outcome(outputs, failed=parent.failed_items, cancelled=run.cancel_requested_at is not None)
+    [(count, size)] = bulk.rows(conn, _SIZE_OF_ITEMS, run.run_id, parent.task_id)
+    items = Items(count=count, failed=parent.failed_items, size=int(size))
+    read = bulk.rows(conn, _OF_ITEMS, run.run_id, parent.task_id) if items.joined else ()
+    return items_outcome(items, [body for (body,) in read], cancelled=run.cancel_requested_at is not None)
 
 
 def _runs_over(conn: sa.Connection, ended: Sequence[Ended]) -> list[Inner]:

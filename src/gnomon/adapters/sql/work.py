@@ -21,6 +21,7 @@ from gnomon.core.states import TaskState
 from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 
 _PENDING = TaskState.PENDING.value
+_SUCCEEDED = TaskState.SUCCEEDED.value
 _WITH_RUN = f"""
 SELECT {named(TASK)}, {named(RUN)}, payload.body, own.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
 LEFT JOIN payload ON payload.owner_id = CASE WHEN task.parent IS NULL THEN task.run_id END AND payload.kind = 'input'
@@ -114,11 +115,15 @@ def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> fro
     over = [one for one in admissions if one.over]
     rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in over))
     names: list[str] = [one.task_id for one in admissions]
-    pending = {row[0]: row for row in bulk.rows(conn, _STATES, names) if row[1] == _PENDING}
+    before: list[str] = [one.behind[0] for one in admissions if one.behind is not None]
+    found = {row[0]: row for row in bulk.rows(conn, _STATES, [*names, *before])}
+    succeeded = {(row[0], row[2]) for row in found.values() if row[1] == _SUCCEEDED}
+    pending = {name: row for name, row in found.items() if row[1] == _PENDING}
     admitted: dict[TaskId, Admission] = {}
     for one in admissions:
         # The first one counts, unless there was another attempt since it was read.
-        if one.task_id in pending and one.fence in (None, pending[one.task_id][2]):
+        as_read = one.task_id in pending and one.fence in (None, pending[one.task_id][2])
+        if as_read and (one.behind is None or one.behind in succeeded):
             admitted.setdefault(one.task_id, one)
     bulk.many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
     _keep_inputs(conn, [(one.task_id, one.own_input) for one in admitted.values() if one.own_input is not None])
