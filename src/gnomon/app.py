@@ -351,7 +351,8 @@ class Office:
         self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
         self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
-        self.explainer = Explainer(store, store, store, store, store, store, clock)
+        removing = settings if archives(settings) else None
+        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
         self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod
