@@ -391,7 +391,8 @@ class Office:
         self.backfills = BackfillDesk(store, store, clock, ids)
         self.audit = AuditBook(store)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
-        self.explainer = Explainer(store, store, store, store, store, store, clock)
+        removing = settings if archives(settings) else None
+        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
         self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod

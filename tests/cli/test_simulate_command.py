@@ -68,6 +68,14 @@ def test_runs_that_their_timeout_would_end_are_told(prompt: Prompt) -> None:
     assert not [line for line in shown if line.startswith("backup is said to last")]
 
 
+def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: Prompt) -> None:
+    prompt.write('jobs: [{ name: vacuum, schedule: "@daily", command: vacuumdb }]')
+
+    shown = prompt.lines(*MARCH, "--duration", "2h")
+
+    assert "vacuum is said to last 2 h, but its timeout ends it after 2 min" in shown
+
+
 def test_a_duration_of_a_job_that_is_not_there_is_refused(prompt: Prompt) -> None:
     done = prompt.run(*MARCH, "--duration", "bakcup=5m")
 

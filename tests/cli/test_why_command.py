@@ -83,7 +83,7 @@ def test_machines_get_every_fact(prompt: Prompt) -> None:
 
     found = prompt.data("why", "report", "--last", "1")
 
-    assert list(found) == ["job", "schedule", "timezone", "explanations", "more", "coming"]
+    assert list(found) == ["job", "schedule", "timezone", "explanations", "more", "forgotten_before", "coming"]
     [one] = found["explanations"]
     assert list(one) == [
         "at", "local", "kind", "reason", "sentence", "waits", "schedule", "timezone", "revision", "decision",

@@ -22,6 +22,7 @@ from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.core.outages import outages
 from gnomon.errors import FieldError
+from gnomon.settings import Settings
 from gnomon.testing.loads import Loads, OddDay, Simulated
 from gnomon.testing.rehearsal import Rehearsal
 
@@ -52,7 +53,7 @@ def simulated(wanted: Wanted) -> Simulated:
     given, usual = _given(wanted.durations, jobs)
     recorded = {} if wanted.durations_from is None else _recorded(wanted.durations_from, wanted.where, jobs)
     said = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
-    allowed = dict(_allowed(jobs, wanted.where.settings().execution.default_timeout_ms))
+    allowed = dict(_allowed(jobs, wanted.where.settings()))
     durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in said.items()}
     rehearsal = Rehearsal(jobs, start_at=wanted.start_at, zone=wanted.zone)
 
@@ -109,11 +110,13 @@ def _recorded(database: str, where: Where, jobs: Sequence[Job]) -> dict[str, int
     return in_office(Where(database, where.config), work)
 
 
-def _allowed(jobs: Sequence[Job], default_ms: int) -> Iterator[tuple[str, int]]:
+def _allowed(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
     """How long runs of jobs with one step may last before their timeout ends them."""
     for job in jobs:
         if job.workflow.lone:
-            yield job.name, job.workflow.steps[0].timeout_ms or default_ms
+            [step] = job.workflow.steps
+            usual = settings.shell.timeout_ms if step.is_command else settings.execution.default_timeout_ms
+            yield job.name, step.timeout_ms or usual
 
 
 def _odd_days(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[OddDay]:

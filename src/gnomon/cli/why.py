@@ -40,6 +40,8 @@ def show(answer: Answer, form: Format) -> None:
         _print(one)
     if answer.more:
         say(f"\n... and {answer.more} more in that time: name it more exactly")
+    if answer.forgotten_before is not None:
+        say(f"\nhistory from before {when(answer.forgotten_before, answer.timezone)} is not kept")
     if answer.coming is not None:
         _print(answer.coming, "next: " if answer.coming.kind is Kind.NO_TICK else "")
 
@@ -93,6 +95,7 @@ def _answer_data(answer: Answer) -> dict[str, Any]:
         "timezone": answer.timezone,
         "explanations": [_data(one) for one in answer.explanations],
         "more": answer.more,
+        "forgotten_before": iso(answer.forgotten_before),
         "coming": None if answer.coming is None else _data(answer.coming),
     }
 

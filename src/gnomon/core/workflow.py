@@ -86,6 +86,11 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     isolation: Isolation = Isolation.NONE
 
     @property
+    def is_command(self) -> bool:
+        """Whether a shell runs it."""
+        return self.function == SHELL
+
+    @property
     def plain(self) -> bool:
         """Whether it only calls its function, with what its run was given."""
         more = self.input or self.foreach or self.condition or self.delay_ms or self.delay_until

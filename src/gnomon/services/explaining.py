@@ -13,6 +13,7 @@ from gnomon.core.explaining.telling import explained
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
 from gnomon.core.moments import Moment, read_moments
 from gnomon.core.requests import schedule_name
+from gnomon.core.retention import Horizons, horizons
 from gnomon.core.states import TERMINAL, TaskState
 from gnomon.core.triggers import OnEvent
 from gnomon.core.workflow import Workflow
@@ -23,6 +24,7 @@ from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions
 from gnomon.ports.schedules import Gone, History, Schedules
 from gnomon.ports.workers import Workplace
+from gnomon.settings import Settings
 
 _FOREVER = 1 << 62
 #: How far back runs are looked for that may stand in the way.
@@ -48,7 +50,7 @@ class _Subjects(NamedTuple):
 class Explainer:
     """Says why: of a moment, or of what happened last. It asks a handful of questions, however much happened."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it reads everything that there is
         self,
         schedules: Schedules,
         history: History,
@@ -57,6 +59,8 @@ class Explainer:
         place: Workplace,
         events: EventLog,
         clock: Clock,
+        *,
+        settings: Settings | None = None,
     ) -> None:
         self._schedules = schedules
         self._history = history
@@ -65,6 +69,8 @@ class Explainer:
         self._place = place
         self._events = events
         self._clock = clock
+        #: By which history is removed; None if it never is.
+        self._settings = settings
 
     async def at(self, job: str, moment: str, *, tenant: str = "default") -> Answer:
         """Why the job did what it did at a moment, or did nothing; also of one to come, and of a deleted job.
@@ -95,7 +101,8 @@ class Explainer:
         )
         subjects = _Subjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
-        return replace(answer, coming=explained(evidence, coming_subject(evidence, now=now), now=now))
+        coming = explained(evidence, coming_subject(evidence, now=now), now=now)
+        return replace(answer, coming=coming, forgotten_before=await self._forgotten_before(subjects, limit, now))
 
     # ---- who it is ---------------------------------------------------------------------------
 
@@ -140,8 +147,38 @@ class Explainer:
             happenings=await self._happenings(life, ends[-1], _MOST_AT_ONCE),
         )
         told = [subjects_at(evidence, moment, now=now) for moment in moments]
-        found = tuple(subject for subjects, _ in told for subject in subjects)
-        return _Subjects(found, evidence, sum(more for _, more in told))
+        found = [await self._with_run(subject) for subjects, _ in told for subject in subjects]
+        if any(one.started is None and one.entry is None for one in found):
+            evidence = replace(evidence, kept=await self._kept(life, now))
+        return _Subjects(tuple(found), evidence, sum(more for _, more in told))
+
+    async def _forgotten_before(self, subjects: _Subjects, limit: int, now: int) -> int | None:
+        """From when on history is kept, if less was found than was asked for and there may have been more."""
+        life = subjects.evidence.life
+        kept = None if len(subjects.found) >= limit else await self._kept(life, now)
+        return None if kept is None or life.schedule.created_at >= kept.runs_at else kept.runs_at
+
+    async def _with_run(self, subject: Subject) -> Subject:
+        """The subject with its run, also if there are more at that moment than were looked at."""
+        if subject.run is not None or subject.started is None:
+            return subject
+        return replace(subject, run=await self._executions.find_run(subject.started))
+
+    async def _kept(self, life: Life, now: int) -> Horizons | None:
+        """From when on the job's history is kept, to the minute; None if all of it is."""
+        if self._settings is None:
+            return None
+        schedule, usual = life.schedule, self._settings.execution.history_retention_days
+        newest = await self._jobs.newest_workflows(schedule.tenant, [schedule.spec.workflow_id])
+        said = [one.retention_days for one in newest if one.retention_days is not None]
+        now, dedupe_ms = now - now % MINUTE_MS, self._settings.cleaner.dedupe_ms
+        window = schedule.spec.catchup_window_ms
+        kept = horizons(*said or [usual], dedupe_ms=dedupe_ms, catchup_window_ms=window, now=now)
+        if not isinstance(schedule.spec.trigger, OnEvent):
+            return kept
+        # Events are everybody's, and go when those of all jobs do.
+        events = horizons(usual, dedupe_ms=dedupe_ms, now=now)
+        return Horizons(max(kept.runs_at, events.keys_at), kept.keys_at)
 
     async def _ticks(self, life: Life, ends: Sequence[int]) -> list[Tick]:
         """Those before each of the moments has ended, newest first."""

@@ -10,16 +10,17 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
+from gnomon.core.workflow import Step
 from gnomon.errors import UsageError
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.bodies import Body, after_error
 from gnomon.runners.context import Facts, facts_of
 from gnomon.runners.logs import TaskLog, unchanged
-from gnomon.runners.outcomes import gave_up, raised, returned, with_logs
+from gnomon.runners.outcomes import failed, gave_up, raised, returned, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
-from gnomon.settings import Secrets
+from gnomon.settings import Secrets, Settings
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.seen import Call
@@ -42,6 +43,9 @@ class Part:
     #: One for each call; the last goes on for ever, and after the errors it succeeds.
     takes: Iterator[int] = field(default_factory=lambda: repeat(0))
     raises: Iterator[Raised | None] = field(default_factory=lambda: repeat(None))
+    #: Of a command: what it prints, and with which status it exits.
+    stdout: str = ""
+    statuses: Iterator[int] = field(default_factory=lambda: repeat(0))
 
 
 def part(
@@ -52,13 +56,23 @@ def part(
     raises: Raised | Sequence[Raised | None] | None,
 ) -> Part:
     """The part as it was described."""
-    spans = takes if isinstance(takes, Sequence) and not isinstance(takes, str) else [takes]
-    lasting = [span_ms("takes", one) for one in spans] or [0]
     if raises is None or isinstance(raises, Sequence):
         errors: Iterator[Raised | None] = chain(raises or (), repeat(None))
     else:
         errors = repeat(raises)
-    return Part(function=function, returns=returns, takes=chain(lasting, repeat(lasting[-1])), raises=errors)
+    return Part(function=function, returns=returns, takes=_lasting(takes), raises=errors)
+
+
+def command_part(*, stdout: str, takes: Span | Sequence[Span], status: int | Sequence[int]) -> Part:
+    """The part of a command as it was described."""
+    statuses = repeat(status) if isinstance(status, int) else chain(status, repeat(0))
+    return Part(takes=_lasting(takes), stdout=stdout, statuses=statuses)
+
+
+def _lasting(takes: Span | Sequence[Span]) -> Iterator[int]:
+    spans = takes if isinstance(takes, Sequence) and not isinstance(takes, str) else [takes]
+    lasting = [span_ms("takes", one) for one in spans] or [0]
+    return chain(lasting, repeat(lasting[-1]))
 
 
 def span_ms(name: str, span: Span) -> int:
@@ -81,13 +95,15 @@ class _Body(Body):
 
 
 class Players:
-    """All functions of a test. A function that nobody described does nothing, and succeeds."""
+    """All functions and commands of a test. What nobody described does nothing, and succeeds."""
 
-    def __init__(self, clock: VirtualClock, agenda: Agenda, *, default_timeout_ms: int) -> None:
+    def __init__(self, clock: VirtualClock, agenda: Agenda, settings: Settings) -> None:
         self._clock = clock
         self._agenda = agenda
-        self._default_timeout_ms = default_timeout_ms
+        self._default_timeout_ms = settings.execution.default_timeout_ms
+        self._command_timeout_ms = settings.shell.timeout_ms
         self._parts: dict[str, Part] = {}
+        self._commands: dict[str, Part] = {}
         self._known: set[str] = set()
         self._to_perform: list[Assignment] = []
         self._running: dict[Held, Assignment] = {}
@@ -107,6 +123,10 @@ class Players:
         """From now on the function is played like this."""
         self._parts[name] = described
         self._known.add(name)
+
+    def cast_command(self, command: str, described: Part) -> None:
+        """From now on this comes of the command."""
+        self._commands[command] = described
 
     # ---- runner ------------------------------------------------------------------------------
 
@@ -156,13 +176,20 @@ class Players:
         """What was started is called, one after the other, and ends when its time has passed."""
         while self._to_perform:
             assignment = self._to_perform.pop(0)
-            played = self._parts.get(assignment.step.function) or Part()
+            played = self._part(assignment.step)
             self._note(assignment)
             outcome = await self._outcome(assignment, played)
-            lasts, timeout = next(played.takes), assignment.step.timeout_ms or self._default_timeout_ms
+            lasts, timeout = next(played.takes), self._timeout_ms(assignment.step)
             if lasts > timeout:
                 outcome = Outcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
             self._end_after(min(lasts, timeout), assignment, outcome)
+
+    def _part(self, step: Step) -> Part:
+        own = self._commands.get(step.command) if step.is_command else None
+        return own or self._parts.get(step.function) or Part()
+
+    def _timeout_ms(self, step: Step) -> int:
+        return step.timeout_ms or (self._command_timeout_ms if step.is_command else self._default_timeout_ms)
 
     def _note(self, assignment: Assignment) -> None:
         run = assignment.run
@@ -182,9 +209,11 @@ class Players:
         error = next(played.raises)
         if error is not None:
             return raised(error if isinstance(error, BaseException) else error(), redact=unchanged)
+        if played.function is None and assignment.step.is_command and played.returns is None:
+            return _exited(next(played.statuses), played.stdout)
         if played.function is None:
             return returned(played.returns, max_bytes=_MAX_BYTES, redact=unchanged)
-        timeout = assignment.step.timeout_ms or self._default_timeout_ms
+        timeout = self._timeout_ms(assignment.step)
         return await self._called(_Body(assignment, played.function, timeout_ms=timeout, now=self._clock.now()))
 
     async def _called(self, body: _Body) -> Outcome:
@@ -210,6 +239,13 @@ class Players:
         del self._running[_held(assignment)]
         self._finished.append(Finished(assignment, outcome))
         self.on_finished()
+
+
+def _exited(status: int, stdout: str) -> Outcome:
+    """What a worker tells of a command that has ended like this."""
+    if status:
+        return failed(f"exit status {status}")
+    return returned({"status": status, "stdout": stdout}, max_bytes=_MAX_BYTES, redact=unchanged)
 
 
 def _held(assignment: Assignment) -> Held:

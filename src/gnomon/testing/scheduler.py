@@ -23,7 +23,7 @@ from gnomon.services.listening import Announcer
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.expecting import Expectations
-from gnomon.testing.players import Players, Raised, Span, part, span_ms
+from gnomon.testing.players import Players, Raised, Span, command_part, part, span_ms
 from gnomon.testing.process import SETTINGS, Process
 
 #: Where virtual time begins, if nobody says.
@@ -55,7 +55,7 @@ class Scheduler(Expectations):
         ids, clock = CountedIds(), self._clock
         #: Everything that the services told.
         self.events = Recorder()
-        self._players = Players(clock, self._agenda, default_timeout_ms=SETTINGS.execution.default_timeout_ms)
+        self._players = Players(clock, self._agenda, SETTINGS)
         self._jobs = JobBook(store, store, store, clock, ids)
         self._launcher = Launcher(store, store, store, store, clock, ids)
         self._executions = ExecutionBook(store, store, store, store, clock)
@@ -112,6 +112,20 @@ class Scheduler(Expectations):
         function = None if body is None else Function(name, body)
         self._players.cast(name, part(function, returns=returns, takes=takes, raises=raises))
         self._process.enlist_again()
+
+    def command(
+        self,
+        command: str,
+        *,
+        stdout: str = "",
+        takes: Span | Sequence[Span] = 0,
+        status: int | Sequence[int] = 0,
+    ) -> None:
+        """Say what comes of a command, written as the jobs file has it, from now on: it is never run.
+
+        Of `takes` and `status` there may be several, one for each call; after the last status it succeeds.
+        """
+        self._players.cast_command(command, command_part(stdout=stdout, takes=takes, status=status))
 
     def use_functions(self, *modules: str) -> None:
         """Call for real what was registered with `@gnomon.function` or `@gnomon.job`, also in these modules."""

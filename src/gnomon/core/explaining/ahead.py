@@ -26,7 +26,7 @@ def undecided(evidence: Evidence, subject: Subject, clocks: Clocks, *, now: int)
     """The kind, the reason and the sentence of a tick that has no entry."""
     life = evidence.life
     if life.deleted_at is not None or subject.at <= life.schedule.mark_at:
-        return Kind.UNKNOWN, "no_entry", "It was planned, but its entry is no longer in the ledger."
+        return Kind.UNKNOWN, *_forgotten(evidence, subject, clocks)
     if life.paused:
         paused = paused_words(evidence, subject.at, clocks)
         return Kind.HELD, "paused", f"It will not fire: {paused}."
@@ -34,6 +34,16 @@ def undecided(evidence: Evidence, subject: Subject, clocks: Clocks, *, now: int)
     if fire_at > now:
         return Kind.COMING, "planned", _coming(evidence, subject, clocks, fire_at, now)
     return Kind.OVERDUE, "undecided", _overdue(subject, clocks, fire_at, now)
+
+
+def _forgotten(evidence: Evidence, subject: Subject, clocks: Clocks) -> tuple[str, str]:
+    kept, paused = evidence.kept, ""
+    if evidence.life.rest_at(subject.at) is not None:
+        paused = f" It did not fire: {paused_words(evidence, subject.at, clocks)}."
+    if kept is None or subject.at >= kept.keys_at:
+        return "no_entry", f"It was planned, but its entry is no longer in the ledger.{paused}"
+    before = f"history from before {clocks(kept.keys_at)} is not kept"
+    return "removed", f"It was planned, but what became of it is no longer known: {before}.{paused}"
 
 
 def _coming(evidence: Evidence, subject: Subject, clocks: Clocks, fire_at: int, now: int) -> str:

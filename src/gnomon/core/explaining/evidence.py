@@ -9,6 +9,7 @@ from gnomon.core.explaining.life import Life
 from gnomon.core.happenings import Entry, Event
 from gnomon.core.model import Attempt, Decision, Run, RunId, Task, Tick
 from gnomon.core.moments import Moment
+from gnomon.core.retention import Horizons
 from gnomon.core.workflow import Workflow
 
 
@@ -60,6 +61,15 @@ class Subject(Struct, frozen=True, kw_only=True):
     #: It is, or was, a tick.
     planned: bool = False
 
+    @property
+    def started(self) -> RunId | None:
+        """The run that came of it, whether that is still kept or not."""
+        if self.run is not None:
+            return self.run.run_id
+        if self.entry is not None:
+            return self.entry.run_id
+        return None if self.happening is None or self.happening.entry is None else self.happening.entry.run_id
+
 
 class Evidence(Struct, frozen=True, kw_only=True):
     """All that is known about a job around what is to be explained."""
@@ -74,6 +84,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     #: Of the runs that are explained.
     ran: Mapping[RunId, Ran] = {}
     hands: tuple[Hand, ...] = ()
+    #: From when on runs, and ticks, are kept; None if all that is asked about is.
+    kept: Horizons | None = None
 
 
 class Kind(StrEnum):
@@ -95,7 +107,7 @@ class Kind(StrEnum):
     HELD = "held"
     #: Nothing was planned.
     NO_TICK = "no_tick"
-    #: It was planned, and the ledger has no entry for it.
+    #: It was planned, and the ledger has no entry for it; or whatever happened then is no longer kept.
     UNKNOWN = "unknown"
 
 
@@ -138,3 +150,5 @@ class Answer(Struct, frozen=True, kw_only=True):
     coming: Explanation | None = None
     #: How many more ticks there are within the moment that was asked about.
     more: int = 0
+    #: Something may have happened before this, and is no longer kept; None if nothing did.
+    forgotten_before: int | None = None

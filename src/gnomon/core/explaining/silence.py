@@ -12,6 +12,11 @@ from gnomon.core.moments import Moment, exactly
 from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import At, OnDemand, OnEvent
 
+#: Why nothing can be said about a moment of a job that no clock starts.
+FORGOTTEN = "removed"
+#: What keeps ticks away, but nobody from triggering the job.
+_ASKED = frozenset({"gap", "window", "once", "fold", "revision"})
+
 
 class Silence:
     """A moment without a tick, and all that may be the reason for it."""
@@ -25,12 +30,16 @@ class Silence:
         self._now = now
         self._version: Version = evidence.life.version_at(subject.at)
         self._spec = self._version.spec
+        kept = evidence.kept
+        #: From when on runs are kept, if those of the moment are not.
+        self._kept_from = kept.runs_at if kept is not None and subject.at < kept.runs_at else None
 
     def told(self) -> tuple[str, str]:
         """The reason and the sentence."""
         reasons: tuple[tuple[str, Callable[[], str | None]], ...] = (
             ("not_created", self._not_created),
             ("deleted", self._deleted),
+            (FORGOTTEN, self._forgotten),
             ("on_demand", self._on_demand),
             ("gap", self._skipped_by_the_clocks),
             ("window", self._outside_its_window),
@@ -41,8 +50,9 @@ class Silence:
         for reason, look in reasons:
             told = look()
             if told is not None:
-                return reason, told
-        return "not_planned", self._not_planned() + self._around() + self._paused_as_well()
+                return reason, told + (self._triggered_perhaps() if reason in _ASKED else "")
+        told = self._not_planned() + self._around() + self._paused_as_well()
+        return "not_planned", told + self._triggered_perhaps()
 
     def _not_created(self) -> str | None:
         first = self._life.versions[0]
@@ -63,6 +73,20 @@ class Silence:
         if life.deleted_by == CARETAKER:
             return f"{gone}: it was to run once, and did; that was over at {self._clocks(life.deleted_at)}."
         return f"{gone}: {life.deleted_by or 'someone'} deleted it at {self._clocks(life.deleted_at)}."
+
+    def _forgotten(self) -> str | None:
+        """Only its runs and its events would say what it did, and those may be gone."""
+        trigger = self._spec.trigger
+        if self._kept_from is None or not isinstance(trigger, OnDemand | OnEvent):
+            return None
+        before = f"history from before {self._clocks(self._kept_from)} is not kept"
+        return f"What happened then is no longer known: {before}. The job runs {trigger.describe()}."
+
+    def _triggered_perhaps(self) -> str:
+        if self._kept_from is None:
+            return ""
+        before = f"history from before {self._clocks(self._kept_from)} is not kept"
+        return f" Whether someone triggered it is no longer known: {before}."
 
     def _on_demand(self) -> str | None:
         trigger = self._spec.trigger

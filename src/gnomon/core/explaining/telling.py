@@ -5,7 +5,7 @@ from gnomon.core.explaining.changes import change_at, made_up_at
 from gnomon.core.explaining.decided import decided
 from gnomon.core.explaining.evidence import Evidence, Explanation, Kind, Ran, Subject
 from gnomon.core.explaining.runs import fate
-from gnomon.core.explaining.silence import Silence
+from gnomon.core.explaining.silence import FORGOTTEN, Silence
 from gnomon.core.explaining.starts import happened, started
 from gnomon.core.explaining.waits import waits
 from gnomon.core.explaining.words import Clocks
@@ -23,6 +23,8 @@ def explained(evidence: Evidence, subject: Subject, *, now: int) -> Explanation:
     ran = _NOTHING if run is None else evidence.ran.get(run.run_id, _NOTHING)
     if run is not None:
         sentence = f"{sentence} {fate(run, ran, clocks, now=now)}"
+    elif subject.started is not None:
+        sentence = f"{sentence} Its run {subject.started} is no longer kept."
     silent = kind is Kind.NO_TICK
     return Explanation(
         at=subject.at,
@@ -50,7 +52,8 @@ def _told(evidence: Evidence, subject: Subject, clocks: Clocks, now: int) -> tup
         return _of_a_tick(evidence, subject, clocks, now)
     if subject.run is not None:
         return Kind.STARTED, *started(subject.run)
-    return Kind.NO_TICK, *Silence(evidence, subject, clocks, now=now).told()
+    reason, sentence = Silence(evidence, subject, clocks, now=now).told()
+    return Kind.UNKNOWN if reason == FORGOTTEN else Kind.NO_TICK, reason, sentence
 
 
 def _of_a_tick(evidence: Evidence, subject: Subject, clocks: Clocks, now: int) -> tuple[Kind, str, str]:
