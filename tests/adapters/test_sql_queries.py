@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
+    backfills,
     book,
     dead_letters,
     event_log,
@@ -205,6 +206,9 @@ QUERIES: dict[str, Asked] = {
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),
     "revisions": lambda conn: history.revisions(conn, UID),
     "pauses": lambda conn: history.pauses(conn, UID),
+    "open backfills": lambda conn: backfills.opened(conn, 10),
+    "what has run": lambda conn: backfills.have_run(conn, UID, NOON, NOON * 2),
+    "backfills of a job": lambda conn: backfills.listed(conn, "default", "report", 10),
     "waiting": lambda conn: work.waiting(conn, NOON, 10),
     "next available": work.next_available_at,
     "admit": lambda conn: work.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
