@@ -89,6 +89,12 @@ def test_the_limit_of_a_queue_does_not_hold_back_what_an_operator_wants() -> Non
     assert verdict.queued_runs == 4
 
 
+def test_what_replaces_a_run_replaces_those_that_wait_behind_it_too() -> None:
+    verdict = resuming(paused(overlap=Overlap.REPLACE, active=1, queued=2), Choice(Missed.ALL), now=NOW)
+
+    assert (verdict.active_runs, verdict.queued_runs) == (1, 1)
+
+
 def test_runs_are_laid_out_evenly_from_now_on() -> None:
     verdict = resuming(paused(overlap=Overlap.ALLOW), SPREAD, now=NOW)
 

@@ -71,16 +71,15 @@ class SqlBackfills:
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.open_backfills."""
-        rows = await self.transactions.read(lambda conn: bulk.rows(conn, _OPENED, limit))
-        return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in rows]
+        return await self.transactions.read(lambda conn: opened(conn, limit))
 
     async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
         """See Backfills.have_run."""
-        return await self.transactions.read(lambda conn: _have_run(conn, uid, first_at, last_at))
+        return await self.transactions.read(lambda conn: have_run(conn, uid, first_at, last_at))
 
     async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
         """See Backfills.carry_out_lot."""
-        return await self.transactions.write(lambda conn: _carry_out(conn, lot, now))
+        return await self.transactions.write(lambda conn: carry_out(conn, lot, now))
 
     async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
         """See Backfills.cancel_backfill."""
@@ -92,15 +91,22 @@ class SqlBackfills:
 
     async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
         """See Backfills.list_backfills."""
-        return await self.transactions.read(lambda conn: _listed(conn, tenant, job, limit))
+        return await self.transactions.read(lambda conn: listed(conn, tenant, job, limit))
 
 
-def _have_run(conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+def opened(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
+    """See Backfills.open_backfills."""
+    return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in bulk.rows(conn, _OPENED, limit)]
+
+
+def have_run(conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+    """See Backfills.have_run."""
     before = {at: EntryReason.BACKFILLED_BEFORE for (at,) in bulk.rows(conn, _BEFORE, uid, first_at, last_at)}
     return before | {at: EntryReason.HAD_A_RUN for (at,) in bulk.rows(conn, _OWN, uid, first_at, last_at)}
 
 
-def _carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
+def carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
+    """See Backfills.carry_out_lot."""
     backfill, after = lot.backfill, carried_out(lot, now=now)
     if Rooms(conn, [backfill.schedule_uid]).counts(backfill.schedule_uid) is None:
         return Carried.GONE
@@ -117,7 +123,8 @@ def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> Progress | None
     return _progress(conn, _backfill_of(found[0])) if found else None
 
 
-def _listed(conn: sa.Connection, tenant: str, job: str | None, limit: int) -> Sequence[Progress]:
+def listed(conn: sa.Connection, tenant: str, job: str | None, limit: int) -> Sequence[Progress]:
+    """See Backfills.list_backfills."""
     asked = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
     return [_progress(conn, _backfill_of(row)) for row in conn.execute(asked, {"owner": tenant, "limit": limit}).all()]
 
