@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.adapters.local_key import (
     LOCAL_ALGORITHM,
@@ -26,11 +27,11 @@ from gnomon.adapters.token_sources import FetchedKeys, FileKeys, KeySource, Know
 from gnomon.core.access import ASYMMETRIC, Auth
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import printable, schedule_name
-from gnomon.core.tokens import ClaimRules, claimed, opened
+from gnomon.core.tokens import ClaimRules, Opened, claimed, opened
 from gnomon.errors import FieldError, TokenRefused, UsageError
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.ports.identity import Caller, Role, Tokens
+from gnomon.ports.identity import Role, Tokens
 from gnomon.settings import Settings
 
 #: Where issuers publish their keys.
@@ -39,6 +40,9 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _ADMIN = "local-admin"
 _ADMIN_MS = 365 * DAY_MS
 _LONGEST_SUBJECT = 255
+_LARGEST_TOKEN = 65_536
+#: What tokens of our own must say.
+_OUR_RULES = ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0)
 
 
 class TokenCheck(Tokens, Protocol):
@@ -143,7 +147,7 @@ def _check_address(field: str, url: str, auth: Auth) -> None:
 
 def _ourselves(auth: Auth, key: LocalKey) -> Issuer:
     """Our own tokens say what we make them say, so that none of the names of others count."""
-    rules = ClaimRules(issuer=LOCAL_ISSUER, skew_ms=auth.clock_skew_ms, roles=frozenset(Role))
+    rules = replace(_OUR_RULES, skew_ms=auth.clock_skew_ms)
     return Issuer(keys=KnownKeys(key.ring()), rules=rules, algorithms=frozenset([LOCAL_ALGORITHM]))
 
 
@@ -171,7 +175,7 @@ def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAcce
         return None
     now = (clock or SystemClock()).now()
     key = local_key(path)
-    access = LocalAccess(token_file=path.with_name(f"{path.name.removesuffix('.key')}.token"), key_file=path)
+    access = LocalAccess(token_file=_token_path(path), key_file=path)
     fresh = key.signed(_claims(_ADMIN, Role.ADMIN, "default", now=now, lasts_ms=_ADMIN_MS)) + "\n"
     if not _still_good(key, kept(access.token_file, lambda: fresh), at=now + _ADMIN_MS // 2):
         replaced(access.token_file, fresh)
@@ -180,18 +184,15 @@ def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAcce
 
 def _still_good(key: LocalKey, token: str, *, at: int) -> bool:
     try:
-        return _checked(key, token.strip(), at=at).subject == _ADMIN
+        found = opened(token.strip(), algorithms=[LOCAL_ALGORITHM], largest=_LARGEST_TOKEN)
+        return _signed_by(key, found) and claimed(found.claims, _OUR_RULES, now=at).subject == _ADMIN
     except TokenRefused:
         return False
 
 
-def _checked(key: LocalKey, token: str, *, at: int) -> Caller:
-    found = opened(token, algorithms=[LOCAL_ALGORITHM], largest=65_536)
+def _signed_by(key: LocalKey, found: Opened) -> bool:
     public = key.ring().fitting(found.kid, found.algorithm)
-    if public is None or not signed_with(public, found.algorithm, found.signed, found.signature):
-        raise TokenRefused("its signature is not this installation's")
-    said = claimed(found.claims, ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0), now=at)
-    return Caller(said.subject, frozenset(map(Role, said.roles)), said.tenant)
+    return public is not None and signed_with(public, found.algorithm, found.signed, found.signature)
 
 
 def new_token(
@@ -237,27 +238,24 @@ def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> 
     found = opened(token, algorithms=ASYMMETRIC, largest=settings.auth.max_token_bytes)
     path = key_path(settings)
     key = None if path is None else existing_key(path)
-    rules = _rules(settings.auth, settings.auth.issuer or settings.auth.iam_url or LOCAL_ISSUER)
+    ours = None if key is None else _signed_by(key, found)
+    auth, local = settings.auth, found.claims.get("iss") == LOCAL_ISSUER
+    issued_elsewhere = not local and (auth.issuer or auth.iam_url or auth.jwks_file)
+    rules = _rules(auth, auth.issuer or auth.iam_url) if issued_elsewhere else _OUR_RULES
     try:
-        if key is not None and found.claims.get("iss") == LOCAL_ISSUER:
-            _checked(key, token, at=now)
-        else:
-            claimed(found.claims, rules, now=now)
-        refused = ""
+        claimed(found.claims, rules, now=now)
+        refused = "its signature is not this installation's" if local and ours is False else ""
     except TokenRefused as error:
         refused = error.reason
-    ours = None if key is None else _signed_by(key, found.kid, token)
     return Inspected(algorithm=found.algorithm, kid=found.kid, claims=found.claims, ours=ours, refused=refused)
-
-
-def _signed_by(key: LocalKey, kid: str | None, token: str) -> bool:
-    found = opened(token, algorithms=ASYMMETRIC, largest=65_536)
-    public = key.ring().fitting(kid, found.algorithm)
-    return public is not None and signed_with(public, found.algorithm, found.signed, found.signature)
 
 
 def own_token(settings: Settings) -> str | None:
     """The admin token of this installation, if there is one and it is ours to read."""
     path = key_path(settings)
-    found = None if path is None else read_own(path.with_name(f"{path.name.removesuffix('.key')}.token"))
+    found = None if path is None else read_own(_token_path(path))
     return None if found is None else found.strip()
+
+
+def _token_path(key: Path) -> Path:
+    return key.with_name(f"{key.name.removesuffix('.key')}.token")

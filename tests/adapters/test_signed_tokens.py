@@ -411,6 +411,9 @@ async def test_names_that_nobody_knows_cost_one_fetch(
     )
 
     assert {type(one) for one in refused} == {TokenRefused}
+    for number in range(5):
+        with pytest.raises(Unauthenticated):
+            await fetched.caller(token(key=okp(), alg="Ed25519", kid=f"y{number}"))
     assert server.requests == 2
     assert await fetched.caller(token()) == ADA
 
@@ -475,6 +478,16 @@ async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_wer
 
     assert server.requests == 2
     assert await fetched.caller(token()) == ADA
+
+
+async def test_an_issuer_cannot_lead_us_elsewhere(fetched: TokenCheck, server: KeyServer) -> None:
+    async with KeyServer(published(rsa(), "r1")) as elsewhere:
+        server.instead = answer(b"", "302 Found", f"Location: {elsewhere.url}")
+
+        with pytest.raises(IssuerUnavailable):
+            await fetched.caller(token())
+
+        assert elsewhere.requests == 0
 
 
 async def test_keys_of_an_issuer_that_stays_away_end_to_count(

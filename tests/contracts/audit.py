@@ -194,8 +194,8 @@ class AuditContract:
         assert [(one.actor, one.name) for one in entries] == [("eve", first), ("bob", second)]
 
     async def test_an_event_is_written_down_once(self, store: Store) -> None:
-        await store.emit_event(event(1), now=NOON)
-        await store.emit_event(replace(event(1), actor="eve"), now=NOON)
+        for again in (event(1), event(1), replace(event(1), actor="eve")):
+            await store.emit_event(again, now=NOON)
 
         assert await self.told(store) == [("ada", "emit", "event", "model.drift")]
 
