@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
+from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
 from gnomon.core.measures import MEASURES, shown_name
 from gnomon.core.model import RunId
@@ -36,6 +37,16 @@ jobs:
   - {name: slow, function: slow, every: 200ms, overlap: skip, lock: true}
   - {name: lost, function: nowhere, overlap: allow}
   - {name: replaced, function: slow, overlap: replace}
+  - {name: in-line, function: slow, overlap: queue}
+  - name: waits
+    overlap: allow
+    dag:
+      - {step: later, delay: 1h}
+      - {step: after, function: fine, depends_on: [later]}
+  - name: stuck
+    overlap: allow
+    dag:
+      - {step: each, function: fails, foreach: [1, 2], retry: {max_attempts: 5, initial_delay: 1h}}
   - name: graph
     overlap: allow
     dag:
@@ -192,12 +203,19 @@ async def busy(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def live(one: Served) -> None:
     """Runs succeed, fail, are tried again, buried, skipped, replaced and cancelled."""
-    for job in ("fails", "graph", "wide", "lost"):
+    for job in ("fails", "graph", "wide", "lost", "in-line", "in-line"):
         await one.trigger(job)
-    await one.trigger("replaced")
-    await one.trigger("replaced")
-    cancelled = await one.trigger("replaced")
-    await one.node.store.cancel(RunId(cancelled), reason="enough", now=1)
+    to_cancel = [await one.trigger(job) for job in ("replaced", "replaced", "replaced", "waits", "stuck")][2:]
+
+    async def stuck() -> bool:
+        waiting = "SELECT count(*) FROM task WHERE wait_reason = 'retry' AND parent IS NOT NULL AND state = 'PENDING'"
+        return await one.rows(waiting) == Counter({(): 2})
+
+    await one.until(stuck)
+    for run in to_cancel:
+        await one.node.store.cancel(RunId(run), reason="enough", now=SystemClock().now())
+    # Of its two runs, one is under way and one has not had its turn.
+    await one.node.registrar.delete("in-line", actor="ada")
     one.node.look()
 
     async def skipped() -> object:
@@ -212,6 +230,8 @@ async def live(one: Served) -> None:
 OF_JOB = "coalesce(run.schedule_id, run.workflow_id)"
 TASKS = "task JOIN run ON run.run_id = task.run_id"
 ATTEMPTS = "attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
+#: Or would have been, had the run not been cancelled.
+TRIED_AGAIN = "result = 'failed' AND (number < fence OR task.state = 'CANCELLED')"
 OF_GRAPHS = "parent IS NULL AND step <> 'main'"
 #: A counter, the labels to compare, and what the rows say about it.
 AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -226,7 +246,7 @@ AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "dead_letters": (("job",), "SELECT job, count(*) FROM dead_letter GROUP BY 1"),
     "retries": (
         ("job",),
-        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE result = 'failed' AND number < fence GROUP BY 1",  # noqa: S608
+        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE {TRIED_AGAIN} GROUP BY 1",  # noqa: S608
     ),
     "ticks_decided": (
         ("job", "kind", "reason"),
