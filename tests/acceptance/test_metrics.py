@@ -25,7 +25,7 @@ from gnomon.runners.registry import Functions
 from gnomon.serving import Serving, serve
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder
-from support.servers import postgres
+from support.servers import Postgres, postgres
 
 PREFIX = "hanzo_scheduler_"
 CANARY = "correct-horse-battery"
@@ -442,3 +442,19 @@ async def test_a_store_that_is_gone_makes_a_node_unready_but_not_dead(sqlite: Se
 
     await renamed("elsewhere", "worker")
     await sqlite.until(lambda: status(200))
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.guarantee("S21")
+async def test_a_server_that_stands_still_makes_a_node_unready_until_it_goes_on(tmp_path: Path) -> None:
+    with Postgres(18) as server:
+        async with server.database() as url, served(url, tmp_path) as one:
+
+            async def status(expected: int) -> bool:
+                return (await one.get("/readyz"))[0] == expected
+
+            await one.until(lambda: status(200))
+            with server.frozen():
+                await one.until(lambda: status(503))
+                assert (await one.get("/livez"))[0] == 200
+            await one.until(lambda: status(200))
