@@ -455,6 +455,7 @@ async def test_a_server_that_stands_still_makes_a_node_unready_until_it_goes_on(
 
             await one.until(lambda: status(200))
             with server.frozen():
+                assert await one.get("/livez") == (200, '{"alive":true}\n')
                 await one.until(lambda: status(503))
                 assert (await one.get("/livez"))[0] == 200
             await one.until(lambda: status(200))
