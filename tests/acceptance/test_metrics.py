@@ -32,7 +32,7 @@ CANARY = "correct-horse-battery"
 JOBS = """
 jobs:
   - {name: beat, function: fine, every: 200ms}
-  - {name: fails, function: fails, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
+  - {name: fails, function: fails, overlap: allow, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
      input: {token: correct-horse-battery}}
   - {name: slow, function: slow, every: 200ms, overlap: skip, lock: true}
   - {name: lost, function: nowhere, overlap: allow}
@@ -161,6 +161,11 @@ class Served:
             return not await self.rows("SELECT 'open', count(*) FROM run WHERE completed_at IS NULL")
 
         await self.until(over)
+        await self.told()
+
+    async def told(self) -> None:
+        """Whoever counts has heard of every commit so far: they are told in the order in which things were written."""
+        await self.node.store.transactions.write(lambda _: None)
 
 
 @asynccontextmanager
@@ -290,6 +295,25 @@ async def test_nothing_that_is_scraped_is_a_secret_or_names_a_single_run(busy: S
     assert not re.search(r"(run|task|worker|node|sch|dl|evt)_[0-9a-f]{8}", text)
 
 
+@pytest.mark.req("H-14", "H-16")
+async def test_of_two_nodes_each_counts_what_it_committed(tmp_path: Path) -> None:
+    async with (
+        postgres(18).database() as url,
+        served(url, tmp_path) as one,
+        served(url, tmp_path) as other,
+    ):
+        for job in ("fails", "graph", "wide"):
+            await one.trigger(job)
+            await other.trigger(job)
+        other.release.set()
+        await one.rest()
+        await other.told()
+
+        for name, (labels, query) in AGREE.items():
+            counted = await one.counted(name, *labels) + await other.counted(name, *labels)
+            assert counted == await one.rows(query), name
+
+
 # ---- what is there from the first moment ---------------------------------------------------------
 
 
@@ -303,10 +327,13 @@ async def test_every_measure_is_shown_from_the_first_moment(tmp_path: Path) -> N
     assert silent <= {PREFIX + name for name, measure in MEASURES.items() if measure.may_be_absent}
 
 
-async def test_each_job_shows_that_it_has_not_failed_yet(sqlite: Served) -> None:
-    samples = (await sqlite.families())[PREFIX + "executions"].samples
+async def test_each_job_shows_that_it_has_not_failed_and_missed_nothing_yet(sqlite: Served) -> None:
+    families = await sqlite.families()
+    failed = [one for one in families[PREFIX + "executions"].samples if one.labels["status"] == "failed"]
+    missed = [one for one in families[PREFIX + "ticks_decided"].samples if one.labels["kind"] == "missed"]
 
-    assert {sample.labels["job"] for sample in samples if sample.labels["status"] == "failed"} >= {"fails", "beat"}
+    assert {one.labels["job"] for one in failed} >= {"fails", "beat"}
+    assert {one.labels["job"] for one in missed} >= {"fails", "beat"}
 
 
 @pytest.mark.req("H-14")
