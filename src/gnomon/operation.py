@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -17,7 +17,6 @@ from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.survey import SqlSurveyor
 from gnomon.adapters.sql.tally import Tallied
-from gnomon.core.health import Report
 from gnomon.errors import UsageError
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
@@ -69,23 +68,18 @@ class Instruments:
 
     async def livez(self) -> Answer:
         """Whether this process is worth keeping."""
-        report = await self.vitals.report()
-        return _shown(report, good=report.alive)
+        return _answer({"alive": self.vitals.alive}, good=self.vitals.alive)
 
     async def readyz(self) -> Answer:
         """Whether this node can be worked with."""
         report = await self.vitals.report()
-        return _shown(report, good=report.ready)
+        # Conditions without messages: those may say what is not for everybody.
+        components = {one.name: one.condition.value for one in report.components}
+        said = {"ready": report.ready, "status": report.condition.value, "components": components}
+        return _answer(said, good=report.ready)
 
 
-def _shown(report: Report, *, good: bool) -> Answer:
-    """Conditions without messages: those may say what is not for everybody."""
-    said = {
-        "status": report.condition.value,
-        "ready": report.ready,
-        "alive": report.alive,
-        "components": {one.name: one.condition.value for one in report.components},
-    }
+def _answer(said: Mapping[str, object], *, good: bool) -> Answer:
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status=status, kind="application/json", body=msgspec.json.encode(said) + b"\n")
 
@@ -141,6 +135,6 @@ async def _tell_of_stop(vitals: Vitals, notifier: Notifier, stop: asyncio.Event)
 async def _keep_alive(vitals: Vitals, notifier: Notifier, every: float) -> None:
     """The manager hears of us as long as we are alive, also while what runs may finish."""
     while True:
-        if (await vitals.report()).alive:
+        if vitals.alive:
             notifier.alive()
         await asyncio.sleep(every)

@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
+from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
 from gnomon.core.measures import MEASURES, shown_name
 from gnomon.core.model import RunId
@@ -24,18 +25,28 @@ from gnomon.runners.registry import Functions
 from gnomon.serving import Serving, serve
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder
-from support.servers import postgres
+from support.servers import Postgres, postgres
 
 PREFIX = "hanzo_scheduler_"
 CANARY = "correct-horse-battery"
 JOBS = """
 jobs:
   - {name: beat, function: fine, every: 200ms}
-  - {name: fails, function: fails, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
+  - {name: fails, function: fails, overlap: allow, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
      input: {token: correct-horse-battery}}
   - {name: slow, function: slow, every: 200ms, overlap: skip, lock: true}
   - {name: lost, function: nowhere, overlap: allow}
   - {name: replaced, function: slow, overlap: replace}
+  - {name: in-line, function: slow, overlap: queue}
+  - name: waits
+    overlap: allow
+    dag:
+      - {step: later, delay: 1h}
+      - {step: after, function: fine, depends_on: [later]}
+  - name: stuck
+    overlap: allow
+    dag:
+      - {step: each, function: fails, foreach: [1, 2], retry: {max_attempts: 5, initial_delay: 1h}}
   - name: graph
     overlap: allow
     dag:
@@ -150,6 +161,11 @@ class Served:
             return not await self.rows("SELECT 'open', count(*) FROM run WHERE completed_at IS NULL")
 
         await self.until(over)
+        await self.told()
+
+    async def told(self) -> None:
+        """Whoever counts has heard of every commit so far: they are told in the order in which things were written."""
+        await self.node.store.transactions.write(lambda _: None)
 
 
 @asynccontextmanager
@@ -192,12 +208,19 @@ async def busy(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def live(one: Served) -> None:
     """Runs succeed, fail, are tried again, buried, skipped, replaced and cancelled."""
-    for job in ("fails", "graph", "wide", "lost"):
+    for job in ("fails", "graph", "wide", "lost", "in-line", "in-line"):
         await one.trigger(job)
-    await one.trigger("replaced")
-    await one.trigger("replaced")
-    cancelled = await one.trigger("replaced")
-    await one.node.store.cancel(RunId(cancelled), reason="enough", now=1)
+    to_cancel = [await one.trigger(job) for job in ("replaced", "replaced", "replaced", "waits", "stuck")][2:]
+
+    async def stuck() -> bool:
+        waiting = "SELECT count(*) FROM task WHERE wait_reason = 'retry' AND parent IS NOT NULL AND state = 'PENDING'"
+        return await one.rows(waiting) == Counter({(): 2})
+
+    await one.until(stuck)
+    for run in to_cancel:
+        await one.node.store.cancel(RunId(run), reason="enough", now=SystemClock().now())
+    # Of its two runs, one is under way and one has not had its turn.
+    await one.node.registrar.delete("in-line", actor="ada")
     one.node.look()
 
     async def skipped() -> object:
@@ -212,6 +235,8 @@ async def live(one: Served) -> None:
 OF_JOB = "coalesce(run.schedule_id, run.workflow_id)"
 TASKS = "task JOIN run ON run.run_id = task.run_id"
 ATTEMPTS = "attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
+#: Or would have been, had the run not been cancelled.
+TRIED_AGAIN = "result = 'failed' AND (number < fence OR task.state = 'CANCELLED')"
 OF_GRAPHS = "parent IS NULL AND step <> 'main'"
 #: A counter, the labels to compare, and what the rows say about it.
 AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -226,7 +251,7 @@ AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "dead_letters": (("job",), "SELECT job, count(*) FROM dead_letter GROUP BY 1"),
     "retries": (
         ("job",),
-        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE result = 'failed' AND number < fence GROUP BY 1",  # noqa: S608
+        f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE {TRIED_AGAIN} GROUP BY 1",  # noqa: S608
     ),
     "ticks_decided": (
         ("job", "kind", "reason"),
@@ -270,6 +295,25 @@ async def test_nothing_that_is_scraped_is_a_secret_or_names_a_single_run(busy: S
     assert not re.search(r"(run|task|worker|node|sch|dl|evt)_[0-9a-f]{8}", text)
 
 
+@pytest.mark.req("H-14", "H-16")
+async def test_of_two_nodes_each_counts_what_it_committed(tmp_path: Path) -> None:
+    async with (
+        postgres(18).database() as url,
+        served(url, tmp_path) as one,
+        served(url, tmp_path) as other,
+    ):
+        for job in ("fails", "graph", "wide"):
+            await one.trigger(job)
+            await other.trigger(job)
+        other.release.set()
+        await one.rest()
+        await other.told()
+
+        for name, (labels, query) in AGREE.items():
+            counted = await one.counted(name, *labels) + await other.counted(name, *labels)
+            assert counted == await one.rows(query), name
+
+
 # ---- what is there from the first moment ---------------------------------------------------------
 
 
@@ -283,10 +327,13 @@ async def test_every_measure_is_shown_from_the_first_moment(tmp_path: Path) -> N
     assert silent <= {PREFIX + name for name, measure in MEASURES.items() if measure.may_be_absent}
 
 
-async def test_each_job_shows_that_it_has_not_failed_yet(sqlite: Served) -> None:
-    samples = (await sqlite.families())[PREFIX + "executions"].samples
+async def test_each_job_shows_that_it_has_not_failed_and_missed_nothing_yet(sqlite: Served) -> None:
+    families = await sqlite.families()
+    failed = [one for one in families[PREFIX + "executions"].samples if one.labels["status"] == "failed"]
+    missed = [one for one in families[PREFIX + "ticks_decided"].samples if one.labels["kind"] == "missed"]
 
-    assert {sample.labels["job"] for sample in samples if sample.labels["status"] == "failed"} >= {"fails", "beat"}
+    assert {one.labels["job"] for one in failed} >= {"fails", "beat"}
+    assert {one.labels["job"] for one in missed} >= {"fails", "beat"}
 
 
 @pytest.mark.req("H-14")
@@ -422,3 +469,20 @@ async def test_a_store_that_is_gone_makes_a_node_unready_but_not_dead(sqlite: Se
 
     await renamed("elsewhere", "worker")
     await sqlite.until(lambda: status(200))
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.guarantee("S21")
+async def test_a_server_that_stands_still_makes_a_node_unready_until_it_goes_on(tmp_path: Path) -> None:
+    with Postgres(18) as server:
+        async with server.database() as url, served(url, tmp_path) as one:
+
+            async def status(expected: int) -> bool:
+                return (await one.get("/readyz"))[0] == expected
+
+            await one.until(lambda: status(200))
+            with server.frozen():
+                assert await one.get("/livez") == (200, '{"alive":true}\n')
+                await one.until(lambda: status(503))
+                assert (await one.get("/livez"))[0] == 200
+            await one.until(lambda: status(200))

@@ -208,3 +208,17 @@ async def test_a_disk_that_is_nearly_full_is_ill(body: Body, free: int | None, e
     body.free = free
 
     assert await body.condition("disk") is expected
+
+
+async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_store(body: Body) -> None:
+    body.surveyor.answers.clear()
+
+    assert body.vitals.alive
+    assert body.surveyor.looks == 0
+
+
+async def test_a_store_that_does_not_answer_in_time_is_ill(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.services.vitals._PATIENCE_SECONDS", 0.01)
+    body.surveyor.answers.clear()
+
+    assert await body.condition("store") is Condition.ERROR

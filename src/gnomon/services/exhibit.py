@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gnomon.core.health import Condition, Report
 from gnomon.core.measures import MEASURES, OTHER, Distribution, Family, Kind
+from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.survey import Survey, Surveyor
 from gnomon.services.meter import Meter
@@ -25,16 +26,24 @@ class Exhibit:
 
     async def step(self) -> float:
         """Count the steps of runs that are over. Returns how many seconds to wait before the next time."""
+        try:
+            await self._count_steps()
+        except Unavailable:
+            # They wait until the store answers again, which others say.
+            return _STEPS_SECONDS
+        return 0.0 if self._meter.graphs else _STEPS_SECONDS
+
+    async def _count_steps(self) -> None:
         graphs = self._meter.graphs
         runs = list(graphs)[:_STEPS_AT_ONCE]
-        if runs:
-            jobs = {run: graphs[run] for run in runs}
-            found = await self._surveyor.steps(runs)
-            for run in runs:
-                # Another may have counted them while we read.
-                if graphs.pop(run, None) is not None and run in found:
-                    self._meter.count_steps(jobs[run], found[run])
-        return 0.0 if self._meter.graphs else _STEPS_SECONDS
+        if not runs:
+            return
+        found = await self._surveyor.steps(runs)
+        for run in runs:
+            # Another may have counted them while we read.
+            job = graphs.pop(run, None)
+            if job is not None and run in found:
+                self._meter.count_steps(job, found[run])
 
     async def families(self) -> list[Family]:
         """Every measure there is, with its numbers."""

@@ -16,17 +16,23 @@ _MOST_NAMES = 100
 _MOST_GRAPHS = 10_000
 _OVERLAPS = frozenset({Reason.OVERLAP, Reason.QUEUE_FULL})
 _NOTHING_TO_LAUNCH = "launch_failed"
+_NOT_FIRED = (
+    (TickKind.SKIPPED, Reason.OVERLAP),
+    (TickKind.MISSED, Reason.CATCHUP_NONE),
+    (TickKind.MISSED, Reason.WINDOW),
+)
 #: What every family shows before anything has happened, so that alerts can be written about it.
 _FIRST: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [(OTHER, status, Source.CRON) for status in ("completed", "failed", "cancelled")],
     "dag_steps": [(OTHER, OTHER, state.lower()) for state in sorted(TERMINAL)],
-    "ticks_decided": [(OTHER, TickKind.SKIPPED, Reason.OVERLAP), (OTHER, TickKind.MISSED, Reason.WINDOW)],
+    "ticks_decided": [(OTHER, *one) for one in _NOT_FIRED],
     "attempts_ended": [(result,) for result in Result],
     "events": [("store_unavailable",), ("clock_stepped",), ("step_failed",), ("schedule_broken",)],
 }
 #: What each job that is known shows before it has run.
 _FIRST_OF_JOB: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [("completed", Source.CRON), ("failed", Source.CRON)],
+    "ticks_decided": _NOT_FIRED,
     "retries": [()],
     "dead_letters": [()],
     "execution_duration_seconds": [()],

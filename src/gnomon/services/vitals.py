@@ -27,7 +27,7 @@ from gnomon.services.patience import Backoff
 from gnomon.services.ticker import Health, Ticker
 
 #: How long a look at the store is believed, and how long it may take.
-_BELIEVED_SECONDS, _PATIENCE_SECONDS = 1.0, 5.0
+_BELIEVED_SECONDS, _PATIENCE_SECONDS = 1.0, 3.0
 _STANDING_BY = Sign(Condition.IDLE, "another process schedules here")
 #: Under this, writing may fail any moment.
 _LEAST_FREE_BYTES = 64 * 2**20
@@ -87,9 +87,7 @@ class Vitals:
         now = self._clock.now()
         self._components = components_of(self._components, self._signs(now), now=now)
         reachable = self._store.condition is not Condition.ERROR
-        return Report(
-            at=now, components=self._components, ready=reachable and not self.draining, alive=not self._hung()
-        )
+        return Report(at=now, components=self._components, ready=reachable and not self.draining, alive=self.alive)
 
     async def _look(self) -> None:
         now = self._clock.now()
@@ -153,11 +151,13 @@ class Vitals:
             return _STANDING_BY
         return ticker_sign(_condition(ticker.health), ticker.silent_for, limit_ms=self._limit_ms)
 
-    def _hung(self) -> bool:
+    @property
+    def alive(self) -> bool:
+        """Whether this process is worth keeping. The store is not asked: whatever it does, that would not help it."""
         ticker = self._ticker
         if ticker is None or not self.on_duty or self.draining:
-            return False
-        return hung(_condition(ticker.health), ticker.silent_for)
+            return True
+        return not hung(_condition(ticker.health), ticker.silent_for)
 
 
 def _condition(health: Health) -> Condition:

@@ -55,7 +55,7 @@ class SqlSurveyor:
     async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
         """See Surveyor.survey."""
         engine = self._engine
-        return await engine.read(lambda conn: _survey(conn, now, engine.now(conn), overdue_before, cards))
+        return await engine.read(lambda conn: survey(conn, now, engine.now(conn), overdue_before, cards))
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """See Surveyor.steps."""
@@ -71,7 +71,8 @@ def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
     return bulk.rows(conn, _STEPS, list(runs))
 
 
-def _survey(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> Survey:
+def survey(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> Survey:
+    """See Surveyor.survey."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
     return Survey(

@@ -1,0 +1,67 @@
+"""A look at the whole of a store costs no walk through what grows."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from contracts.store import MINUTE, NOON, minutely
+from gnomon.adapters.sql import SqlStore, open_sqlite
+from gnomon.adapters.sql.survey import SqlSurveyor, survey
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import RunId
+from gnomon.core.plan import plan
+
+#: These have as many rows as there are shards, workers or numbers of a schema.
+SMALL = ("shard", "worker", "gnomon_meta", "sqlite_master")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
+    await opened.add([minutely("early"), minutely("late")], actor="ada", tzdata="")
+    yield opened
+    await opened.close()
+
+
+def plans(conn: sa.Connection) -> list[str]:
+    driver = conn.connection.dbapi_connection
+    assert driver is not None
+    statements: list[str] = []
+    driver.set_trace_callback(statements.append)
+    try:
+        survey(conn, NOON + MINUTE, NOON, NOON, 10)
+    finally:
+        driver.set_trace_callback(None)
+    asked = [said for said in statements if said.lstrip().startswith("SELECT")]
+    return [row[3] for said in asked for row in driver.execute(f"EXPLAIN QUERY PLAN {said}")]
+
+
+async def test_nothing_that_grows_is_walked_through(store: SqlStore) -> None:
+    steps = await store.transactions.write(plans)
+
+    walks = [step for step in steps if step.startswith("SCAN") and "INDEX" not in step and "CONSTANT" not in step]
+    assert steps
+    assert [step for step in walks if step.split()[1] not in SMALL] == []
+
+
+async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(store: SqlStore) -> None:
+    await store.claim("node", ttl_ms=1000, limit=SHARDS)
+    now = NOON + MINUTE
+
+    found = await SqlSurveyor(store).survey(now, overdue_before=now - 1, cards=1)
+
+    assert (found.jobs, found.due, found.oldest_due_at, found.overdue) == (2, 2, now, 0)
+    assert (found.shards, found.holders, found.store_at) == (SHARDS, 1, NOON)
+    assert [card.job for card in found.cards] == ["early"]
+
+
+async def test_a_run_of_one_step_has_none_to_count(store: SqlStore) -> None:
+    terms = await store.claim("node", ttl_ms=1000, limit=SHARDS)
+    schedule = await store.find("default", "early")
+    assert schedule is not None
+    await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
+    [run] = await store.runs(schedule.uid, before=NOON * 2, limit=1)
+
+    assert await SqlSurveyor(store).steps([run.run_id, RunId("nobody's")]) == {}

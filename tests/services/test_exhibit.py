@@ -1,0 +1,134 @@
+"""What is shown of a node whose store is a stand-in that can fail."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import NOON, minutely
+from gnomon.core.measures import MEASURES, Family
+from gnomon.core.model import Run, RunId
+from gnomon.core.plan import plan, run
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.survey import JobCard, Survey
+from gnomon.services.exhibit import Exhibit
+from gnomon.services.meter import Meter
+from gnomon.services.vitals import Vitals
+from gnomon.testing.clock import VirtualClock
+
+FOUND = Survey(
+    store_at=NOON,
+    schema=3,
+    jobs=3,
+    due=1,
+    oldest_due_at=NOON - 1500,
+    overdue=0,
+    ready_since_at=None,
+    workers=2,
+    shards=256,
+    holders=1,
+    unresolved=4,
+    cards=(
+        JobCard(job="first", next_fire_at=NOON + 60_000, locked=True),
+        JobCard(job="second", next_fire_at=None, locked=False),
+        JobCard(job="third", next_fire_at=NOON - 2000, locked=False),
+    ),
+)
+
+
+class Told:
+    """A surveyor that finds what it is told to, or fails."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
+
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+        del now, overdue_before, cards
+        self._answer()
+        return FOUND
+
+    async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
+        self._answer()
+        return {one: self.of_steps[one] for one in runs if one in self.of_steps}
+
+    def _answer(self) -> None:
+        if self.away:
+            raise StoreUnavailable("away")
+
+
+class Shown:
+    """An exhibit and what is behind it."""
+
+    def __init__(self, *, max_jobs: int = 10) -> None:
+        self.told, self.clock = Told(), VirtualClock(NOON)
+        self.meter = Meter(max_jobs=max_jobs)
+        vitals = Vitals(self.told, self.clock, tick_ms=1000, cards=max_jobs)
+        self.exhibit = Exhibit(self.meter, vitals, self.told, self.clock)
+
+    async def families(self) -> dict[str, Family]:
+        return {family.measure.name: family for family in await self.exhibit.families()}
+
+
+@pytest.fixture
+def shown() -> Shown:
+    return Shown()
+
+
+def a_run(name: str) -> Run:
+    schedule = minutely("graph")
+    verdict = plan(schedule, now=schedule.next_fire_at or NOON)
+    return replace(run(schedule, verdict.decisions[-1], now=NOON), run_id=RunId(name))
+
+
+@pytest.mark.req("H-14")
+async def test_gauges_show_what_the_store_holds(shown: Shown) -> None:
+    families = await shown.families()
+
+    assert families["jobs_registered"].samples == {(): 3}
+    assert families["next_fire_seconds"].samples == {("first",): 60, ("third",): -2}
+    assert families["lock_held"].samples == {("first",): 1, ("second",): 0, ("third",): 0}
+    assert families["oldest_due_seconds"].samples == {(): 1.5}
+    assert families["dead_letters_unresolved"].samples == {(): 4}
+
+
+async def test_jobs_for_which_there_is_no_room_have_no_gauges() -> None:
+    families = await Shown(max_jobs=1).families()
+
+    assert families["lock_held"].samples == {("first",): 1}
+
+
+async def test_while_the_store_is_away_what_was_counted_is_shown_and_what_it_holds_is_not(shown: Shown) -> None:
+    shown.told.away = True
+    shown.meter.buried(["first"])
+
+    families = await shown.families()
+
+    assert set(families) == set(MEASURES)
+    assert families["store_up"].samples == {(): 0}
+    assert families["jobs_registered"].samples == {}
+    assert families["dead_letters"].samples["first",] == 1
+
+
+async def test_the_steps_of_a_run_are_counted_once(shown: Shown) -> None:
+    shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED"), ("load", "FAILED")]}
+    shown.meter.graphs_ended([a_run("one"), a_run("of one step")])
+
+    await shown.families()
+    families = await shown.families()
+
+    counted = {labels: count for labels, count in families["dag_steps"].samples.items() if count}
+    assert counted == {("graph", "extract", "succeeded"): 1, ("graph", "load", "failed"): 1}
+    assert shown.meter.graphs == {}
+
+
+async def test_steps_wait_for_a_store_that_is_away(shown: Shown) -> None:
+    shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED")]}
+    shown.meter.graphs_ended([a_run("one")])
+    shown.told.away = True
+    assert await shown.exhibit.step() > 0
+
+    shown.told.away = False
+    await shown.exhibit.step()
+
+    assert shown.meter.counters["dag_steps"]["graph", "extract", "succeeded"] == 1
