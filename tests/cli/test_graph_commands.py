@@ -27,6 +27,13 @@ jobs:
       - { step: load, function: convert, depends_on: [left, right] }
       - { step: alarm, function: tell, depends_on: [load], when: any_failed }
 """
+PAUSED = """
+jobs:
+  - name: paused
+    dag:
+      - { step: pause, delay_until: "2126-03-02T00:00:00Z" }
+      - { step: load, function: tell, depends_on: [pause] }
+"""
 LISTENING = """
 jobs:
   - { name: retrain, function: tell, overlap: allow, on: { event: model.drift, where: { model: zen } } }
@@ -132,6 +139,19 @@ def test_as_data_a_graph_has_everything(working: Prompt) -> None:
     assert (steps["sum"]["state"], steps["sum"]["upstream_failed"]) == ("CANCELLED", True)
     assert (steps["alarm"]["depends_on"], steps["alarm"]["when"]) == (["convert", "extract"], "any_failed")
     assert [one["result"] for one in steps["alarm"]["attempts"]] == ["succeeded"]
+
+
+def test_a_step_that_waits_for_its_time_says_when_that_is(working: Prompt) -> None:
+    execution = applied(working, PAUSED).triggered("paused")
+    waits = "PENDING (delay)"
+
+    for _ in range(50):
+        found = [line for line in working.lines("executions", "show", execution) if waits in line]
+        if found:
+            break
+
+    assert found[0].startswith("pause")
+    assert " until Sat 2126-03-02 00:00:00 UTC" in found[0]
 
 
 def test_steps_whose_turn_has_not_come_are_waiting(prompt: Prompt) -> None:

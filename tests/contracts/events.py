@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.core.happenings import Entry, EntryKind, Event
 from gnomon.core.model import Overlap, Schedule, Source
+from gnomon.core.plan import plan
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.jobs import Application
 from support.labour import Store, finish, the_runs, workflow
@@ -123,14 +124,35 @@ class EventContract:
         assert {(one.kind, one.run_id) for one in entries} == {(EntryKind.FIRED, run.run_id)}
         assert await store.next_gathering_at() is None
 
-    async def test_a_batch_is_due_with_its_last_event_or_in_time(self, store: Store) -> None:
-        await self.listener(store, trigger=OnEvent("model.drift", most=2, batch_ms=10_000))
+    @pytest.mark.req("H-24")
+    async def test_a_batch_starts_with_its_last_event_or_in_time(self, store: Store) -> None:
+        job = await self.listener(store, trigger=OnEvent("model.drift", most=2, batch_ms=10_000))
         await self.only(store, event(1), now=NOON)
         assert await store.next_gathering_at() == NOON + 10_000
 
-        await self.only(store, event(2), now=NOON + 1)
+        assert (await self.only(store, event(2), now=NOON + 1)).kind is EntryKind.FIRED
+        assert await store.next_gathering_at() is None
+        assert (await self.only(store, event(3), now=NOON + 2)).kind is EntryKind.GATHERED
 
-        assert await store.next_gathering_at() == NOON + 1
+        # No run is given more than it asked for, however late someone comes to start it.
+        assert await store.next_gathering_at() == NOON + 10_002
+        [run] = await the_runs(store, job)
+        given = msgspec.json.decode(await store.payload(run.run_id, "input") or b"")
+        assert [one["id"] for one in given["events"]] == ["evt_1", "evt_2"]
+        entries = await store.entries(["evt_1", "evt_2"])
+        assert {(one.kind, one.run_id) for one in entries} == {(EntryKind.FIRED, run.run_id)}
+
+    async def test_events_that_were_gathered_before_a_pause_start_nothing_in_it(self, store: Store) -> None:
+        job = await self.listener(store, trigger=OnEvent("model.drift", debounce_ms=1000))
+        await self.only(store, event())
+        paused = replace(job, paused_at=NOON)
+        assert await store.change(plan(job, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+
+        await store.close_gatherings(NOON + 1000, limit=10)
+
+        [entry] = await store.entries(["evt_1"])
+        assert (entry.kind, entry.reason) == (EntryKind.SKIPPED, "paused")
+        assert await the_runs(store, job) == []
 
     async def test_gathered_events_of_a_job_that_is_gone_say_so(self, store: Store) -> None:
         from gnomon.core.editing import verdict_before

@@ -3,16 +3,21 @@
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from contracts.store import NOON
+from gnomon.adapters.sql import open_sqlite
 from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.states import TERMINAL, TaskState
 from gnomon.core.workflow import Retry, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.shelf import Shelf
+from gnomon.testing.clock import VirtualClock
 from support.cases import EFFORT
 from support.crew import Crewed, ToldRunner
 from support.labour import Store
@@ -54,6 +59,8 @@ def random_graph(dice: random.Random, size: int) -> Workflow:
             shape |= {"foreach": list(range(dice.choice((0, 1, 5)))), "max_parallel": dice.choice((None, 1, 2))}
         elif dice.random() < 0.05:
             shape |= {"function": "", "delay_ms": 1000}
+        elif needs and dice.random() < 0.5:
+            shape |= {"input": {"from": f"${{steps.{needs[0]}.output}}"}}
         steps.append(
             Step(
                 name=f"s{number}",
@@ -74,16 +81,27 @@ class Witness:
 
     def __init__(self) -> None:
         self.started: list[tuple[str, int | None, int]] = []
+        #: What steps were given of what the first step before them returned.
+        self.given: list[tuple[str, object]] = []
         self.succeeded: defaultdict[tuple[str, int | None], int] = defaultdict(int)
 
 
 class Story:
     """A run of a random graph in a world that breaks."""
 
-    def __init__(self, seed: object, *, size: int, chance: float) -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        size: int,
+        chance: float,
+        slots: int = 50,
+        store: Store | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
         self.dice = random.Random(f"graph {seed}")
-        self.together = self.dice.random() < 0.5
-        self.crew = Crewed(flags={"worker.slots": 50})
+        self.together = store is not None or self.dice.random() < 0.5
+        self.crew = Crewed(flags={"worker.slots": slots}, store=store, clock=clock)
         self.steady = self.crew.store
         self.unsteady = Unsteady(self.steady, self.dice, chance)
         self.definition = random_graph(self.dice, size)
@@ -137,9 +155,11 @@ class Story:
             if held not in self.seen:
                 self.seen.add(held)
                 self.witness.started.append((one.task.step, one.task.item, one.task.fence))
+                self.witness.given += [(one.task.step, one.input["from"])] if "from" in one.input else []
             if self.dice.random() < 0.6:
                 result = self.dice.choice((Result.SUCCEEDED,) * 5 + (Result.FAILED, Result.GAVE_UP))
-                self.crew.runner.end(held, result, output=b"1", error="no" if result is not Result.SUCCEEDED else None)
+                told = {"output": b"%d" % one.task.fence} if result is Result.SUCCEEDED else {"error": "no"}
+                self.crew.runner.end(held, result, **told)
 
 
 def tops(tasks: list[Task]) -> Mapping[str, Task]:
@@ -195,6 +215,33 @@ async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
     assert run.status is (RunStatus.FAILED if failed else RunStatus.COMPLETED)
     # Fences grow with every start of a task.
     assert all(fences == sorted(set(fences)) for fences in starts.values())
+    await check_given(story, made)
+
+
+async def check_given(story: Story, made: Mapping[str, Task]) -> None:
+    """Every step was given what the attempt that counted returned, each time that it started."""
+    before = {step.name: step.depends_on[0] for step in story.definition.steps if step.depends_on}
+    kept = await story.steady.payloads([task.task_id for task in made.values()], "output")
+    for name, given in story.witness.given:
+        output = kept.get(made[before[name]].task_id)
+        assert given == (None if output is None else msgspec.json.decode(output)), name
+
+
+@pytest.mark.req("H-07")
+@pytest.mark.guarantee("S13")
+@pytest.mark.parametrize("seed", range(8 * EFFORT))
+async def test_on_a_file_each_step_is_given_what_the_one_before_it_returned(seed: int, tmp_path: Path) -> None:
+    """With few slots, so that much of what is handed over has to wait for one."""
+    clock = VirtualClock(NOON)
+    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    slots = random.Random(seed).choice((2, 3, 5))
+    story = Story(f"file {seed}", size=20, chance=0.1, slots=slots, store=store, clock=clock)
+    run = await story.play()
+    made = tops(list(await store.tasks([run])))
+
+    assert {step.name for step in story.definition.steps} == set(made)
+    await check_given(story, made)
+    await store.close()
 
 
 @pytest.mark.guarantee("S13")
@@ -228,3 +275,4 @@ async def test_the_stories_are_not_all_quiet() -> None:
 
     assert sum(story.unsteady.failures for story in stories) > 20
     assert sum(story.crashes for story in stories) > 5
+    assert sum(len(story.witness.given) for story in stories) > 20

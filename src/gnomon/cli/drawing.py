@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from gnomon.cli.output import print_table, speaks_unicode
-from gnomon.cli.readable import first_line, span
+from gnomon.cli.readable import first_line, moment, span
 from gnomon.core.dag import in_order
 from gnomon.core.launching import sub_run_id
 from gnomon.core.model import Task
-from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, When, Workflow
 from gnomon.services.executions import ExecutionView, StepView
 
 #: A step that has no task yet.
 WAITING = "waiting"
+_TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ def _told(drawn: Drawn) -> list[str]:
         _terms(drawn.step, asked=not view.task.skipped),
         counted(drawn.items),
         _runs(drawn),
+        _until(view.task),
         first_line(view.task.note),
     ]
     return [state_of(view.task), span(took(view)), attempts, "; ".join(one for one in remarks if one)]
@@ -112,6 +114,12 @@ def counted(items: Sequence[StepView]) -> str:
     done = sum(state is TaskState.SUCCEEDED for state in states)
     failed = sum(state in TERMINAL and state is not TaskState.SUCCEEDED for state in states)
     return f"each: {done} of {len(items)} done" + (f", {failed} failed" if failed else "")
+
+
+def _until(task: Task) -> str:
+    """When the time of a task comes that waits for nothing else."""
+    timed = task.state is TaskState.PENDING and task.wait_reason in _TIMED
+    return f"until {moment(task.available_at)}" if timed else ""
 
 
 def _runs(drawn: Drawn) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.instants import instant_of
+from gnomon.core.job_events import LARGEST_BATCH
 from gnomon.core.launching import Launch, Launching, keyed_run_id, wanted_run
 from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
 from gnomon.core.triggers import OnEvent
@@ -103,11 +104,14 @@ def skipped_because(schedule: Schedule, trigger: OnEvent, event: Event) -> str |
 
 
 def gathered(trigger: OnEvent, so_far: Gathering | None, uid: ScheduleUid, *, now: int) -> Gathering:
-    """The gathering with one more event. A debounced one waits for silence, a batch for its first event or its size."""
+    """The gathering with one more event. A debounced one waits for silence, a batch for its first event or its size.
+
+    One that is full is due at once: whoever gathered its last event starts the run, and the next event begins another.
+    """
     first = now if so_far is None else so_far.first_at
     count = 1 if so_far is None else so_far.count + 1
     due = (now if trigger.debounce_ms is not None else first) + trigger.wait_ms
-    if trigger.most is not None and count >= trigger.most:
+    if count >= (trigger.most or LARGEST_BATCH):
         due = now
     return Gathering(schedule_uid=uid, first_at=first, due_at=due, count=count)
 
@@ -115,7 +119,8 @@ def gathered(trigger: OnEvent, so_far: Gathering | None, uid: ScheduleUid, *, no
 def wanted_by(schedule: Schedule, events: Sequence[Event], given: Mapping[str, Any], *, now: int) -> Launch:
     """The run that events start: it is given all that its job is, and the event, or all of them."""
     trigger = schedule.spec.trigger
-    gathers = isinstance(trigger, OnEvent) and trigger.gathers
+    # What was gathered is given as a list, even if its job has come to want each event by itself.
+    gathers = (isinstance(trigger, OnEvent) and trigger.gathers) or len(events) > 1
     told = [
         {
             "id": event.event_id,

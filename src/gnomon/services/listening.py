@@ -85,11 +85,10 @@ class Announcer:
         return emitted
 
     async def _with_entries(self, events: Sequence[Event]) -> list[Emitted]:
-        entries = await self._log.entries([one.event_id for one in events]) if events else []
-        return [
-            Emitted(event=event, entries=tuple(entry for entry in entries if entry.event_id == event.event_id))
-            for event in events
-        ]
+        became: dict[str, list[Entry]] = {one.event_id: [] for one in events}
+        for entry in await self._log.entries(list(became)) if events else ():
+            became[entry.event_id].append(entry)
+        return [Emitted(event=event, entries=tuple(became[event.event_id])) for event in events]
 
 
 def _body(body: object) -> bytes:

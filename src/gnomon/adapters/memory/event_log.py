@@ -28,6 +28,9 @@ class MemoryEventLog(MemoryWork):
             self._events[event.event_id] = event
             for schedule in sorted(self._listening(event), key=lambda one: one.schedule_id):
                 self._entries[event.event_id, schedule.uid] = self._decided(schedule, event, now)
+                gathering = self._gatherings.get(schedule.uid)
+                if gathering is not None and gathering.due_at <= now:
+                    self._close(schedule.uid, now)
         return await self.entries([event.event_id])
 
     def _listening(self, event: Event) -> list[Schedule]:
@@ -73,18 +76,19 @@ class MemoryEventLog(MemoryWork):
         """See EventLog.close_gatherings."""
         due = sorted((one for one in self._gatherings.values() if one.due_at <= now), key=_earliest)[:limit]
         for one in due:
-            del self._gatherings[one.schedule_uid]
             self._close(one.schedule_uid, now)
         return [one.schedule_uid for one in due]
 
     def _close(self, uid: ScheduleUid, now: int) -> None:
+        del self._gatherings[uid]
         waiting = [e for e in self._entries.values() if e.schedule_uid == uid and e.kind is EntryKind.GATHERED]
         events = sorted((self._events[e.event_id] for e in waiting), key=lambda e: (e.emitted_at, e.event_id))
         schedule = self._schedules.get(uid)
         for number, event in enumerate(events):
             entry = self._entries[event.event_id, uid]
-            if schedule is None:
-                told = replace(entry, kind=EntryKind.SKIPPED, reason="gone", decided_at=now)
+            if schedule is None or schedule.paused_at is not None:
+                reason = "gone" if schedule is None else "paused"
+                told = replace(entry, kind=EntryKind.SKIPPED, reason=reason, decided_at=now)
             elif number == 0:
                 told = self._started(schedule, events, entry, now)
             else:

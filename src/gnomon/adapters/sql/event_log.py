@@ -74,11 +74,12 @@ def emit(conn: sa.Connection, event: Event, now: int, unreadable: Unreadable) ->
         listening = [one for one in _held(conn, uids, unreadable) if _listens(one, event)]
         decided = {one.uid: _first_look(one, event, now) for one in listening}
         waiting = [one for one in listening if decided[one.uid].kind is EntryKind.GATHERED]
-        _gather(conn, waiting, now)
+        full = _gather(conn, waiting, now)
         firing = [(one, [event]) for one in listening if not decided[one.uid].reason]
         for uid, told in _started(conn, firing, now).items():
             decided[uid] = replace(decided[uid], **told, decided_at=now)
         bulk.many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
+        _close(conn, full, {one.uid: one for one in waiting}, now)
     return entries(conn, [event.event_id])
 
 
@@ -118,9 +119,10 @@ def _trigger(schedule: Schedule) -> OnEvent:
     return trigger
 
 
-def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> None:
+def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Sequence[ScheduleUid]:
+    """Each gathering has one event more. Those that are full come back."""
     if not schedules:
-        return
+        return ()
     names: list[str] = [one.uid for one in schedules]
     found = (
         Gathering(schedule_uid=row[0], first_at=row[1], due_at=row[2], count=row[3])
@@ -129,6 +131,7 @@ def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Non
     so_far = {one.schedule_uid: one for one in found}
     after = [gathered(_trigger(one), so_far.get(one.uid), one.uid, now=now) for one in schedules]
     bulk.many(conn, _GATHER, [astuple(one) for one in after])
+    return [one.schedule_uid for one in after if one.due_at <= now]
 
 
 def _started(
@@ -167,16 +170,30 @@ def close(conn: sa.Connection, now: int, limit: int, unreadable: Unreadable) -> 
     schedules = {one.uid: one for one in _held(conn, due, unreadable)}
     there = {uid for (uid,) in bulk.rows(conn, _THERE, due)}
     bulk.many(conn, _PUT_OFF, [(now + _PUT_OFF_MS, uid) for uid in due if uid in there and uid not in schedules])
+    return _close(conn, due, schedules, now)
+
+
+def _close(
+    conn: sa.Connection, due: Sequence[ScheduleUid], schedules: Mapping[ScheduleUid, Schedule], now: int
+) -> Sequence[ScheduleUid]:
+    """Those of the gatherings that are due have started a run each, or say why not."""
+    if not due:
+        return ()
     # Another may have closed some, or another event have put them off, before we held them.
-    closed = {uid for (uid,) in bulk.rows(conn, _CLOSE, due, now)}
+    closed = {uid for (uid,) in bulk.rows(conn, _CLOSE, list(due), now)}
     waiting = _waiting(conn, sorted(closed))
-    wanted = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
-    gone = {"kind": EntryKind.SKIPPED, "reason": "gone"}
-    started = _started(conn, wanted, now)
-    told = [replace(entry, **started.get(uid, gone)) for uid, of in waiting.items() for entry, _ in of]
-    changed = [(one.kind.value, one.reason, one.run_id, now, one.event_id, one.schedule_uid) for one in told]
+    there = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
+    told: dict[ScheduleUid, Mapping[str, Any]] = dict.fromkeys(waiting, _skipped("gone"))
+    told |= {one.uid: _skipped("paused") for one, _ in there if one.paused_at is not None}
+    told |= _started(conn, [(one, events) for one, events in there if one.paused_at is None], now)
+    after = [replace(entry, **told[uid]) for uid, of in waiting.items() for entry, _ in of]
+    changed = [(one.kind.value, one.reason, one.run_id, now, one.event_id, one.schedule_uid) for one in after]
     bulk.many(conn, _CHANGE_ENTRY, changed)
     return [uid for uid in due if uid in closed]
+
+
+def _skipped(reason: str) -> Mapping[str, Any]:
+    return {"kind": EntryKind.SKIPPED, "reason": reason}
 
 
 def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[tuple[Entry, Event]]]:
