@@ -68,14 +68,16 @@ async def test_what_an_interrupted_batch_left_twice_is_read_once(tmp_path: Path)
     assert sorted(row["run_id"] for row in read_archive(tmp_path)) == ["run_a", "run_b", "run_c"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "flipped"])
 async def test_a_damaged_file_is_noticed_and_written_again(tmp_path: Path, damage: str) -> None:
     archive = FolderArchive(tmp_path)
     await archive.keep([record("run_a")])
     [file] = files(tmp_path)
     whole = file.read_bytes()
     changed = gzip.compress(gzip.decompress(whole).replace(b"run_a", b"run_x"))
-    file.write_bytes(whole[: len(whole) // 2] if damage == "cut" else changed)
+    # The first byte behind the header of gzip: it says how the rest is packed.
+    flipped = whole[:10] + bytes([whole[10] ^ 0xFF]) + whole[11:]
+    file.write_bytes({"cut": whole[: len(whole) // 2], "changed": changed, "flipped": flipped}[damage])
     with pytest.raises(UsageError, match="damaged"):
         read_file(file)
 

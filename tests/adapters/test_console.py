@@ -54,6 +54,16 @@ def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, 
     assert line == f"{mark} report: lost: gone"
 
 
+def test_the_end_of_a_step_is_not_taken_for_the_end_of_its_job() -> None:
+    times = {"started_at": 1000, "ended_at": 6200}
+
+    assert said("task_succeeded", job="flow", step="main", **times) == "+ flow in 5.2 s"
+    assert said("task_succeeded", job="flow", step="load", **times) == "+ flow, step load after 5.2 s"
+    assert said("task_failed", job="flow", step="load", result="failed", error="no disk", **times) == (
+        "! flow, step load: failed after 5.2 s: no disk"
+    )
+
+
 def test_a_task_that_cannot_be_scheduled_is_called_by_its_job() -> None:
     assert said("task_not_scheduled", job="report", run="run_1", reason="no_workers") == "~ report: no_workers"
 

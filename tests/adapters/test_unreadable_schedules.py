@@ -206,3 +206,14 @@ async def test_what_a_row_has_gathered_waits_until_it_can_be_read_again(store: S
     await said(store, [job], "overlap = 'allow'")
     assert await store.close_gatherings(later, limit=10) == [job.uid]
     assert len(await the_runs(store, job)) == 1
+
+
+async def test_a_page_of_idle_schedules_is_full_though_some_cannot_be_read(store: SqlStore) -> None:
+    idle = [replace(minutely(name), next_fire_at=None) for name in ("a", "b", "c", "d")]
+    await store.add(idle, actor="ada", tzdata="")
+    order = sorted(idle, key=lambda one: one.uid)
+    await said(store, order[:2], UNKNOWN_ZONE)
+
+    page = await store.idle_schedules(after="", limit=2)
+
+    assert [one.uid for one in page] == [one.uid for one in order[2:]]

@@ -1,8 +1,10 @@
 """What operators type about jobs, executions and dead letters, on a real file."""
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -448,6 +450,20 @@ def test_a_dead_letter_is_shown_to_a_person(prompt: Prompt) -> None:
 
     assert shown[:3] == [f"dead letter  {letter}", "job          report, step main", "state        open"]
     assert shown[-1].split()[:2] == ["1", "worker-1"]
+
+
+def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: Prompt, tmp_path: Path) -> None:
+    letter = prompt.failed()
+    with closing(sqlite3.connect(tmp_path / "gnomon.db")) as file, file:
+        for table in ("attempt", "task", "run"):
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+
+    shown = prompt.lines("dead-letters", "show", letter)
+
+    assert [line for line in shown if line.startswith(("execution", "attempt"))] == [
+        f"execution    {prompt.data('dead-letters', 'show', letter)['execution_id']}, which is no longer kept",
+        "attempts     1",
+    ]
 
 
 @pytest.mark.req("H-09", "H-19")

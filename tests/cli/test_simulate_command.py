@@ -101,6 +101,13 @@ def test_an_outage_shows_what_becomes_of_its_ticks(prompt: Prompt) -> None:
     ]
 
 
+def test_of_an_outage_that_goes_on_it_is_not_said_that_nothing_was_due(prompt: Prompt) -> None:
+    shown = prompt.lines(*MARCH, "--outage", "2027-03-28T00:00Z/2027-04-28T00:00Z")
+
+    assert "  it goes on to the end: what was due in it is not decided" in shown
+    assert "  nothing was due" not in shown
+
+
 def test_an_outage_that_cannot_be_read_is_refused(prompt: Prompt) -> None:
     done = prompt.run(*MARCH, "--outage", "sometimes")
 

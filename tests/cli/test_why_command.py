@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnomon.core.model import Result
+from contracts.store import NOON
+from gnomon.cli.output import Format
+from gnomon.cli.why import show
+from gnomon.core.explaining.evidence import Answer, Explanation, Kind
+from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
+from gnomon.core.states import TaskState, WaitReason
 from support.prompt import JOBS, Prompt
 
 
@@ -95,6 +100,31 @@ def test_machines_get_every_fact(prompt: Prompt) -> None:
         "main", 1, "worker-1", "failed", "disk full",
     )  # fmt: skip
     assert (found["coming"]["kind"], found["coming"]["decision"]) == ("coming", None)
+
+
+def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    # The names of the tasks go the other way.
+    numbers = range(12)
+    tasks = tuple(
+        Task(
+            task_id=TaskId(f"task_{99 - number}"), tenant="default", run_id=RunId("run_1"), step=f"step-{number}",
+            state=TaskState.SUCCEEDED, wait_reason=WaitReason.READY, available_at=NOON, created_at=NOON,
+        )
+        for number in numbers
+    )  # fmt: skip
+    attempts = tuple(
+        Attempt(task_id=task.task_id, number=1, worker="w1", lease_until=NOON, dispatched_at=NOON + number)
+        for number, task in zip(numbers, tasks, strict=True)
+    )[::-1]
+    one = Explanation(
+        at=NOON, kind=Kind.FIRED, reason="on_time", sentence="It fired on time.", timezone="UTC", schedule="every hour",
+        revision=1, tasks=tasks, attempts=attempts,
+    )  # fmt: skip
+
+    show(Answer(job="report", timezone="UTC", schedule="every hour", explanations=(one,)), Format.TABLE)
+
+    steps = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "w1" in line]
+    assert steps == [f"step-{number}" for number in range(2, 12)]
 
 
 def test_yaml_says_the_same(prompt: Prompt) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gnomon.core.model import RunStatus
+from gnomon.errors import FieldError
 from gnomon.testing.scheduler import Scheduler
 
 COUNT = "wc -l < orders.csv"
@@ -78,3 +79,16 @@ async def test_a_command_is_not_another_command(scheduler: Scheduler) -> None:
     await scheduler.trigger("other")
 
     assert [scheduler.runs(name)[0].status for name in ("lone", "other")] == [RunStatus.FAILED, RunStatus.COMPLETED]
+
+
+@pytest.mark.parametrize("status", [-1, 256, [0, 300], "fails"])
+def test_no_command_exits_with_such_a_status(scheduler: Scheduler, status: Any) -> None:  # noqa: ANN401 - nonsense
+    with pytest.raises(FieldError, match=r"status: .* must be a number from 0 to 255"):
+        scheduler.command("vacuum", status=status)
+
+
+async def test_what_is_no_instant_is_refused(scheduler: Scheduler) -> None:
+    nonsense: Any = 5
+
+    with pytest.raises(FieldError, match="when: 5 is no instant"):
+        await scheduler.run_until(nonsense)

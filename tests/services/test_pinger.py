@@ -1,17 +1,20 @@
 """The pinger: what jobs want to have called is called, over real sockets, and nobody waits for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
+from contracts.store import NOON
 from gnomon.adapters.http import HttpSender
+from gnomon.adapters.memory import MemoryStore
 from gnomon.core.attempts import Assignment
-from gnomon.core.model import Result, RunId
+from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Moment, Ping
 from gnomon.errors import FieldError
 from gnomon.services.pinger import Pinger
 from gnomon.settings import Alive
+from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow
 from support.listener import Listener, listener
@@ -33,9 +36,9 @@ class HeardRunner(ToldRunner):
 class Desk:
     """A crew whose runs are told to a listener."""
 
-    def __init__(self, heard: Listener, **settings: object) -> None:
+    def __init__(self, heard: Listener, crew: Crewed | None = None, **settings: object) -> None:
         self.heard = heard
-        self.crew = Crewed()
+        self.crew = crew or Crewed()
         self.settings = Alive(**{"ping_timeout_ms": 200, "ping_tries": 3, **settings})  # type: ignore[arg-type]
         self.pinger = self._pinger()
         self.runner = HeardRunner()
@@ -55,6 +58,11 @@ class Desk:
         self, name: str, path: str, *, result: Result = Result.SUCCEEDED, on: tuple[Moment, ...] = ALL
     ) -> None:
         """A run of a job that wants pings comes to its end."""
+        await self.begin(name, path, on=on)
+        await self.end(result)
+
+    async def begin(self, name: str, path: str, *, on: tuple[Moment, ...]) -> None:
+        """It is under way."""
         ping = Ping(url=self.heard.url(path), on=on)
         if await self.crew.store.find("default", "report") is None:
             await self.crew.job(workflow(ping=ping))
@@ -62,6 +70,9 @@ class Desk:
         assert job is not None
         await self.crew.run(job, name)
         await self.crew.go()
+
+    async def end(self, result: Result = Result.SUCCEEDED) -> None:
+        """What is under way ends, and that is heard."""
         self.runner.end_all(result)
         before = len(self.crew.events.seen)
         await self.crew.go()
@@ -112,6 +123,34 @@ async def test_a_run_is_told_once_however_often_it_is_heard_of(heard: Listener) 
     for _ in range(3):
         desk.pinger.heard("task_succeeded", {"run": "run_a"})
         await desk.settle()
+
+    assert heard.calls == ["/p"]
+
+
+class Busy(MemoryStore):
+    """A store in which something happens after a run was read and before whoever asked has it."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def find_run(self, run_id: RunId) -> Run | None:
+        found = await super().find_run(run_id)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: Listener) -> None:
+    clock = VirtualClock(NOON)
+    store = Busy(clock.now)
+    desk = Desk(heard, Crewed(store=store, clock=clock))
+    await desk.begin("a", "/p", on=(Moment.SUCCESS,))
+    store.meanwhile = desk.end
+    desk.pinger.heard("task_succeeded", {"run": RunId("run_a")})
+    await desk.settle()
+
+    assert desk.pinger.wake.is_set()
+    await desk.settle()
 
     assert heard.calls == ["/p"]
 

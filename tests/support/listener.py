@@ -17,6 +17,7 @@ class Listener:
         self.hangs = False
         self.called = asyncio.Condition()
         self.port = 0
+        self._answering: set[asyncio.Task[None]] = set()
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -26,7 +27,25 @@ class Listener:
         async with self.called:
             await self.called.wait_for(lambda: len(self.calls) >= count)
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a call."""
+        task = asyncio.get_running_loop().create_task(self._answer(reader, writer))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def hang_up(self) -> None:
+        """No call goes on: what is still open when the loop ends would be blamed on whoever runs next."""
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._say(reader, writer)
+        finally:
+            writer.close()
+
+    async def _say(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         async with self.called:
             self.calls.append(head.split(" ")[1])
@@ -37,7 +56,6 @@ class Listener:
         else:
             status = self.statuses.pop(0) if self.statuses else 200
             writer.write(f"HTTP/1.1 {status} As told\r\nContent-Length: 2\r\n\r\nOK".encode())
-        writer.close()
 
 
 @asynccontextmanager
@@ -50,3 +68,4 @@ async def listener() -> AsyncIterator[Listener]:
         yield heard
     finally:
         server.close()
+        await heard.hang_up()

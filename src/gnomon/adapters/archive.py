@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import hashlib
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -109,7 +110,7 @@ def read_file(place: Path) -> list[Mapping[str, Any]]:
         header, _, lines = gzip.decompress(place.read_bytes()).partition(b"\n")
         said = msgspec.json.decode(header)
         rows = [msgspec.json.decode(line) for line in lines.splitlines()]
-    except (EOFError, gzip.BadGzipFile, msgspec.DecodeError, ValueError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"{place} is damaged: {error}") from error
     if said.get("rows") != len(rows) or said.get("sha256") != hashlib.sha256(lines).hexdigest():
         raise UsageError(f"{place} is damaged: it does not hold what it says")

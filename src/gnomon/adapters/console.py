@@ -8,6 +8,7 @@ from typing import TextIO
 from gnomon.adapters.lines import Lines
 from gnomon.core.states import TERMINAL
 from gnomon.core.vitals import Vital
+from gnomon.core.workflow import ONLY_STEP
 from gnomon.ports.events import Events
 
 #: So many lines a second can be read; what comes beyond that is counted.
@@ -23,8 +24,20 @@ def _seconds(ms: object) -> str:
 
 
 def _took(facts: Facts) -> str:
+    """How long after the start of its run it ended: if it is all of the run, that is how long it took."""
     started, ended = facts.get("started_at"), facts.get("ended_at")
-    return f" in {_seconds(ended - started)}" if isinstance(started, int) and isinstance(ended, int) else ""
+    if not isinstance(started, int) or not isinstance(ended, int):
+        return ""
+    return f" {'in' if _is_whole(facts) else 'after'} {_seconds(ended - started)}"
+
+
+def _is_whole(facts: Facts) -> bool:
+    return facts.get("step", ONLY_STEP) == ONLY_STEP
+
+
+def _work(facts: Facts) -> str:
+    """The job; of a graph, which step of it."""
+    return str(facts["job"]) if _is_whole(facts) else f"{facts['job']}, step {facts['step']}"
 
 
 def _first_line(text: object) -> str:
@@ -35,7 +48,7 @@ def _waits(facts: Facts) -> str:
     until = facts.get("available_at")
     ended = facts.get("ended_at")
     later = f" again in {_seconds(until - ended)}" if isinstance(until, int) and isinstance(ended, int) else ""
-    return f"~ {facts['job']}: {facts['result']}{_why(facts, ', ')};{later}"
+    return f"~ {_work(facts)}: {facts['result']}{_why(facts, ', ')};{later}"
 
 
 def _why(facts: Facts, before: str) -> str:
@@ -65,8 +78,8 @@ VITALS = {
 }
 #: What each event says. Those that are not here are for logs.
 LINES: Mapping[str, Callable[[Facts], str]] = {
-    "task_succeeded": lambda f: f"+ {f['job']}{_took(f)}",
-    "task_failed": lambda f: f"! {f['job']}: {f['result']}{_took(f)}{_why(f, ': ')}",
+    "task_succeeded": lambda f: f"+ {_work(f)}{_took(f)}",
+    "task_failed": lambda f: f"! {_work(f)}: {f['result']}{_took(f)}{_why(f, ': ')}",
     "task_waits": _waits,
     "task_not_scheduled": lambda f: f"~ {_whose(f)}: {f['reason']}",
     "job.skipped": lambda f: f"- {f['job']}: skipped, {f['reason']}",

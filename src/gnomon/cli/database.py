@@ -8,6 +8,7 @@ from gnomon.app import archives, migrate_database
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.errors import UsageError
+from gnomon.ports.keeping import Kind
 from gnomon.settings import load
 
 
@@ -32,3 +33,5 @@ def clean(where: Where, form: Format, *, dry: bool) -> None:
         return
     rows = [[kind.value.replace("_", " "), f"{count:,}"] for kind, count in done.gone.items()]
     print_table(["what", "would go" if dry else "gone"], rows)
+    if dry and Kind.RUNS in done.gone:
+        say("ticks whose runs are still there are not counted: they go after those")

@@ -9,7 +9,7 @@ from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, iso, moment
 from gnomon.core.model import DeadLetter
 from gnomon.errors import UsageError
-from gnomon.services.dead_letters import Replayed
+from gnomon.services.dead_letters import DeadLetterView, Replayed
 
 
 def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unresolved: bool) -> None:
@@ -43,7 +43,9 @@ def show(dead_letter_id: str, where: Where, form: Format) -> None:
         attempts = [attempt_data(attempt) for attempt in view.attempts]
         print_data(_letter_data(view.letter) | {"attempt_history": attempts}, form)
         return
-    say("\n".join(facts(_told(view.letter))))
+    say("\n".join(facts(_told(view))))
+    if view.run is None:
+        return
     say("")
     rows = [
         [
@@ -143,13 +145,15 @@ def _letter_data(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _told(letter: DeadLetter) -> list[tuple[str, str]]:
+def _told(view: DeadLetterView) -> list[tuple[str, str]]:
+    letter = view.letter
     return [
         ("dead letter", letter.dead_letter_id),
         ("job", f"{letter.job}, step {letter.step}"),
         ("state", _state(letter)),
         ("why", letter.reason.replace("_", " ")),
-        ("execution", letter.run_id),
+        ("execution", letter.run_id if view.run else f"{letter.run_id}, which is no longer kept"),
+        ("attempts", "" if view.run else str(letter.attempts)),
         ("last error", letter.last_error or ""),
         ("input", first_line((letter.input or b"").decode(), 200) or "the job's own"),
         ("created", moment(letter.created_at)),

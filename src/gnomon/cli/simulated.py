@@ -34,7 +34,7 @@ def print_report(found: Simulated) -> None:
         return
     say("")
     _print_jobs(loads)
-    for lines in (_collisions(loads), _overlaps(loads), _ended_early(found), _outages(loads), _odd_days(found)):
+    for lines in (_collisions(loads), _overlaps(loads), _ended_early(found), _outages(found), _odd_days(found)):
         told = [visible(line) for line in lines]
         if told:
             say("\n".join(["", *told]))
@@ -128,13 +128,16 @@ def _ended_early(found: Simulated) -> Iterable[str]:
             yield f"{name} is said to last {span(lasts)}, but its timeout ends it after {timeout}"
 
 
-def _outages(loads: Loads) -> Iterable[str]:
+def _outages(found: Simulated) -> Iterable[str]:
+    loads = found.loads
     for one in loads.aftermaths:
         outage = one.outage
         lasts = duration_text(outage.until_at - outage.from_at)
         yield f"down for {lasts} from {moment(outage.from_at, loads.zone)}"
         yield from (f"  {name}: {what}" for name, what in _fates(one).items())
-        if not one.ticks:
+        if outage.until_at >= found.until_at:
+            yield "  it goes on to the end: what was due in it is not decided"
+        elif not one.ticks:
             yield "  nothing was due"
 
 

@@ -68,9 +68,10 @@ def _heading(one: Explanation) -> str:
 
 
 def _tried(one: Explanation) -> list[tuple[Task, Attempt]]:
-    """What workers have tried, by step; what only waited for others is no attempt to speak of."""
+    """What workers have tried, as it happened; what only waited for others is no attempt to speak of."""
     tasks = {task.task_id: task for task in one.tasks}
-    return [(tasks[attempt.task_id], attempt) for attempt in one.attempts if attempt.worker != ENGINE]
+    tried = sorted((one for one in one.attempts if one.worker != ENGINE), key=lambda one: one.dispatched_at)
+    return [(tasks[attempt.task_id], attempt) for attempt in tried]
 
 
 def _step(task: Task) -> str:

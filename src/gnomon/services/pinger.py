@@ -116,14 +116,24 @@ class Pinger:
 
     async def _look(self) -> None:
         for run_id in list(self._heard):
-            run = await self._executions.find_run(run_id)
-            if run is not None and run.over:
-                ping = self._watched.get(run_id) or await self._ping_of(run)
-                if ping is not None and run.status in _MOMENTS:
-                    self._tell(run, ping, _MOMENTS[run.status])
-            if run is None or run.over:
-                self._watched.pop(run_id, None)
+            # What is heard while we look may be newer than what we see, and is looked at again.
             del self._heard[run_id]
+            try:
+                await self._look_at(run_id)
+            except Unavailable:
+                self._heard[run_id] = None
+                raise
+
+    async def _look_at(self, run_id: RunId) -> None:
+        run = await self._executions.find_run(run_id)
+        if run is not None and not run.over:
+            return
+        if run is not None and run.status in _MOMENTS:
+            ping = self._watched.get(run_id) or await self._ping_of(run)
+            if ping is not None:
+                self._tell(run, ping, _MOMENTS[run.status])
+        self._watched.pop(run_id, None)
+        self._heard.pop(run_id, None)
 
     async def _ping_of(self, run: Run) -> Ping | None:
         workflow = await self._shelf.of(run)

@@ -11,7 +11,7 @@ from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
 from gnomon.core.workflow import Step
-from gnomon.errors import UsageError
+from gnomon.errors import FieldError, UsageError
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.bodies import Body, after_error
@@ -31,6 +31,7 @@ Span = str | float | timedelta
 Raised = BaseException | type[BaseException]
 _LONGEST_MS = 3_650 * DAY_MS
 _MAX_BYTES, _MAX_LINES = 1 << 20, 10_000
+_LARGEST_STATUS = 255
 
 
 @dataclass
@@ -65,6 +66,9 @@ def part(
 
 def command_part(*, stdout: str, takes: Span | Sequence[Span], status: int | Sequence[int]) -> Part:
     """The part of a command as it was described."""
+    for one in [status] if isinstance(status, int) else status:
+        if not isinstance(one, int) or not 0 <= one <= _LARGEST_STATUS:
+            raise FieldError("status", one, f"must be a number from 0 to {_LARGEST_STATUS}")
     statuses = repeat(status) if isinstance(status, int) else chain(status, repeat(0))
     return Part(takes=_lasting(takes), stdout=stdout, statuses=statuses)
 

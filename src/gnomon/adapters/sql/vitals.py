@@ -27,6 +27,7 @@ _OLDEST = bulk.statement(
     "SELECT uid, schedule_id, next_fire_at, shard FROM schedule WHERE next_fire_at IS NOT NULL"
     " ORDER BY next_fire_at, uid LIMIT 1"
 )
+_UID = [column.name for column in SCHEDULE].index("uid")
 _LED = bulk.statement("SELECT holder FROM shard WHERE shard = ? AND lease_until > ? AND holder IS NOT NULL")
 _RUNS = f"(SELECT count(*) FROM run WHERE run.schedule_uid = schedule.uid AND {tables.NOT_OVER}"  # noqa: S608
 _COUNTS = (
@@ -39,7 +40,15 @@ _THESE = bulk.statement(f"{_COUNTS} WHERE deleted_at IS NULL AND uid IN KEYS")
 
 def idle_schedules(conn: sa.Connection, after: str, limit: int, unreadable: Unreadable) -> Sequence[Schedule]:
     """See Vitals.idle_schedules."""
-    return unreadable.readable(bulk.rows(conn, _IDLE, after, limit))
+    found: list[Schedule] = []
+    while len(found) < limit:
+        wanted = limit - len(found)
+        rows = bulk.rows(conn, _IDLE, after, wanted)
+        found += unreadable.readable(rows)
+        if len(rows) < wanted:
+            break
+        after = rows[-1][_UID]
+    return found
 
 
 def give_next_fire(conn: sa.Connection, schedule: Schedule, next_fire_at: int) -> bool:
