@@ -1,17 +1,14 @@
 """Times and spans as a person reads them, and as a machine does."""
 
 from gnomon.cli.output import in_zone, visible
-from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Schedule, Spec
+from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS
+from gnomon.services.answering import state_of, zone_of
+
+__all__ = ["facts", "first_line", "iso", "moment", "span", "state_of", "zone_of"]
 
 _HOUR_MS = 60 * MINUTE_MS
 _UNITS = (("d", DAY_MS), ("h", _HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
-
-
-def zone_of(spec: Spec) -> str:
-    """The zone whose clocks a schedule goes by."""
-    return spec.trigger.timezone if isinstance(spec.trigger, Cron) else "UTC"
 
 
 def moment(at: int | None, zone: str = "UTC") -> str:
@@ -41,13 +38,6 @@ def span(ms: int | None) -> str:
         if count and len(words) < 2:
             words.append(f"{count} {unit}")
     return " ".join(words)
-
-
-def state_of(schedule: Schedule) -> str:
-    """What goes on with a job, in one word."""
-    if schedule.active_runs + schedule.queued_runs:
-        return "running" if schedule.paused_at is None else "running, paused"
-    return "active" if schedule.paused_at is None else "paused"
 
 
 def first_line(text: str | None, width: int = 60) -> str:

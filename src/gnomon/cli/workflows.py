@@ -1,7 +1,6 @@
 """`gnomon workflows`: graphs of steps that other programs write."""
 
 from pathlib import Path
-from typing import Any
 
 from gnomon.app import Office
 from gnomon.cli.drawing import draw_definition
@@ -11,6 +10,7 @@ from gnomon.cli.output import Format, print_data
 from gnomon.cli.readable import facts
 from gnomon.core.job_data import workflow_as_data
 from gnomon.errors import FieldError
+from gnomon.services.answering import workflow_deployed
 from gnomon.services.workflows import Deployed
 
 
@@ -25,7 +25,7 @@ def deploy(file: Path, where: Where, form: Format) -> None:
 
     done = in_office(where, work, make=True)
     if form is not Format.TABLE:
-        print_data(_data(done), form)
+        print_data(workflow_deployed(done), form)
         return
     say(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
     for name in done.schedules:
@@ -49,13 +49,3 @@ def show(workflow_id: str, version: int | None, where: Where, form: Format) -> N
     say("\n".join(facts(told)))
     say("")
     draw_definition(workflow)
-
-
-def _data(done: Deployed) -> dict[str, Any]:
-    return {
-        "workflow_id": done.workflow_id,
-        "version": done.version,
-        "new": done.new,
-        "schedules": list(done.schedules),
-        "removed": list(done.removed),
-    }
