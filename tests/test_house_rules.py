@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "testing"},
     "runners": {"core", "ports", "runners"},
+    "api": {"core", "ports", "services", "api"},
     "cli": {"core", "ports", "services", "app", "serving", "cli"},
 }
 HALL = {"errors", "settings", "version"}

@@ -29,6 +29,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What is to be done about one job."""
 
     change: Change
+    #: As it stands; None if there is none yet.
+    standing: Schedule | None = None
     #: As it will stand.
     schedule: Schedule
     #: A version that there was not.
@@ -60,14 +62,16 @@ def changed(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) 
     same, pauses = same_spec(standing.spec, spec), not job.enabled and standing.paused_at is None
     new = _new(workflow, newest)
     if same and not pauses:
-        return Plan(change=Change.UNCHANGED if new is None else Change.CHANGED, schedule=standing, workflow=new)
+        change = Change.UNCHANGED if new is None else Change.CHANGED
+        return Plan(change=change, standing=standing, schedule=standing, workflow=new)
     verdict = verdict_before(standing, now=now)
     if leaves_some_due(verdict, now=now):
-        return Plan(change=Change.CHANGED, schedule=standing, overdue=verdict)
+        return Plan(change=Change.CHANGED, standing=standing, schedule=standing, overdue=verdict)
     after = paused(verdict, now=now) if same else edited(verdict, kept_grid(standing.spec, spec), now=now)
     if pauses:
         after = replace(after, paused_at=now, next_fire_at=None)
-    return Plan(change=Change.CHANGED, schedule=after, workflow=_new(workflow, newest), edit=Edit(verdict, after))
+    edit = Edit(verdict, after)
+    return Plan(change=Change.CHANGED, standing=standing, schedule=after, workflow=_new(workflow, newest), edit=edit)
 
 
 def _is_gone(spec: Spec, now: int) -> bool:
