@@ -5,12 +5,13 @@ import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 
 from gnomon.api.desk import Desk
 from gnomon.api.door import application
+from gnomon.api.guarding import App, guarded
 from gnomon.errors import UsageError
 from gnomon.settings import Server
 
@@ -55,7 +56,7 @@ async def serve_api(
 ) -> None:
     """Answer requests until told to stop; what was begun then may finish within the drain."""
     config = uvicorn.Config(
-        cast("Any", application(desk, surprised=surprised)),
+        guarded(cast("App", application(desk, surprised=surprised))),
         http="httptools",
         loop="none",
         lifespan="off",
