@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "testing": {"core", "ports", "adapters", "services", "testing"},
     "runners": {"core", "ports", "runners"},
     "api": {"core", "ports", "services", "api"},
+    "client": {"core", "client"},
     "cli": {"core", "ports", "services", "app", "serving", "cli"},
 }
 HALL = {"errors", "settings", "version"}

@@ -15,7 +15,7 @@ from support.faces import JOB, Face, Somebody
 
 
 async def nothing_stands(somebody: Somebody) -> bool:
-    return (await somebody.get("/v1/jobs")).json()["items"] == []
+    return bool((await somebody.get("/v1/jobs")).json()["items"] == [])
 
 
 BAD_BODIES = {

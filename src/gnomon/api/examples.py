@@ -45,6 +45,7 @@ TICK: dict[str, Any] = {
 JOB = {
     **JOB_LINE,
     "revision": 1,
+    "etag": "sch_1.1",
     "next_runs": ["2026-03-02T14:00:00Z"],
     "definition": DEFINITION,
     "last_ticks": [TICK],

@@ -12,7 +12,7 @@ from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Header, Instant, L
 from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
-from gnomon.core.model import MINUTE_MS, Source, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Schedule, Source, TickKind, TickStatus
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
 from gnomon.services import answering
 from gnomon.services.applying import Change, Plan
@@ -58,9 +58,9 @@ class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
-def etag(plan: Plan) -> str:
-    """What names a job as it stands after a change."""
-    return f'"{plan.schedule.uid}.{plan.schedule.revision}"'
+def etag(schedule: Schedule) -> str:
+    """What names a job as it stands, as a header has it."""
+    return f'"{answering.etag(schedule)}"'
 
 
 async def register(call: Call) -> Reply:
@@ -85,7 +85,7 @@ async def update(call: Call) -> Reply:
     def only_if(plan: Plan) -> None:
         if plan.standing is None:
             raise NotFound("job", name)
-        if wanted not in (None, "*", f'"{plan.standing.uid}.{plan.standing.revision}"'):
+        if wanted not in (None, "*", etag(plan.standing)):
             raise Stale("job", name)
 
     done, tag = await _applied(call, {**call.body, "name": name}, only_if)
@@ -98,7 +98,7 @@ async def _applied(call: Call, said: dict[str, Any], only_if: Any) -> Any:  # no
 
     def looked_at(plan: Plan) -> None:
         only_if(plan)
-        tags.append(etag(plan))
+        tags.append(etag(plan.schedule))
 
     [done] = await call.desk.jobs.apply([job], actor=call.actor, tenant=call.tenant, only_if=looked_at)
     call.desk.changed()
@@ -116,8 +116,7 @@ async def list_jobs(call: Call) -> Reply:
 async def show(call: Call) -> Reply:
     """Show all there is to know about a job. Its ETag names it as it stands."""
     view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant)
-    tag = f'"{view.schedule.uid}.{view.schedule.revision}"'
-    return Reply(body=answering.job_detail(view), headers={"ETag": tag})
+    return Reply(body=answering.job_detail(view), headers={"ETag": etag(view.schedule)})
 
 
 async def delete(call: Call) -> Reply:

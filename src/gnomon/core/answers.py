@@ -75,6 +75,8 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
 
     #: Of its schedule: every change makes it greater.
     revision: int
+    #: Names the job as it stands: another, once it has changed or was made anew.
+    etag: str
     next_runs: list[datetime]
     #: What says the same job again; None if its workflow is not registered.
     definition: dict[str, Any] | None

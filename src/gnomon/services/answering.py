@@ -43,6 +43,11 @@ def state_of(schedule: Schedule) -> str:
     return "active" if schedule.paused_at is None else "paused"
 
 
+def etag(schedule: Schedule) -> str:
+    """What names a job as it stands."""
+    return f"{schedule.uid}.{schedule.revision}"
+
+
 def decoded(payload: bytes | None) -> Any:  # noqa: ANN401 - as varied as JSON is
     """What was given or returned, as data."""
     return None if payload is None else msgspec.json.decode(payload)
@@ -84,6 +89,7 @@ def job_detail(view: JobView) -> answers.JobDetail:
     return answers.JobDetail(
         **asdict(job_summary(view)),
         revision=view.schedule.revision,
+        etag=etag(view.schedule),
         next_runs=[instant_of(one) for one in view.next_runs],
         definition=_definition(view.schedule, view.workflow),
         last_ticks=ticks(view.last_ticks),
