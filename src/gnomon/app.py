@@ -78,6 +78,8 @@ class Node:
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
+        #: Where it answers requests, if it does.
+        self.address: str | None = None
         #: Whether it does its share, and does not stand by.
         self.scheduling = False
         #: Set it to say that there may be something new to decide.

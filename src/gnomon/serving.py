@@ -78,6 +78,7 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
             del jobs
             services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
             if facing is not None:
+                node.address = facing.address
                 services.append(facing.serve(node, stop))
             with served(plan.settings):
                 ready(node)
@@ -192,6 +193,8 @@ class Running:
     """A scheduler on a thread of its own. Use it as a context manager, or stop it yourself."""
 
     def __init__(self, plan: Serving) -> None:
+        #: Where it answers requests, if it does.
+        self.address: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -212,7 +215,12 @@ class Running:
 
     async def _main(self, plan: Serving) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        await serve(plan, self._stop, ready=lambda _: self._ready.set())
+
+        def ready(node: Node) -> None:
+            self.address = node.address
+            self._ready.set()
+
+        await serve(plan, self._stop, ready=ready)
 
     @property
     def alive(self) -> bool:

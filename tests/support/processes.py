@@ -63,10 +63,11 @@ def up(
         # Many of them run at once.
         command.append("--no-api")
     command += [word for name in imports for word in ("--import", name)]
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
         command,
         cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -51,6 +51,8 @@ def application(
             Exception: lambda request, error: _surprise(request, error, surprised),
         },
         openapi_config=None,
+        # The door counts by itself, with the limit that is configured.
+        request_max_body_size=None,
         logging_config=None,
         debug=False,
     )
