@@ -38,6 +38,8 @@ class Facing:
 
         node.ticker.on_decided = self.hub.decided
         node.events.emit("answering", address=self.address)
+        if not node.settings.auth.verify_tokens:
+            node.events.emit("open_to_everybody", address=self.address)
         await serve_api(desk_of(node, self.hub), self._listening, stop, surprised=surprised)
 
     def close(self) -> None:

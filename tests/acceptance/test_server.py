@@ -53,6 +53,7 @@ def test_what_is_registered_and_triggered_over_http_is_executed(
 ) -> None:
     monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
     with up(database, "--port", "0", environment=OPEN) as running, gnomon.Client(address_of(running)) as client:
+        assert "may do everything" in running.line_with("! ")
         client.register({"name": "greet", "function": "witness/coroutine"})
         ended = client.finished(client.trigger("greet", key="once").execution_id, timeout=20)
         task = client.finished(client.submit("witness/coroutine").execution_id, timeout=20)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnomon.errors import StoreUnavailable
 from gnomon.settings import Server
 from support.faces import JOB, Face, Somebody
 
@@ -263,6 +264,18 @@ async def test_the_same_key_of_another_tenant_is_another(face: Face, admin: Some
         theirs = await other.triggered(**{"Idempotency-Key": "monday"})
 
     assert ours != theirs
+
+
+async def test_a_store_that_is_away_is_said_and_when_to_come_back(face: Face) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("it is away")
+
+    face.store.find = away  # type: ignore[method-assign, assignment]
+    async with face.caller("viewer") as viewer:
+        failed = await viewer.get("/v1/jobs/report")
+
+    assert (failed.status_code, failed.headers["retry-after"]) == (503, "1")
+    assert failed.json()["type"] == "urn:gnomon:problem:store_unavailable"
 
 
 async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(face: Face) -> None:

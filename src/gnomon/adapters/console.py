@@ -75,6 +75,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
     "answering": lambda f: f"* answering on {f['address']}",
+    "open_to_everybody": lambda f: f"! whoever can reach {f['address']} may do everything: auth.verify_tokens is false",
     "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
     "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",

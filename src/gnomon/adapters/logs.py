@@ -13,6 +13,8 @@ _WARNINGS = frozenset(
         "slots_overrun",
         "result_refused",
         "lease_renewal_failed",
+        "open_to_everybody",
+        "request_failed",
         "schedule_broken",
         "store_unavailable",
         "term_ended",

@@ -64,9 +64,7 @@ async def serve_api(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=None,
         timeout_graceful_shutdown=max(1, desk.server.drain_ms // 1000),
-        limit_concurrency=None,
     )
     server = _Quiet(config)
     ends = asyncio.ensure_future(_until(stop, server, desk))

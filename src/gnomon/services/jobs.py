@@ -223,7 +223,8 @@ class JobBook:
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before, looked = asked.before, 0
-        while looked < _LOOK and (ticks := await self._history.ticks(uid, before=before, limit=_PAGE)):
+        size = asked.limit if asked.kind is None and asked.status is None else _PAGE
+        while looked < _LOOK and (ticks := await self._history.ticks(uid, before=before, limit=size)):
             looked += len(ticks)
             for tick in ticks:
                 before = tick.decision.planned_at

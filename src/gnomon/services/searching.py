@@ -32,15 +32,16 @@ class Found(Struct, Generic[T, Place], frozen=True):
 class Search:
     """Executions and jobs by what no index knows."""
 
-    def __init__(self, executions: Executions, jobs: Jobs, book: JobBook) -> None:
+    def __init__(self, executions: Executions, jobs: Jobs, book: JobBook, *, look: int = _LOOK) -> None:
         self._executions = executions
         self._shelf = Shelf(jobs)
         self._book = book
+        self._look, self._lot = look, min(look, _LOT)
 
     async def executions(self, query: RunQuery, *, tag: str | None = None) -> Found[Run, tuple[int, str]]:
         """Runs, the newest first."""
         if query.status is not None or query.source is not None or tag is not None:
-            query = replace(query, down_to=await self._executions.place_of_run(query, _LOOK))
+            query = replace(query, down_to=await self._executions.place_of_run(query, self._look))
         found = await self._tagged(query, tag) if tag else await self._executions.list_runs(query)
         if len(found) >= query.limit:
             return Found(found, (found[-1].created_at, found[-1].run_id))
@@ -48,7 +49,7 @@ class Search:
 
     async def _tagged(self, query: RunQuery, tag: str) -> list[Run]:
         found: list[Run] = []
-        lot = replace(query, limit=_LOT)
+        lot = replace(query, limit=self._lot)
         while len(found) < query.limit and (runs := await self._executions.list_runs(lot)):
             await self._shelf.fetch(runs)
             for run in runs:
@@ -61,8 +62,8 @@ class Search:
     async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> Found[JobView, str]:
         """Jobs in the order of their names."""
         found: list[JobView] = []
-        for _ in range(_LOOK // _LOT):
-            size = limit if tag is None else _LOT
+        for _ in range(self._look // self._lot):
+            size = limit if tag is None else self._lot
             page = await self._book.page(tenant=tenant, after=after, limit=size)
             for view in page:
                 after = view.schedule.schedule_id
