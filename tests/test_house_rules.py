@@ -16,6 +16,8 @@ MAY_IMPORT = {
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
+    "api": {"core", "ports", "services", "api"},
+    "client": {"core", "client"},
     "cli": {"core", "ports", "services", "testing", "access", "app", "serving", "examining", "cli"},
     "declarative": {"core", "ports", "adapters", "declarative"},
 }

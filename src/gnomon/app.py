@@ -18,6 +18,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
+from gnomon.bureau import Bureau
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase, Unavailable
@@ -71,6 +72,7 @@ class Node:
         events: Events,
         functions: Functions | None = None,
         imports: Sequence[str] = (),
+        dispatches: bool = False,
     ) -> None:
         clock: Clock = SystemClock()
         ids = RandomIds()
@@ -82,16 +84,21 @@ class Node:
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
-        self.registrar = Registrar(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
         self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
         self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
         events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
+        self.bureau = Bureau(store, settings, clock, events) if dispatches and self.crew is None else None
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
         backoffs = {} if self.crew is None else self.crew.backoffs
         self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
+        #: Where it answers requests, if it does.
+        self.address: str | None = None
+        #: Whether it does its share, and does not stand by.
+        self.scheduling = False
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 
@@ -103,15 +110,24 @@ class Node:
         events: Events | None = None,
         functions: Functions | None = None,
         imports: Sequence[str] = (),
+        dispatches: bool = False,
     ) -> Self:
-        """A node on the store that the settings name. With functions it executes, too."""
+        """A node on the store that the settings name. With functions it executes, too; else it may dispatch."""
         path = sqlite_path(settings.database.url)
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
             store, lock = await _open_server(settings.database), None
         events = events or LoggedEvents()
-        return cls(store, settings, lock=lock, events=events, functions=functions, imports=imports)
+        return cls(
+            store,
+            settings,
+            lock=lock,
+            events=events,
+            functions=functions,
+            imports=imports,
+            dispatches=dispatches,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do our share until told to stop; on a file that another process has, stand by until it is free."""
@@ -119,6 +135,7 @@ class Node:
             return
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
+        self.scheduling = True
         sealer = Sealer(self.store, self.events)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
@@ -134,17 +151,22 @@ class Node:
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.crew.begin(alone=self._lock is not None)
             services += [*self.crew.services(stop), self._watch(stop)]
+        if self.bureau is not None:
+            self.ticker.on_fired = self.bureau.dispatch.set
+            services += [*self.bureau.services(stop), self._watch(stop)]
         self.instruments.vitals.on_duty = True
         try:
             await asyncio.gather(*services)
         finally:
+            self.scheduling = False
             await self._hand_over()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
         self.wake.set()
-        if self.crew is not None:
-            self.crew.look()
+        for others in (self.crew, self.bureau):
+            if others is not None:
+                others.look()
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
@@ -313,7 +335,7 @@ async def migrate_database(settings: Settings) -> str:
 def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
     """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
     read = read_fires if only_fires else read_jobs
-    return read(path, _defaults(settings or Settings()), now=now)
+    return read(path, defaults_of(settings or Settings()), now=now)
 
 
 def read_settings(
@@ -351,7 +373,7 @@ def console_events(stream: TextIO) -> Events:
 
 def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:
     """The jobs that were written beside their functions; FieldError for the first that is wrong."""
-    return [read_job(said, _defaults(settings), now=now) for said in declared]
+    return [read_job(said, defaults_of(settings), now=now) for said in declared]
 
 
 def database_url(place: str) -> str:
@@ -359,7 +381,8 @@ def database_url(place: str) -> str:
     return place if "://" in place else f"sqlite:///{place}"
 
 
-def _defaults(settings: Settings) -> Defaults:
+def defaults_of(settings: Settings) -> Defaults:
+    """What counts where a job says nothing."""
     ticker = settings.ticker
     return Defaults(
         overlap=ticker.default_overlap,
@@ -386,7 +409,9 @@ class Office:
         self.planner = Planner(self.jobs, store, clock)
         self.launcher = Launcher(store, store, store, store, clock, ids)
         self.executions = ExecutionBook(store, store, store, store, clock)
-        self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.workflows = WorkflowStore(
+            store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version()
+        )
         self.events = Announcer(store, clock, ids)
         self.backfills = BackfillDesk(store, store, clock, ids)
         self.audit = AuditBook(store)
