@@ -270,7 +270,7 @@ async def test_a_store_that_is_away_is_said_and_when_to_come_back(face: Face) ->
     async def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("it is away")
 
-    face.store.find = away  # type: ignore[method-assign, assignment]
+    face.store.find = away  # type: ignore[method-assign]
     async with face.caller("viewer") as viewer:
         failed = await viewer.get("/v1/jobs/report")
 

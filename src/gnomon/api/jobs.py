@@ -16,7 +16,7 @@ from gnomon.core.model import MINUTE_MS, Schedule, Source, TickKind, TickStatus
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
 from gnomon.services import answering
 from gnomon.services.applying import Change, Plan
-from gnomon.services.jobs import TicksAsked
+from gnomon.services.jobs import Applied, OnlyIf, TicksAsked
 
 _IF_MATCH = Header(
     name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'
@@ -92,7 +92,8 @@ async def update(call: Call) -> Reply:
     return Reply(body=answering.job_applied(done), headers={"ETag": tag})
 
 
-async def _applied(call: Call, said: dict[str, Any], only_if: Any) -> Any:  # noqa: ANN401 - see JobBook.apply
+async def _applied(call: Call, said: dict[str, Any], only_if: OnlyIf) -> tuple[Applied, str]:
+    """What became of the job, and its ETag."""
     job = read_job(said, call.desk.defaults, now=call.desk.clock.now())
     tags: list[str] = []
 
@@ -170,14 +171,13 @@ async def list_ticks(call: Call) -> Reply:
     asked: TicksQuery = call.query
     if not asked.job:
         raise FieldError("job", None, "is missing: a ledger belongs to a job")
-    before, since, until = place(call, int), instant("since", asked.since), instant("until", asked.until)
-    wanted = TicksAsked(kind=asked.kind, status=asked.status, limit=asked.limit)
+    since, until, on = instant("since", asked.since), instant("until", asked.until), place(call, int)
+    bounds = {"since": since, "before": until if on is None else on}
     wanted = TicksAsked(
         kind=asked.kind,
         status=asked.status,
         limit=asked.limit,
-        since=wanted.since if since is None else since,
-        before=before if before is not None else wanted.before if until is None else until,
+        **{field: at for field, at in bounds.items() if at is not None},
     )
     found = await call.desk.jobs.ledger(asked.job, wanted, tenant=call.tenant)
     return Reply(body=page(call, answering.ticks(found.ticks), found.before))
@@ -194,6 +194,7 @@ ROUTES = (
         method="POST", path="/v1/jobs", name="register_job", needs=Permission.ADMINISTER, handle=register,
         answer=answers.JobApplied, success={201: "It is registered.", 200: "It was registered before."},
         body=_job_body(named=True), refuses=(409,), example=APPLIED,
+        tagged=True,
     ),
     Route(
         path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=answers.Page[answers.JobSummary], query=JobsAsked,
@@ -202,11 +203,13 @@ ROUTES = (
     Route(
         path="/v1/jobs/{name}", name="show_job", handle=show, answer=answers.JobDetail, refuses=(404,),
         example=JOB, **LOOKS,
+        tagged=True,
     ),
     Route(
         method="PUT", path="/v1/jobs/{name}", name="update_job", needs=Permission.ADMINISTER, handle=update,
         answer=answers.JobApplied, success={200: "It stands as said."}, body=_job_body(named=False),
         headers=(_IF_MATCH,), refuses=(404, 409, 412), example=APPLIED,
+        tagged=True,
     ),
     Route(
         method="DELETE", path="/v1/jobs/{name}", name="delete_job", needs=Permission.ADMINISTER, handle=delete,
@@ -221,10 +224,12 @@ ROUTES = (
     Route(
         method="POST", path="/v1/jobs/{name}/pause", name="pause_job", needs=Permission.ADMINISTER, handle=pause,
         answer=answers.JobDetail, success={200: "It is paused."}, refuses=(404, 409), example=JOB,
+        tagged=True,
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/resume", name="resume_job", needs=Permission.ADMINISTER, handle=resume,
         answer=answers.JobDetail, success={200: "It goes on."}, refuses=(404, 409), example=JOB,
+        tagged=True,
     ),
     Route(
         path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],

@@ -76,9 +76,10 @@ def _in_query(route: Route) -> list[dict[str, Any]]:
     found = []
     for name, said in fields.items():
         schema = _without_null(_resolved(said, components))
-        about = schema.pop("description", None)
-        schema.pop("default", None) if schema.get("default") is None else None
-        found.append({"name": name, "in": "query", "schema": schema} | ({"description": about} if about else {}))
+        about = {"description": schema.pop("description")} if "description" in schema else {}
+        if schema.get("default") is None:
+            schema.pop("default", None)
+        found.append({"name": name, "in": "query", **about, "schema": schema})
     return found
 
 
@@ -114,7 +115,7 @@ def _in_headers(route: Route) -> list[dict[str, Any]]:
 
 
 def _responses(route: Route, answers: dict[str, Any]) -> dict[str, Any]:
-    found = {str(status): _success(route, status, about, answers) for status, about in route.success.items()}
+    found = {str(status): _success(route, about, answers) for status, about in route.success.items()}
     for status in sorted({*_usual(route), *route.refuses} - set(route.success)):
         content = {MEDIA_TYPE: {"schema": answers[repr(Problem)]}}
         found[str(status)] = {"description": f"{TITLES[status]}.", "content": content}
@@ -131,7 +132,7 @@ def _usual(route: Route) -> set[int]:
     return found
 
 
-def _success(route: Route, status: int, about: str, answers: dict[str, Any]) -> dict[str, Any]:
+def _success(route: Route, about: str, answers: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"description": about}
     if route.media_type != "application/json":
         found["content"] = {route.media_type: {"schema": {"type": "string"}}}
@@ -140,9 +141,8 @@ def _success(route: Route, status: int, about: str, answers: dict[str, Any]) -> 
         if route.example is not None:
             content["examples"] = _example(route.example)
         found["content"] = {"application/json": content}
-    if route.name in ("show_job", "register_job", "update_job", "pause_job", "resume_job"):
+    if route.tagged:
         found["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "Names the job as it stands."}}
-    del status
     return found
 
 

@@ -117,6 +117,8 @@ class Route(Struct, frozen=True, kw_only=True):
     #: Which refusals are to be expected, besides those that every route may meet.
     refuses: tuple[int, ...] = ()
     example: Any = None
+    #: Its answers have an ETag.
+    tagged: bool = False
     media_type: str = "application/json"
 
     @property

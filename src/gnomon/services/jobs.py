@@ -312,7 +312,7 @@ class JobBook:
         name = ""
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
             last = found[-1].planned_at if len(found) == limit else until
-            coming = (fire for schedule in page for fire in _fires(schedule, after, last, limit))
+            coming = [fire async for schedule in _in_turns(page) for fire in _fires(schedule, after, last, limit)]
             found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
             name = page[-1].schedule_id
         return found

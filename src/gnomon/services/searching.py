@@ -17,9 +17,10 @@ from gnomon.services.shelf import Shelf
 
 T = TypeVar("T")
 Place = TypeVar("Place")
-#: How many are looked at for one page of those that are wanted.
-_LOOK = 10_000
-_LOT = 1000
+#: How many are looked at for one page of those that are wanted: by the store, and here, where it takes longer.
+_LOOK, _LOOK_HERE = 10_000, 1000
+#: How many are looked at without a break.
+_LOT = 100
 
 
 class Found(Struct, Generic[T, Place], frozen=True):
@@ -36,12 +37,14 @@ class Search:
         self._executions = executions
         self._shelf = Shelf(jobs)
         self._book = book
-        self._look, self._lot = look, min(look, _LOT)
+        self._look, self._look_here = look, min(look, _LOOK_HERE)
+        self._lot = min(look, _LOT)
 
     async def executions(self, query: RunQuery, *, tag: str | None = None) -> Found[Run, tuple[int, str]]:
         """Runs, the newest first."""
         if query.status is not None or query.source is not None or tag is not None:
-            query = replace(query, down_to=await self._executions.place_of_run(query, self._look))
+            look = self._look if tag is None else self._look_here
+            query = replace(query, down_to=await self._executions.place_of_run(query, look))
         found = await self._tagged(query, tag) if tag else await self._executions.list_runs(query)
         if len(found) >= query.limit:
             return Found(found, (found[-1].created_at, found[-1].run_id))
@@ -62,7 +65,7 @@ class Search:
     async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> Found[JobView, str]:
         """Jobs in the order of their names."""
         found: list[JobView] = []
-        for _ in range(self._look // self._lot):
+        for _ in range(self._look_here // self._lot):
             size = limit if tag is None else self._lot
             page = await self._book.page(tenant=tenant, after=after, limit=size)
             for view in page:
