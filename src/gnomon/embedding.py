@@ -82,7 +82,7 @@ def emit(
     import asyncio
     import getpass
 
-    from gnomon.app import Office
+    from gnomon.office import Office
 
     settings = _SERVED[-1] if _SERVED and database is None else _settings(database, None)
 
@@ -124,7 +124,7 @@ def _plan(
 
 
 def _settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
-    from gnomon.app import database_url
+    from gnomon.office import database_url
     from gnomon.settings import load
 
     flags = dict(settings or {})

@@ -7,7 +7,8 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.tokens import NoTokens, OpenTokens
 from gnomon.api.desk import Desk
 from gnomon.api.server import address_of, listen, serve_api
-from gnomon.app import Node, Office, defaults_of
+from gnomon.app import Node
+from gnomon.office import Office, defaults_of
 from gnomon.ports.events import Events
 from gnomon.services.hub import Hub
 from gnomon.services.registrar import Registrar

@@ -20,10 +20,11 @@ from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.watching import FileGuard
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import digest_of
-from gnomon.app import Node, read_declared_jobs, read_jobs_file
+from gnomon.app import Node
 from gnomon.core.jobs import Job
 from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
+from gnomon.office import read_declared_jobs, read_jobs_file
 from gnomon.operation import watched
 from gnomon.ports.events import Events
 from gnomon.runners.registry import FUNCTIONS, Functions

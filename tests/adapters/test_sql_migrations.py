@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from contracts.store import NOON
-from gnomon.adapters.sql import SqlStore, migrate, open_store, tables
+from gnomon.adapters.sql import SqlStore, house_tables, migrate, open_store, tables
 from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
 from gnomon.core.gating import Waiting
 from gnomon.core.model import Result, RunStatus, TaskId
@@ -241,7 +241,9 @@ async def numbered(url: str, schema: int, min_compatible: int) -> None:
     """A database that says these numbers of itself."""
     store = await open_store(url)
     for key, value in {"schema": schema, "min_compatible": min_compatible}.items():
-        changed = sa.update(tables.gnomon_meta).where(tables.gnomon_meta.c.key == key).values(value=str(value))
+        changed = (
+            sa.update(house_tables.gnomon_meta).where(house_tables.gnomon_meta.c.key == key).values(value=str(value))
+        )
         await store.transactions.write(partial(sa.Connection.execute, statement=changed))
     await store.close()
 

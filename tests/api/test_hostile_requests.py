@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnomon.errors import StoreUnavailable
-from gnomon.settings import Server
+from gnomon.sections import Server
 from support.faces import JOB, Face, Somebody
 
 

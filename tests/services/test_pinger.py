@@ -10,8 +10,8 @@ from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, RunId
 from gnomon.core.pings import Moment, Ping
 from gnomon.errors import FieldError
+from gnomon.sections import Alive
 from gnomon.services.pinger import Pinger
-from gnomon.settings import Alive
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow
 from support.listener import Listener, listener

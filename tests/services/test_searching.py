@@ -1,6 +1,5 @@
 """What is rare is found among much, a bounded stretch at a time."""
 
-
 import pytest
 
 from contracts.store import NOON

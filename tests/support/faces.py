@@ -18,6 +18,7 @@ from gnomon.core.model import Result, RunId
 from gnomon.core.requests import Defaults
 from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
+from gnomon.sections import Server
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.hub import Hub
@@ -28,7 +29,6 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Server
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.labour import ended, taken_by, workflow
 

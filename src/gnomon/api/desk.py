@@ -9,6 +9,7 @@ from gnomon.core.requests import Defaults
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Tokens
 from gnomon.ports.workers import Workers
+from gnomon.sections import Server
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.hub import Hub
@@ -19,7 +20,6 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Server
 
 
 class Desk(Struct, frozen=True, kw_only=True):

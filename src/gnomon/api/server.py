@@ -13,7 +13,7 @@ from gnomon.api.desk import Desk
 from gnomon.api.door import application
 from gnomon.api.guarding import App, guarded
 from gnomon.errors import UsageError
-from gnomon.settings import Server
+from gnomon.sections import Server
 
 #: How many connections may wait to be taken up.
 _BACKLOG = 512

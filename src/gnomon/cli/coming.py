@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from gnomon.app import Office
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.cli.readable import zone_of
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import MINUTE_MS
+from gnomon.office import Office
 from gnomon.services.answering import planned_fire
 from gnomon.services.jobs import Fire
 

@@ -1,12 +1,12 @@
 """`gnomon dead-letters`: what has failed for good."""
 
-from gnomon.app import Office
 from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.core.model import DeadLetter
 from gnomon.errors import UsageError
+from gnomon.office import Office
 from gnomon.services import answering
 from gnomon.services.answering import dead_letter, dead_letter_detail, started
 from gnomon.services.dead_letters import Replayed

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from gnomon.app import Office
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.core.happenings import Entry, EntryKind
+from gnomon.office import Office
 from gnomon.services.answering import event_detail
 from gnomon.services.listening import Emitted
 

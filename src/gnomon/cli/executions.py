@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from gnomon.app import Office
 from gnomon.cli.drawing import draw, state_of
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
@@ -15,6 +14,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.launching import Cancelling
 from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunStatus, TaskId, Tick
 from gnomon.errors import UsageError
+from gnomon.office import Office
 from gnomon.services.answering import execution, execution_detail, log_entry, took
 from gnomon.services.executions import ExecutionView, StepView
 

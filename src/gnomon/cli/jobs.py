@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gnomon.app import Office, read_jobs_file
 from gnomon.cli.executions import sentence
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
@@ -17,6 +16,7 @@ from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
 from gnomon.core.workflow import Workflow
+from gnomon.office import Office, read_jobs_file
 from gnomon.services.answering import (
     exceptions_of,
     execution,

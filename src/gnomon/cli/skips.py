@@ -1,11 +1,11 @@
 """`gnomon jobs skip`: exceptions for single ticks, and how they read."""
 
-from gnomon.app import Office
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.readable import moment, zone_of
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
 from gnomon.core.model import TickException
+from gnomon.office import Office
 
 
 def skip(name: str, at: str, move_to: str | None, where: Where, *, undo: bool) -> None:

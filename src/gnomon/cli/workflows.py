@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from gnomon.app import Office
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
@@ -12,6 +11,7 @@ from gnomon.cli.readable import facts
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError
+from gnomon.office import Office
 from gnomon.services.answering import workflow_deployed
 from gnomon.services.workflows import Deployed
 

@@ -12,8 +12,8 @@ from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.ledger import Ledger, Terms
+from gnomon.sections import Ticking
 from gnomon.services.elector import Elector
-from gnomon.settings import Ticking
 
 #: How long to wait before trying a store again that failed, doubling up to the tick interval.
 _FIRST_PAUSE = 0.05
