@@ -44,18 +44,8 @@ class Crew:
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
         #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
         self.gather, self.backfill = asyncio.Event(), asyncio.Event()
-        shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
-        runner = self.runner = AnnouncingRunner(
-            FunctionRunner(
-                functions,
-                settings.worker,
-                default_timeout_ms=settings.execution.default_timeout_ms,
-                secrets=SecretSource(settings.secrets, os.environ),
-                shell=settings.shell,
-                on_finished=partial(_wake_from_afar, loop, self.work),
-                imports=imports,
-            )
-        )
+        shelf, gate = Shelf(store), OpenGate()
+        runner = self.runner = AnnouncingRunner(self._functions(functions, settings, imports))
         self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
         self.dispatcher.on_scheduled = self.work.set
         name = RandomIds().new("worker", clock.now())
@@ -70,6 +60,18 @@ class Crew:
         self.gatherer = Gatherer(store, clock, events)
         self.backfiller = Backfiller(store, store, clock, events)
         self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
+
+    def _functions(self, functions: Functions, settings: Settings, imports: Sequence[str]) -> FunctionRunner:
+        """What runs them; the worker is woken when one has ended."""
+        return FunctionRunner(
+            functions,
+            settings.worker,
+            default_timeout_ms=settings.execution.default_timeout_ms,
+            secrets=SecretSource(settings.secrets, os.environ),
+            shell=settings.shell,
+            on_finished=partial(_wake_from_afar, asyncio.get_running_loop(), self.work),
+            imports=imports,
+        )
 
     @property
     def backoffs(self) -> Mapping[str, Backoff]:

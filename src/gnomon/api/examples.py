@@ -50,6 +50,7 @@ JOB = {
     "definition": DEFINITION,
     "last_ticks": [TICK],
     "executions": [],
+    "exceptions": [],
     "lock": None,
 }
 STARTED = {"execution_id": "run_1", "became": "started"}
