@@ -28,10 +28,10 @@ from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.editing import fresh
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
+from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.registrar import Registrar
 from gnomon.services.ticker import Ticker
-from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import Recorder, VirtualClock
 from report import keep, table
 from support.servers import postgres

@@ -8,7 +8,7 @@ import pytest
 import gnomon
 
 SOURCE = Path(gnomon.__file__).parent
-#: Which rooms a room may look into. `errors`, `settings` and `version` stand in the hall, open to all.
+#: Which rooms a room may look into. `errors`, `sections`, `settings` and `version` stand in the hall, open to all.
 MAY_IMPORT = {
     "core": {"core"},
     "ports": {"core", "ports"},
@@ -16,10 +16,12 @@ MAY_IMPORT = {
     "services": {"core", "ports", "services"},
     "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
-    "cli": {"core", "ports", "services", "testing", "access", "app", "serving", "examining", "cli"},
+    "api": {"core", "ports", "services", "api"},
+    "client": {"core", "client"},
+    "cli": {"core", "ports", "services", "testing", "access", "app", "office", "serving", "examining", "cli"},
     "declarative": {"core", "ports", "adapters", "declarative"},
 }
-HALL = {"errors", "settings", "version"}
+HALL = {"errors", "sections", "settings", "version"}
 OUTSIDE_WORLD = {
     "asyncio",
     "os",

@@ -1,5 +1,7 @@
 """Gnomon: predict, prove and explain every fire."""
 
+from typing import TYPE_CHECKING
+
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.parsing import parse_schedule
 from gnomon.core.triggers import At, Every
@@ -10,8 +12,13 @@ from gnomon.runners.registry import Retry, function, job
 from gnomon.runners.workflows import index, item, step, workflow
 from gnomon.version import __version__
 
+if TYPE_CHECKING:
+    from gnomon.client import AsyncClient, Client
+
 __all__ = [
+    "AsyncClient",
     "At",
+    "Client",
     "Context",
     "Cron",
     "CronError",
@@ -33,3 +40,12 @@ __all__ = [
     "step",
     "workflow",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The clients, once somebody asks for them: few programs that schedule also call a scheduler."""
+    if name in ("AsyncClient", "Client"):
+        from gnomon import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'gnomon' has no attribute {name!r}")

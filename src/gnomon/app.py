@@ -1,56 +1,33 @@
 """The only place that knows everybody: it builds the parts and hands them to each other."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Self
 
-from gnomon.adapters.console import ConsoleEvents
-from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.manifests import read_manifest
-from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
+from gnomon.adapters.sql.opening import open_sqlite, sqlite_path
 from gnomon.adapters.sql.sqlite import FileLock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
-from gnomon.errors import NoDatabase, Unavailable
-from gnomon.housekeeping import Housekeeping, OverheardEvents, archive_of, cleaner_of
+from gnomon.bureau import Bureau
+from gnomon.crew import Crew
+from gnomon.errors import Unavailable
+from gnomon.housekeeping import Housekeeping, OverheardEvents
+from gnomon.office import defaults_of, hidden_password, open_server
 from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.runners.announcing import AnnouncingRunner
-from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
-from gnomon.runners.secrets import SecretSource
-from gnomon.services.audit import AuditBook
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.backfills import BackfillDesk
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.explaining import Explainer
-from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.looping import keep_stepping
-from gnomon.services.patience import Backoff
-from gnomon.services.planning import Planner
-from gnomon.services.reconciler import Reconciler
 from gnomon.services.registrar import Registrar
 from gnomon.services.sealer import Sealer
-from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Health, Ticker
-from gnomon.services.worker import Worker
-from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Database, Settings, load, load_with_origins
+from gnomon.settings import Settings
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -71,6 +48,7 @@ class Node:
         events: Events,
         functions: Functions | None = None,
         imports: Sequence[str] = (),
+        dispatches: bool = False,
     ) -> None:
         clock: Clock = SystemClock()
         ids = RandomIds()
@@ -82,16 +60,22 @@ class Node:
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
-        self.registrar = Registrar(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
+        self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
         self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
         self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
         events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
+        self.bureau = Bureau(store, settings, clock, events) if dispatches and self.crew is None else None
         self.launcher = Launcher(store, store, store, store, clock, ids)
         if self.crew is not None:
             self.launcher.hand_over = self.crew.dispatcher.hand_over
-        backoffs = {} if self.crew is None else self.crew.backoffs
+        doers = self.crew or self.bureau
+        backoffs = {} if doers is None else doers.backoffs
         self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
+        #: Where it answers requests, if it does.
+        self.address: str | None = None
+        #: Whether it does its share, and does not stand by.
+        self.scheduling = False
         #: Set it to say that there may be something new to decide.
         self.wake = asyncio.Event()
 
@@ -103,15 +87,24 @@ class Node:
         events: Events | None = None,
         functions: Functions | None = None,
         imports: Sequence[str] = (),
+        dispatches: bool = False,
     ) -> Self:
-        """A node on the store that the settings name. With functions it executes, too."""
+        """A node on the store that the settings name. With functions it executes, too; else it may dispatch."""
         path = sqlite_path(settings.database.url)
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
-            store, lock = await _open_server(settings.database), None
+            store, lock = await open_server(settings.database), None
         events = events or LoggedEvents()
-        return cls(store, settings, lock=lock, events=events, functions=functions, imports=imports)
+        return cls(
+            store,
+            settings,
+            lock=lock,
+            events=events,
+            functions=functions,
+            imports=imports,
+            dispatches=dispatches,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do our share until told to stop; on a file that another process has, stand by until it is free."""
@@ -119,6 +112,7 @@ class Node:
             return
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
+        self.scheduling = True
         sealer = Sealer(self.store, self.events)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
@@ -134,17 +128,23 @@ class Node:
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.crew.begin(alone=self._lock is not None)
             services += [*self.crew.services(stop), self._watch(stop)]
+        if self.bureau is not None:
+            self.ticker.on_fired = self.bureau.dispatch.set
+            self.housekeeping.mender.on_ready = self.bureau.dispatch.set
+            services += [*self.bureau.services(stop), self._watch(stop)]
         self.instruments.vitals.on_duty = True
         try:
             await asyncio.gather(*services)
         finally:
+            self.scheduling = False
             await self._hand_over()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
         self.wake.set()
-        if self.crew is not None:
-            self.crew.look()
+        for others in (self.crew, self.bureau):
+            if others is not None:
+                others.look()
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
@@ -187,237 +187,3 @@ class Node:
     async def close(self) -> None:
         """Let go of the store."""
         await self.store.close()
-
-
-class Crew:
-    """Those who bring tasks to their end: gatherer, backfiller, dispatcher, worker, reconciler, and what wakes them."""
-
-    def __init__(
-        self,
-        store: SqlStore,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
-        functions: Functions,
-        imports: Sequence[str],
-    ) -> None:
-        self._events = events
-        self._alone = False
-        #: Set to say that tasks may be ready, and that there may be something to take or to report.
-        self.dispatch, self.work = asyncio.Event(), asyncio.Event()
-        #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
-        self.gather, self.backfill = asyncio.Event(), asyncio.Event()
-        shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
-        runner = self.runner = AnnouncingRunner(
-            FunctionRunner(
-                functions,
-                settings.worker,
-                default_timeout_ms=settings.execution.default_timeout_ms,
-                secrets=SecretSource(settings.secrets, os.environ),
-                shell=settings.shell,
-                on_finished=partial(_wake_from_afar, loop, self.work),
-                imports=imports,
-            )
-        )
-        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
-        self.dispatcher.on_scheduled = self.work.set
-        name = RandomIds().new("worker", clock.now())
-        self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
-        self.dispatcher.on_left = self.dispatch.set
-        self._introduce()
-        self.worker.on_taken = self.work.set
-        self.worker.on_ready = self.dispatch.set
-        self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.reconciler.on_ready = self.dispatch.set
-        self.reconciler.own = name
-        self.gatherer = Gatherer(store, clock, events)
-        self.backfiller = Backfiller(store, store, clock, events)
-        self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
-
-    @property
-    def backoffs(self) -> Mapping[str, Backoff]:
-        """How each of them stands with the store."""
-        crew = (self.dispatcher, self.worker, self.reconciler, self.gatherer)
-        return {type(one).__name__.lower(): one.backoff for one in crew}
-
-    def _introduce(self) -> None:
-        """Dispatcher and worker know of each other: what one has let through the other need not look for."""
-        dispatcher, worker = self.dispatcher, self.worker
-        dispatcher.meanwhile = worker.take_along
-        dispatcher.backlog = worker.backlog
-        worker.backlog.on_low = self.dispatch.set
-        # The gate is open, so that the next step can be passed on without asking anybody.
-        worker.hand_over = dispatcher.hand_over
-
-    async def _work(self) -> float:
-        """A step of the worker; what has ended may have made room for more of a backfill."""
-        wait = await self.worker.step()
-        if self.backfiller.busy:
-            self.backfill.set()
-        return wait
-
-    async def begin(self, *, alone: bool) -> None:
-        """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
-        self._alone = alone
-        await self.worker.step()
-        if alone:
-            await self.reconciler.recover(alive={self.worker.worker})
-
-    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops, until told to stop."""
-        return [
-            keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            keep_stepping(self._work, stop=stop, wake=self.work, events=self._events),
-            keep_stepping(self.reconciler.step, stop=stop, events=self._events),
-            keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
-            keep_stepping(self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
-        ]
-
-    def look(self) -> None:
-        """Someone may have written something: look at all of it."""
-        self.worker.look()
-        self.gather.set()
-        self.backfill.set()
-        self.dispatch.set()
-        if self.worker.in_hand or not self._alone:
-            # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
-            self.work.set()
-
-
-def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-        loop.call_soon_threadsafe(event.set)
-
-
-def hidden_password(url: str) -> str:
-    """The address of a database without what nobody else should read."""
-    before, at, after = url.rpartition("@")
-    scheme, mark, user = before.partition("://")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
-
-
-async def _open_server(database: Database) -> SqlStore:
-    return await open_postgres(
-        database.url,
-        statement_cache=database.statement_cache,
-        pool_size=database.max_connections,
-        patience_ms=database.patience_ms,
-    )
-
-
-async def migrate_database(settings: Settings) -> str:
-    """The database of the settings has the newest schema; its revision comes back."""
-    return await migrate(settings.database.url)
-
-
-def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
-    """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
-    read = read_fires if only_fires else read_jobs
-    return read(path, _defaults(settings or Settings()), now=now)
-
-
-def read_settings(
-    config: Path | None,
-    *,
-    flags: Mapping[str, object] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Settings:
-    """The settings of a configuration file, if there is one, the environment and the flags."""
-    return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
-
-
-def read_foreign(path: Path) -> str:
-    """The text of another scheduler's file; FileError if it cannot be read."""
-    return read_text(path)
-
-
-def read_documents(name: str, text: str) -> list[Any]:
-    """The documents of another scheduler's YAML; FileError if it is none."""
-    return read_manifest(name, text)
-
-
-def read_origins(
-    config: Path | None, *, flags: Mapping[str, object], environment: Mapping[str, str]
-) -> tuple[Settings, Mapping[str, str]]:
-    """The same settings, and where each was said that is no default."""
-    file = None if config is None else read_mapping(config)
-    return load_with_origins(flags=flags, environment=environment, file=file)
-
-
-def console_events(stream: TextIO) -> Events:
-    """Events as lines for a person."""
-    return ConsoleEvents(stream)
-
-
-def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:
-    """The jobs that were written beside their functions; FieldError for the first that is wrong."""
-    return [read_job(said, _defaults(settings), now=now) for said in declared]
-
-
-def database_url(place: str) -> str:
-    """The address of a database that was named by its address or by the path of a file."""
-    return place if "://" in place else f"sqlite:///{place}"
-
-
-def _defaults(settings: Settings) -> Defaults:
-    ticker = settings.ticker
-    return Defaults(
-        overlap=ticker.default_overlap,
-        catchup=ticker.default_catchup,
-        jitter_ms=ticker.default_jitter_ms,
-        lookahead_ms=ticker.lookahead_ms,
-        catchup_cap=ticker.max_catchup_per_tick,
-    )
-
-
-def archives(settings: Settings) -> bool:
-    """Whether it was said where history is kept before it is removed, or that it need not be."""
-    return archive_of(settings) is not None
-
-
-class Office:
-    """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
-
-    def __init__(self, store: SqlStore, settings: Settings) -> None:
-        clock, ids = SystemClock(), RandomIds()
-        timeout = settings.execution.default_timeout_ms
-        self.store = store
-        self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
-        self.planner = Planner(self.jobs, store, clock)
-        self.launcher = Launcher(store, store, store, store, clock, ids)
-        self.executions = ExecutionBook(store, store, store, store, clock)
-        self.workflows = WorkflowStore(store, store, clock, ids, defaults=_defaults(settings), tzdata=tzdata_version())
-        self.events = Announcer(store, clock, ids)
-        self.backfills = BackfillDesk(store, store, clock, ids)
-        self.audit = AuditBook(store)
-        self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
-        removing = settings if archives(settings) else None
-        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
-        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
-        """An office on the store that the settings name. A file is made only if `make` says so."""
-        path = sqlite_path(settings.database.url)
-        if path is not None and not make:
-            _refuse_missing(path)
-        store = await (_open_server(settings.database) if path is None else open_sqlite(path))
-        try:
-            yield cls(store, settings)
-        finally:
-            await store.close()
-
-
-def _refuse_missing(path: str) -> None:
-    if not Path(path).exists():
-        raise NoDatabase(path)
-
-
-def planner_on_nothing() -> Planner:
-    """A planner where no job stands yet."""
-    from gnomon.adapters.memory import MemoryStore
-
-    clock = SystemClock()
-    store = MemoryStore(clock.now)
-    return Planner(JobBook(store, store, store, clock, RandomIds()), store, clock)

@@ -24,11 +24,13 @@ def run(
     jobs: str | Path | Sequence[str | Path] = (),
     imports: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
+    api: bool = False,
 ) -> None:
     """Schedule and execute in this process until it is told to stop by SIGTERM or SIGINT.
 
     `database` is a path or a URL (`./gnomon.db` if not given), `jobs` a jobs file or several, `settings` are named
-    `section.key`. If another process has the database already, this one stands by and takes over when that one ends.
+    `section.key`. With `api` it answers requests over HTTP. If another process has the database already, this one
+    stands by and takes over when that one ends.
     It is the end of the program for the process of an isolated function, which reads it to find the function.
     """
     FUNCTIONS.stop_loading()
@@ -44,7 +46,7 @@ def run(
     async def main() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop, told)
-        await serve(_plan(database, jobs, imports, settings, ConsoleEvents(sys.stderr)), stop)
+        await serve(_plan(database, jobs, imports, settings, ConsoleEvents(sys.stderr), api=api), stop)
 
     quick_switches()
     asyncio.run(main())
@@ -56,6 +58,7 @@ def start(
     jobs: str | Path | Sequence[str | Path] = (),
     imports: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
+    api: bool = False,
 ) -> "Running":
     """The same on a thread of its own, for a program that has something else to do: a web server, a notebook.
 
@@ -65,7 +68,7 @@ def start(
     FUNCTIONS.stop_loading()
     from gnomon.serving import Running
 
-    return Running(_plan(database, jobs, imports, settings, None))
+    return Running(_plan(database, jobs, imports, settings, None, api=api))
 
 
 def emit(
@@ -79,7 +82,7 @@ def emit(
     import asyncio
     import getpass
 
-    from gnomon.app import Office
+    from gnomon.office import Office
 
     settings = _SERVED[-1] if _SERVED and database is None else _settings(database, None)
 
@@ -110,16 +113,18 @@ def _plan(
     imports: Sequence[str],
     settings: Mapping[str, object] | None,
     events: "Events | None",
+    *,
+    api: bool,
 ) -> "Serving":
     from gnomon.serving import Serving
 
     loaded = _settings(database, settings)
     files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
-    return Serving(settings=loaded, jobs_files=files, imports=imports, events=events)
+    return Serving(settings=loaded, jobs_files=files, imports=imports, events=events, api=api)
 
 
 def _settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
-    from gnomon.app import database_url
+    from gnomon.office import database_url
     from gnomon.settings import load
 
     flags = dict(settings or {})

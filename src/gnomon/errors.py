@@ -7,7 +7,10 @@ GnomonError
 │   ├── FieldError        a value that its field does not admit
 │   ├── FileError         a file that cannot be read or says something wrong
 │   │   └── JobsFileError one of jobs
-│   └── NotFound          a name that means nothing here
+│   ├── NotFound          a name that means nothing here
+│   └── BodyError         the body of a request that cannot be read
+│       ├── TooLarge
+│       └── WrongType
 ├── Unauthenticated       nobody knows who asks
 │   └── TokenRefused      a token that proves nothing
 ├── Refused               the rules of the domain say no
@@ -16,6 +19,8 @@ GnomonError
 │   ├── QueueFull         so many runs wait that no more may
 │   ├── KeyTaken          a caller's key that stands for something else
 │   ├── AlreadyOver       nothing more can be done about it
+│   ├── NameTaken         a name that stands for something else
+│   ├── Stale             it has changed since the caller looked at it
 │   ├── Forbidden         the caller may not do this
 │   └── Contended         others keep changing the same thing
 ├── Superseded            another node is in charge now: stop, do not retry
@@ -179,6 +184,28 @@ class NotFound(UsageError):
         self.kind, self.name = kind, name
 
 
+class BodyError(UsageError):
+    """What was sent cannot be read. Nothing was done."""
+
+    code = "bad_body"
+
+
+class TooLarge(BodyError):
+    """More was sent than is taken."""
+
+    code = "too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} bytes")
+        self.limit = limit
+
+
+class WrongType(BodyError):
+    """What was sent is not in a format that is read here."""
+
+    code = "wrong_type"
+
+
 class Unauthenticated(GnomonError):
     """It is not known who asks. Nothing was done."""
 
@@ -247,6 +274,26 @@ class AlreadyOver(Refused):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {_shortened(repr(name), 80)} is over already")
+        self.kind, self.name = kind, name
+
+
+class NameTaken(Refused):
+    """Something was to be registered under a name that stands for something else. Nothing was done."""
+
+    code = "name_taken"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is another {kind} {_shortened(repr(name), 80)}: change that, or take another name")
+        self.kind, self.name = kind, name
+
+
+class Stale(Refused):
+    """Something was to be changed that is no longer as its caller saw it. Nothing was done."""
+
+    code = "stale"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {_shortened(repr(name), 80)} has changed in the meantime: look at it again")
         self.kind, self.name = kind, name
 
 

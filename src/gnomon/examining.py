@@ -7,9 +7,9 @@ from gnomon.adapters.sql.migrating import SCHEMA
 from gnomon.adapters.sql.opening import open_store, sqlite_path
 from gnomon.adapters.sql.survey import SqlSurveyor
 from gnomon.adapters.system import SystemClock, tzdata_version
-from gnomon.app import hidden_password
 from gnomon.core.health import longest_silence_ms
 from gnomon.errors import Unavailable, UsageError
+from gnomon.office import hidden_password
 from gnomon.operation import free_bytes
 from gnomon.services.checkup import Finding, Grade, disk, findings
 from gnomon.settings import Settings

@@ -8,11 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
@@ -20,10 +20,11 @@ from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.watching import FileGuard
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import digest_of
-from gnomon.app import Node, read_declared_jobs, read_jobs_file
+from gnomon.app import Node
 from gnomon.core.jobs import Job
 from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
+from gnomon.office import read_declared_jobs, read_jobs_file
 from gnomon.operation import watched
 from gnomon.ports.events import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
@@ -31,6 +32,9 @@ from gnomon.services.jobs import JobBook
 from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles
 from gnomon.services.looping import keep_stepping
 from gnomon.settings import Settings
+
+if TYPE_CHECKING:
+    from gnomon.facing import Facing
 
 
 class Serving(Struct, frozen=True, kw_only=True):
@@ -45,6 +49,10 @@ class Serving(Struct, frozen=True, kw_only=True):
     events: Events | None = None
     #: Refuse to start if the port for metrics cannot be had, instead of doing without.
     strict: bool = False
+    #: Answer requests over HTTP, too.
+    api: bool = False
+    #: Execute tasks; otherwise only decide them and let others execute.
+    executes: bool = True
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -65,18 +73,40 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
     import_modules(plan.imports)
     files = [_watched(plan, file) for file in plan.jobs_files]
     jobs = await _read_all(plan, files)
-    node = await Node.open(plan.settings, events=plan.events, functions=plan.functions, imports=tuple(plan.imports))
-    try:
-        keepers = await _registered(plan, node, files, jobs)
-        # Thousands of jobs are no longer needed.
-        del jobs
-        services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
-        async with watched(node, stop, strict=plan.strict):
-            with served(plan.settings):
-                ready(node)
-                await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
-    finally:
-        await node.close()
+    facing = _facing(plan)
+    with nullcontext() if facing is None else closing(facing):
+        node = await _node(plan, facing)
+        try:
+            keepers = await _registered(plan, node, files, jobs)
+            # Thousands of jobs are no longer needed.
+            del jobs
+            services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
+            if facing is not None:
+                node.address = facing.address
+                services.append(facing.serve(node, stop))
+            async with watched(node, stop, strict=plan.strict):
+                with served(plan.settings):
+                    ready(node)
+                    await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
+        finally:
+            await node.close()
+
+
+def _facing(plan: Serving) -> "Facing | None":
+    """Where requests come in, if any may; UsageError if the address is taken."""
+    if not plan.api:
+        return None
+    from gnomon.adapters.logs import LoggedEvents
+    from gnomon.facing import Facing
+
+    return Facing(plan.settings, plan.events or LoggedEvents())
+
+
+async def _node(plan: Serving, facing: "Facing | None") -> Node:
+    events = plan.events if facing is None else facing.hub
+    if not plan.executes:
+        return await Node.open(plan.settings, events=events, dispatches=True)
+    return await Node.open(plan.settings, events=events, functions=plan.functions, imports=tuple(plan.imports))
 
 
 async def _read_all(plan: Serving, files: Sequence[WatchedFile]) -> Mapping[str, list[Job]]:
@@ -168,6 +198,8 @@ class Running:
     """A scheduler on a thread of its own. Use it as a context manager, or stop it yourself."""
 
     def __init__(self, plan: Serving) -> None:
+        #: Where it answers requests, if it does.
+        self.address: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -188,7 +220,12 @@ class Running:
 
     async def _main(self, plan: Serving) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        await serve(plan, self._stop, ready=lambda _: self._ready.set())
+
+        def ready(node: Node) -> None:
+            self.address = node.address
+            self._ready.set()
+
+        await serve(plan, self._stop, ready=ready)
 
     @property
     def alive(self) -> bool:

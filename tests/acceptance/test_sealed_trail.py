@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.app import Node, Office
-from gnomon.settings import Database, Settings
+from gnomon.app import Node
+from gnomon.office import Office
+from gnomon.sections import Database
+from gnomon.settings import Settings
 from gnomon.testing.clock import Recorder
 
 

@@ -14,7 +14,8 @@ from gnomon.core.missed import Choice, resuming
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
 from gnomon.core.plan import plan
 from gnomon.core.ticks import Ticks
-from gnomon.settings import Leading, Reconciling, Settings, Ticking, Working
+from gnomon.sections import Leading, Reconciling, Ticking, Working
+from gnomon.settings import Settings
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances

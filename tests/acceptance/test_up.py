@@ -353,7 +353,7 @@ def test_output_that_nobody_takes_ends_nothing(
     database: Path, jobs: Callable[..., Path], witness: Path, output: str, more: tuple[str, ...]
 ) -> None:
     file = jobs("name: beat, function: witness/coroutine, every: 100ms, overlap: allow")
-    words = ("up", "--database", str(database), "--jobs", str(file), "--import", "support.witness", *more)
+    words = ("up", "--no-api", "--database", str(database), "--jobs", str(file), "--import", "support.witness", *more)
     with (
         unheard(output) as stream,
         subprocess.Popen(

@@ -14,7 +14,8 @@ from gnomon.core.access import Auth
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, FileError, Unauthenticated, UsageError
 from gnomon.ports.identity import Caller, Role
-from gnomon.settings import Database, Settings
+from gnomon.sections import Database
+from gnomon.settings import Settings
 from gnomon.testing.clock import VirtualClock
 from support.issuers import NOW, token
 

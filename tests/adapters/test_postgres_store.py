@@ -12,8 +12,8 @@ from sqlalchemy.util import await_only
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.adapters.sql.house_tables import node
 from gnomon.adapters.sql.postgres import PostgresTransactions
-from gnomon.adapters.sql.tables import node
 from gnomon.adapters.sql.transactions import Job
 from gnomon.core.gating import Waiting
 from gnomon.core.keys import SHARDS

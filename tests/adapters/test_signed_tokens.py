@@ -18,7 +18,8 @@ from gnomon.adapters.token_keys import key_ring
 from gnomon.core.access import Auth
 from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
 from gnomon.ports.identity import Caller, Role
-from gnomon.settings import Database, Settings
+from gnomon.sections import Database
+from gnomon.settings import Settings
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.issuers import (
     ISSUER,

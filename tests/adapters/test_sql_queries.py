@@ -267,6 +267,11 @@ QUERIES: dict[str, Asked] = {
     "list runs": lambda conn: executions.list_runs(conn, RunQuery()),
     "list runs on": lambda conn: executions.list_runs(conn, RunQuery(after=(NOON, FAILED), status=RunStatus.FAILED)),
     "list runs of a job": lambda conn: executions.list_runs(conn, RunQuery(schedule_id="report", after=(NOON, FAILED))),
+    "list runs since": lambda conn: executions.list_runs(
+        conn, RunQuery(source=Source.API, since=NOON, until=NOON + MINUTE, down_to=(NOON, FAILED))
+    ),
+    "place of a run": lambda conn: executions.place_of_run(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
+    "place of a run of a job": lambda conn: executions.place_of_run(conn, RunQuery(schedule_id="report"), 2),
     "attempts": lambda conn: dead_letters.attempts(conn, [task_of(conn, FAILED).task_id]),
     "payload": lambda conn: executions.payload(conn, "run_ready", "input"),
     "log": lambda conn: executions.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),

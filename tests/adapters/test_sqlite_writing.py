@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
+from gnomon.adapters.sql.house_tables import node
 from gnomon.adapters.sql.sqlite import SqliteTransactions, _tell
-from gnomon.adapters.sql.tables import node
 from gnomon.errors import StoreUnavailable, UsageError
 
 

@@ -661,6 +661,31 @@ class WorkContract:
         assert [r.run_id for r in completed] == [run.run_id]
         assert await store.list_runs(RunQuery(tenant="other")) == []
 
+    async def test_runs_are_listed_by_what_started_them_and_when(self, store: Store, schedule: Schedule) -> None:
+        for minute in (1, 2, 3):
+            await self.tick(store, schedule, minute)
+        newest, middle, oldest = reversed(await the_runs(store, schedule))
+
+        assert await store.list_runs(RunQuery(source=Source.CRON, limit=1)) == [newest]
+        assert await store.list_runs(RunQuery(source=Source.API)) == []
+        assert await store.list_runs(RunQuery(since=middle.created_at)) == [newest, middle]
+        assert await store.list_runs(RunQuery(until=middle.created_at)) == [oldest]
+        assert await store.list_runs(RunQuery(since=middle.created_at, until=newest.created_at)) == [middle]
+
+    async def test_a_search_can_stop_at_a_place_of_the_listing(self, store: Store, schedule: Schedule) -> None:
+        for minute in (1, 2, 3):
+            await self.tick(store, schedule, minute)
+        newest, middle, _ = reversed(await the_runs(store, schedule))
+
+        place = await store.place_of_run(RunQuery(status=RunStatus.FAILED), 2)
+
+        assert place == (middle.created_at, middle.run_id)
+        assert await store.list_runs(RunQuery(down_to=place)) == [newest, middle]
+        after = RunQuery(after=(newest.created_at, newest.run_id))
+        assert await store.place_of_run(after, 1) == place
+        assert await store.place_of_run(after, 3) is None
+        assert await store.place_of_run(RunQuery(tenant="other"), 1) is None
+
     # ---- dead letters ------------------------------------------------------------------------
 
     async def dead(self, store: Store, run: Run) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.app import read_jobs_file
 from gnomon.core.durations import duration_ms
+from gnomon.office import read_jobs_file
 from gnomon.settings import Settings, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

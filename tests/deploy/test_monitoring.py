@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gnomon.core.measures import MEASURES
-from gnomon.settings import Metrics
+from gnomon.sections import Metrics
 from support.promql import known, labels_of, metrics_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

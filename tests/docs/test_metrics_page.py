@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from gnomon.core.measures import MEASURES, shown_name
-from gnomon.settings import Metrics
+from gnomon.sections import Metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"

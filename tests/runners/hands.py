@@ -17,7 +17,7 @@ from gnomon.ports.work import Held
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
-from gnomon.settings import Secrets, Shell, Working
+from gnomon.sections import Secrets, Shell, Working
 
 TESTS = Path(__file__).parents[1]
 PLANNED = 1_772_452_800_000

@@ -14,7 +14,7 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
 from gnomon.core.workflow import SHELL
 from gnomon.runners.registry import Functions
-from gnomon.settings import Secrets, Shell
+from gnomon.sections import Secrets, Shell
 from runners.hands import (
     TESTS,
     Hands,

@@ -15,7 +15,7 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.keys import tick_key
 from gnomon.core.model import Result
 from gnomon.core.workflow import Isolation
-from gnomon.settings import Secrets
+from gnomon.sections import Secrets
 from runners import registers
 from runners.hands import (
     PLANNED,

@@ -21,7 +21,7 @@ from gnomon.runners.context import Context
 from gnomon.runners.redaction import Redactor, redacted_json
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
-from gnomon.settings import Secrets
+from gnomon.sections import Secrets
 from runners.hands import hands_on
 from runners.isolated import FUNCTIONS as ISOLATED
 

@@ -7,8 +7,8 @@ from gnomon.core.mending import Ailment
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.mending import Ailing, OpenPlace
+from gnomon.sections import Reconciling
 from gnomon.services.mender import Mender
-from gnomon.settings import Reconciling
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.planting import PlantedStore

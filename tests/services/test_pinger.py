@@ -12,8 +12,8 @@ from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Moment, Ping
 from gnomon.errors import FieldError
+from gnomon.sections import Alive
 from gnomon.services.pinger import Pinger
-from gnomon.settings import Alive
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow

@@ -13,9 +13,9 @@ from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
+from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.ticker import Health, Ticker
-from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import Recorder, VirtualClock
 
 

@@ -11,11 +11,11 @@ from gnomon.core.health import Condition, Report
 from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.survey import Survey
+from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.patience import Backoff
 from gnomon.services.ticker import Ticker
 from gnomon.services.vitals import Vitals
-from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import Recorder, VirtualClock
 
 WELL = Survey(

@@ -11,8 +11,8 @@ from gnomon.core.keys import SHARDS
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import RunId, Schedule, Source
 from gnomon.core.vitals import Vital
+from gnomon.sections import Alive
 from gnomon.services.warden import Warden
-from gnomon.settings import Alive
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import taken_by
 from support.planting import PlantedStore

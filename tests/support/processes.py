@@ -61,6 +61,9 @@ def up(
 ) -> Iterator[UpProcess]:
     """The process, once it says that it runs; killed at the end if it still does."""
     command = [sys.executable, "-m", "gnomon", "up", "--database", str(database), *arguments]
+    if "--port" not in arguments:
+        # Many of them run at once.
+        command.append("--no-api")
     command += [word for name in imports for word in ("--import", name)]
     process = subprocess.Popen(
         command,

@@ -14,6 +14,7 @@ from gnomon.core.jobs import read_job
 from gnomon.core.keys import SHARDS
 from gnomon.core.model import Result, RunId
 from gnomon.core.requests import Defaults
+from gnomon.sections import Leading, Ticking
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.elector import Elector
 from gnomon.services.executions import ExecutionBook
@@ -22,7 +23,6 @@ from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer, Gatherer
 from gnomon.services.ticker import Ticker
-from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.crew import Crewed, ToldRunner
 from support.labour import Store

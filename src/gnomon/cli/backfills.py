@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gnomon.app import Office
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import iso, moment, zone_of
 from gnomon.cli.starts import start_of
 from gnomon.core.backfilling import Backfill, Progress
 from gnomon.core.instants import ms_of
+from gnomon.office import Office
 from gnomon.services.backfills import Preview
 
 #: How often progress is looked at, in seconds.

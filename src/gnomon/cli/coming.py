@@ -2,12 +2,13 @@
 
 from datetime import datetime
 
-from gnomon.app import Office
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.cli.readable import zone_of
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import MINUTE_MS
+from gnomon.office import Office
+from gnomon.services.answering import planned_fire
 from gnomon.services.jobs import Fire
 
 
@@ -22,7 +23,7 @@ def show_upcoming(where: Where, form: Format, *, now: datetime, hours: int, limi
     found = in_office(where, work)
     fires = found[:limit]
     if form is not Format.TABLE:
-        print_data([_as_data(fire) for fire in fires], form)
+        print_data([planned_fire(fire) for fire in fires], form)
         return
     if not fires:
         say(f"nothing fires before {instant_of(until):%Y-%m-%d %H:%M UTC}")
@@ -37,14 +38,3 @@ def _row(fire: Fire) -> list[str]:
     local = in_zone(instant, zone_of(spec))
     name = fire.schedule.schedule_id
     return [f"{instant:%a %Y-%m-%d %H:%M:%S}", f"{local:%a %H:%M %Z}", name, spec.trigger.describe()]
-
-
-def _as_data(fire: Fire) -> dict[str, object]:
-    instant, zone = instant_of(fire.planned_at), zone_of(fire.schedule.spec)
-    return {
-        "job": fire.schedule.schedule_id,
-        "utc": instant.isoformat(),
-        "local": in_zone(instant, zone).isoformat(),
-        "timezone": zone,
-        "schedule": fire.schedule.spec.trigger.describe(),
-    }

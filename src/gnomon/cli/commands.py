@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
-from gnomon.cli.options import Config, Database, From, Output
+from gnomon.cli.options import Config, Database, From, Output, Port, Quiet
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
@@ -169,13 +169,33 @@ def up(
         list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")] = False,
+    port: Port = None,
+    no_api: Annotated[bool, typer.Option("--no-api", help="Answer no requests over HTTP.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Schedule and execute, all in this process, until told to stop."""
-    from gnomon.app import database_url
+    """Schedule, execute and answer requests, all in this process, until told to stop."""
+    from gnomon.cli.up import flags_of
     from gnomon.cli.up import up as run
 
-    flags: dict[str, object] = {"worker.slots": slots} if slots else {}
-    if place is not None:
-        flags["database.url"] = database_url(place)
-    run(flags=flags, config=config, jobs=jobs or [], imports=imports or [], quiet=quiet)
+    flags = flags_of(place, port=port, slots=slots)
+    run(flags=flags, config=config, jobs=jobs or [], imports=imports or [], quiet=quiet, api=not no_api)
+
+
+@app.command()
+def server(
+    *,
+    place: Annotated[
+        str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")] = None,
+    jobs: Annotated[
+        list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
+    ] = None,
+    port: Port = None,
+    quiet: Quiet = False,
+) -> None:
+    """Schedule and answer requests, and leave the executing to workers elsewhere. There may be several."""
+    from gnomon.cli.up import flags_of
+    from gnomon.cli.up import up as run
+
+    run(flags=flags_of(place, port=port), config=config, jobs=jobs or [], quiet=quiet, executes=False)

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, to_builtins
 
-from gnomon.app import database_url, hidden_password, read_origins
 from gnomon.cli.offices import Where
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.core.durations import duration_text
 from gnomon.core.sources import HIDDEN, unknown
 from gnomon.errors import FieldError
+from gnomon.office import database_url, hidden_password, read_origins
 from gnomon.settings import Settings
 
 #: Settings that nobody is to see, if they say anything.

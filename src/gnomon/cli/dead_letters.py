@@ -1,14 +1,14 @@
 """`gnomon dead-letters`: what has failed for good."""
 
-from typing import Any
-
-from gnomon.app import Office
-from gnomon.cli.executions import attempt_data, attempt_took, decoded
+from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
-from gnomon.cli.readable import facts, first_line, iso, moment
+from gnomon.cli.readable import facts, first_line, moment
 from gnomon.core.model import DeadLetter
 from gnomon.errors import UsageError
+from gnomon.office import Office
+from gnomon.services import answering
+from gnomon.services.answering import dead_letter, dead_letter_detail, started
 from gnomon.services.dead_letters import DeadLetterView, Replayed
 
 
@@ -16,7 +16,7 @@ def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unr
     """List dead letters."""
     found = in_office(where, lambda office: office.dead_letters.page(job=job, unresolved=unresolved, limit=limit))
     if form is not Format.TABLE:
-        print_data([_letter_data(letter) for letter in found], form)
+        print_data([dead_letter(letter) for letter in found], form)
         return
     if not found:
         say("no dead letters")
@@ -40,8 +40,7 @@ def show(dead_letter_id: str, where: Where, form: Format) -> None:
     """Show a dead letter with every attempt."""
     view = in_office(where, lambda office: office.dead_letters.get(dead_letter_id))
     if form is not Format.TABLE:
-        attempts = [attempt_data(attempt) for attempt in view.attempts]
-        print_data(_letter_data(view.letter) | {"attempt_history": attempts}, form)
+        print_data(dead_letter_detail(view), form)
         return
     say("\n".join(facts(_told(view))))
     if view.run is None:
@@ -78,7 +77,7 @@ def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> 
     if form is Format.TABLE:
         say(f"{done.run_id} {done.became}")
     else:
-        print_data({"execution_id": done.run_id, "became": done.became.value}, form)
+        print_data(started(done), form)
 
 
 def replay_all(job: str | None, where: Where, form: Format) -> bool:
@@ -91,7 +90,7 @@ def replay_all(job: str | None, where: Where, form: Format) -> bool:
         else:
             say("there are none to replay")
     else:
-        print_data([_replayed_data(one) for one in done], form)
+        print_data([answering.replay(one) for one in done], form)
     return all(one.refused is None for one in done)
 
 
@@ -113,36 +112,6 @@ def _state(letter: DeadLetter) -> str:
 
 def _outcome(one: Replayed) -> str:
     return one.refused or (one.became or "")
-
-
-def _replayed_data(one: Replayed) -> dict[str, Any]:
-    return {
-        "dead_letter_id": one.dead_letter_id,
-        "job": one.job,
-        "execution_id": one.run_id,
-        "became": None if one.became is None else one.became.value,
-        "refused": one.refused,
-    }
-
-
-def _letter_data(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "dead_letter_id": letter.dead_letter_id,
-        "job": letter.job,
-        "execution_id": letter.run_id,
-        "step": letter.step,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "last_error": letter.last_error,
-        "input": decoded(letter.input),
-        "first_attempt_at": iso(letter.first_attempt_at),
-        "last_attempt_at": iso(letter.last_attempt_at),
-        "created_at": iso(letter.created_at),
-        "resolved": letter.resolved_at is not None,
-        "resolved_at": iso(letter.resolved_at),
-        "resolved_by": letter.resolved_by,
-        "replayed_by": letter.replayed_by,
-    }
 
 
 def _told(view: DeadLetterView) -> list[tuple[str, str]]:

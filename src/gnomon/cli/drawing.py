@@ -2,46 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from gnomon.cli.output import print_table, speaks_unicode
 from gnomon.cli.readable import first_line, moment, span
 from gnomon.core.dag import in_order
-from gnomon.core.launching import sub_run_id
 from gnomon.core.model import Task
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, When, Workflow
 from gnomon.services.executions import ExecutionView, StepView
+from gnomon.services.run_steps import WAITING, Drawn, run_of, steps_of
 
-#: A step that has no task yet.
-WAITING = "waiting"
 _TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
-
-
-class Drawn(Struct, frozen=True, kw_only=True):
-    """A step of a run with all that has become of it."""
-
-    step: Step
-    #: None as long as its turn has not come.
-    view: StepView | None = None
-    items: tuple[StepView, ...] = ()
-
-
-def steps_of(view: ExecutionView, workflow: Workflow) -> list[Drawn]:
-    """Every step of the workflow, each after those that it depends on, with its tasks."""
-    own = {one.task.step: one for one in view.steps if one.task.parent is None}
-    items: dict[str, list[StepView]] = {}
-    for one in view.steps:
-        if one.task.parent is not None:
-            items.setdefault(one.task.step, []).append(one)
-    return [
-        Drawn(
-            step=step,
-            view=own.get(step.name),
-            items=tuple(sorted(items.get(step.name, ()), key=lambda one: one.task.item or 0)),
-        )
-        for step in in_order(workflow)
-    ]
 
 
 def draw(view: ExecutionView, workflow: Workflow) -> None:
@@ -125,14 +95,6 @@ def _until(task: Task) -> str:
 def _runs(drawn: Drawn) -> str:
     run_id = run_of(drawn)
     return f"runs {run_id}" if run_id else ""
-
-
-def run_of(drawn: Drawn) -> str | None:
-    """The execution that a step has started and waits for, or has waited for."""
-    view = drawn.view
-    if drawn.step.workflow is None or view is None or not view.attempts or drawn.items:
-        return None
-    return sub_run_id(view.task)
 
 
 def _terms(step: Step, *, asked: bool = True) -> str:

@@ -1,16 +1,14 @@
 """`gnomon events`: what happened outside, and what became of it."""
 
 from collections import Counter
-from typing import Any
 
-import msgspec
-
-from gnomon.app import Office
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
-from gnomon.cli.readable import facts, first_line, iso, moment
+from gnomon.cli.readable import facts, first_line, moment
 from gnomon.core.happenings import Entry, EntryKind
+from gnomon.office import Office
+from gnomon.services.answering import event_detail
 from gnomon.services.listening import Emitted
 
 
@@ -23,7 +21,7 @@ def emit(name: str, body: str | None, key: str | None, where: Where, form: Forma
 
     done = in_office(where, work)
     if form is not Format.TABLE:
-        print_data(_data(done), form)
+        print_data(event_detail(done), form)
         return
     say(done.event.event_id)
     _print_entries(done.entries)
@@ -33,7 +31,7 @@ def list_events(name: str | None, limit: int, where: Where, form: Format) -> Non
     """List events, the newest first."""
     found = in_office(where, lambda office: office.events.page(name=name, limit=limit))
     if form is not Format.TABLE:
-        print_data([_data(one) for one in found], form)
+        print_data([event_detail(one) for one in found], form)
         return
     if not found:
         say("no events")
@@ -56,7 +54,7 @@ def show(event_id: str, where: Where, form: Format) -> None:
     """Show an event and what became of it for every job that listens."""
     found = in_office(where, lambda office: office.events.get(event_id))
     if form is not Format.TABLE:
-        print_data(_data(found), form)
+        print_data(event_detail(found), form)
         return
     event = found.event
     told = [
@@ -82,25 +80,3 @@ def _print_entries(entries: tuple[Entry, ...]) -> None:
 def _counted(entries: tuple[Entry, ...]) -> str:
     counts = Counter(entry.kind for entry in entries)
     return ", ".join(f"{counts[kind]} {kind}" for kind in EntryKind if counts[kind])
-
-
-def _data(emitted: Emitted) -> dict[str, Any]:
-    event = emitted.event
-    return {
-        "event_id": event.event_id,
-        "name": event.name,
-        "key": event.key,
-        "emitted_at": iso(event.emitted_at),
-        "actor": event.actor,
-        "body": msgspec.json.decode(event.body),
-        "entries": [
-            {
-                "job": entry.schedule_id,
-                "became": entry.kind.value,
-                "reason": entry.reason,
-                "execution_id": entry.run_id,
-                "decided_at": iso(entry.decided_at),
-            }
-            for entry in emitted.entries
-        ],
-    }

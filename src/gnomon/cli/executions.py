@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
-from gnomon.app import Office
-from gnomon.cli.drawing import WAITING, Drawn, draw, run_of, state_of, steps_of
+from gnomon.cli.drawing import draw, state_of
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import facts, first_line, iso, moment, span
 from gnomon.core.instants import instant_of
 from gnomon.core.launching import Cancelling
 from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunStatus, TaskId, Tick
-from gnomon.core.states import TaskState
 from gnomon.errors import UsageError
-from gnomon.services.executions import ExecutionView, Said, StepView
+from gnomon.office import Office
+from gnomon.services.answering import execution, execution_detail, log_entry, took
+from gnomon.services.executions import ExecutionView, StepView
 
 _SKIPPED = "skipped"
 #: Of how many steps and items it is told what went wrong.
@@ -31,7 +31,7 @@ def list_executions(job: str | None, status: str | None, limit: int, where: Wher
     wanted = None if status is None else RunStatus(status)
     runs = in_office(where, lambda office: office.executions.page(job=job, status=wanted, limit=limit))
     if form is not Format.TABLE:
-        print_data([run_data(run) for run in runs], form)
+        print_data([execution(run) for run in runs], form)
         return
     if not runs:
         say("no executions")
@@ -72,7 +72,7 @@ def show(execution_id: str, where: Where, form: Format) -> None:
     """Show a run with its steps and attempts."""
     view = in_office(where, lambda office: office.executions.get(execution_id))
     if form is not Format.TABLE:
-        print_data(_shown(view), form)
+        print_data(execution_detail(view), form)
         return
     say("\n".join(facts(_told(view))))
     say("")
@@ -111,7 +111,7 @@ def logs(execution_id: str, where: Where, form: Format, *, follow: bool) -> None
     if follow:
         raise UsageError("--follow prints lines: leave -o away")
     said, _ = in_office(where, lambda office: office.executions.logs(execution_id))
-    print_data([_said_data(one) for one in said], form)
+    print_data([log_entry(one) for one in said], form)
 
 
 async def _follow(office: Office, execution_id: str) -> None:
@@ -133,11 +133,6 @@ def _clock(line: LogLine) -> str:
     return instant_of(line.at).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _said_data(one: Said) -> dict[str, Any]:
-    said = {"at": iso(one.line.at), "level": one.line.level, "step": one.step, "text": one.line.text}
-    return said if one.item is None else {**said, "item": one.item}
-
-
 def sentence(run: Run) -> str:
     """How a run went, in one line."""
     how = f"{run.run_id} {run.status}"
@@ -146,96 +141,11 @@ def sentence(run: Run) -> str:
     return visible(f"{how}: {first_line(run.error, 200)}" if run.error else how)
 
 
-def took(run: Run) -> int | None:
-    """How long a run that is over went on."""
-    if run.started_at is None or run.completed_at is None:
-        return None
-    return max(0, run.completed_at - run.started_at)
-
-
-def run_data(run: Run) -> dict[str, Any]:
-    """A run for machines."""
-    return {
-        "execution_id": run.run_id,
-        "job": run.schedule_id or run.workflow_id,
-        "version": run.workflow_version,
-        "trigger": run.source.value,
-        "status": run.status.value,
-        "queued": run.queued,
-        "planned_at": iso(run.planned_at),
-        "started_at": iso(run.started_at),
-        "completed_at": iso(run.completed_at),
-        "duration_ms": took(run),
-        "user_id": run.user_id,
-        "error": run.error,
-        "key": run.idempotency_key,
-        "replay_of": run.replay_of,
-    }
-
-
-def attempt_data(attempt: Attempt) -> dict[str, Any]:
-    """An attempt for machines."""
-    return {
-        "attempt": attempt.number,
-        "worker": attempt.worker,
-        "dispatched_at": iso(attempt.dispatched_at),
-        "started_at": iso(attempt.started_at),
-        "ended_at": iso(attempt.ended_at),
-        "result": None if attempt.result is None else attempt.result.value,
-        "error": attempt.error,
-    }
-
-
 def attempt_took(attempt: Attempt) -> str:
     """How long an attempt that has ended went on."""
     if attempt.started_at is None or attempt.ended_at is None:
         return ""
     return span(max(0, attempt.ended_at - attempt.started_at))
-
-
-def decoded(payload: bytes | None) -> object:
-    """What was given or returned, as data."""
-    return None if payload is None else msgspec.json.decode(payload)
-
-
-def _shown(view: ExecutionView) -> dict[str, Any]:
-    own = view.workflow.input if view.workflow else None
-    return run_data(view.run) | {
-        "input": own if view.input is None else decoded(view.input),
-        "parent_task": view.run.parent_task,
-        "steps": _steps_data(view),
-    }
-
-
-def _steps_data(view: ExecutionView) -> list[dict[str, Any]]:
-    if view.workflow is None:
-        return [{"step": step.task.step, **_task_data(step)} for step in view.steps]
-    return [_drawn_data(one) for one in steps_of(view, view.workflow)]
-
-
-def _drawn_data(drawn: Drawn) -> dict[str, Any]:
-    about = {"step": drawn.step.name, "depends_on": list(drawn.step.depends_on), "when": drawn.step.when.value}
-    if drawn.view is None:
-        return about | {"state": WAITING, "attempts": []}
-    data = about | _task_data(drawn.view) | {"execution_id": run_of(drawn)}
-    if drawn.step.foreach is not None:
-        data["items"] = [{"item": one.task.item, **_task_data(one)} for one in drawn.items]
-    return data
-
-
-def _task_data(step: StepView) -> dict[str, Any]:
-    task = step.task
-    return {
-        "state": task.state.value,
-        "waits_for": task.wait_reason.value if task.state is TaskState.PENDING else None,
-        "skipped": task.skipped,
-        "upstream_failed": task.upstream_failed,
-        "note": task.note,
-        "started_at": iso(step.started_at),
-        "ended_at": iso(step.ended_at),
-        "output": decoded(step.output),
-        "attempts": [attempt_data(attempt) for attempt in step.attempts],
-    }
 
 
 def _told(view: ExecutionView) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import typer
 
-from gnomon.app import read_documents, read_foreign
 from gnomon.cli.output import visible
 from gnomon.cli.starts import start_of
 from gnomon.core.cron import known_zone
@@ -19,6 +18,7 @@ from gnomon.core.importing.timers import read_timers, service_of, template_of
 from gnomon.core.importing.writing import jobs_yaml
 from gnomon.core.instants import ms_of
 from gnomon.errors import CronError, FileError, UsageError
+from gnomon.office import read_documents, read_foreign
 
 _STDIN = "-"
 _LARGEST_INPUT = 4 * 2**20

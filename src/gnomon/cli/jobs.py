@@ -3,22 +3,30 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from gnomon.app import Office, read_jobs_file
-from gnomon.cli.executions import run_data, sentence
+from gnomon.cli.executions import sentence
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import facts, first_line, iso, moment, span, state_of, zone_of
-from gnomon.cli.skips import exception_data, exception_text, exceptions_of
+from gnomon.cli.skips import exception_text
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
-from gnomon.core.job_data import job_as_data
 from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
 from gnomon.core.workflow import Workflow
+from gnomon.office import Office, read_jobs_file
+from gnomon.services.answering import (
+    exceptions_of,
+    execution,
+    functions_of,
+    job_applied,
+    job_detail,
+    job_summary,
+    next_run_at,
+    started,
+)
 from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import Applied, JobView
 from gnomon.services.jobs_keeper import refuse_doubles
@@ -46,7 +54,7 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
     done = in_office(where, work, make=True)
     _warn(jobs)
     if form is not Format.TABLE:
-        print_data([_applied_data(one) for one in done], form)
+        print_data([job_applied(one) for one in done], form)
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
@@ -71,7 +79,7 @@ def list_jobs(where: Where, form: Format) -> None:
 
     found = in_office(where, work)
     if form is not Format.TABLE:
-        print_data([_listed(view) for view in found], form)
+        print_data([job_summary(view) for view in found], form)
         return
     if not found:
         say("no jobs: gnomon jobs apply -f FILE registers them")
@@ -81,7 +89,7 @@ def list_jobs(where: Where, form: Format) -> None:
             view.schedule.schedule_id,
             state_of(view.schedule),
             view.schedule.spec.trigger.describe(),
-            moment(_next_run_at(view), zone_of(view.schedule.spec)),
+            moment(next_run_at(view), zone_of(view.schedule.spec)),
         ]
         for view in found
     ]
@@ -94,7 +102,7 @@ def show(name: str, where: Where, form: Format) -> None:
     if form is Format.TABLE:
         _show_text(view)
     else:
-        print_data(_shown(view), form)
+        print_data(job_detail(view), form)
 
 
 def trigger(
@@ -109,7 +117,7 @@ def trigger(
             say(f"{done.run_id} {done.became}")
             sys.stdout.flush()
         elif not wait:
-            print_data({"execution_id": done.run_id, "became": done.became.value}, form)
+            print_data(started(done), form)
         return await office.executions.finished(done.run_id) if wait else None
 
     run = in_office(where, work)
@@ -118,7 +126,7 @@ def trigger(
     if form is Format.TABLE:
         say(sentence(run))
     else:
-        print_data(run_data(run), form)
+        print_data(execution(run), form)
     return run.status is RunStatus.COMPLETED
 
 
@@ -185,78 +193,9 @@ def _counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
-def _next_run_at(view: JobView) -> int | None:
-    return None if view.schedule.paused_at is not None else next(iter(view.next_runs), None)
-
-
-def _functions(workflow: Workflow) -> dict[str, None]:
-    """What the steps call, each once."""
-    return dict.fromkeys(step.function for step in workflow.steps if step.function)
-
-
 def _commands(workflow: Workflow) -> list[str]:
     """What the steps have a shell run, as far as one line shows it."""
     return [first_line(step.command, 90) for step in workflow.steps if step.command]
-
-
-def _applied_data(one: Applied) -> dict[str, Any]:
-    return {
-        "job": one.name,
-        "change": one.change.value,
-        "revision": one.revision,
-        "version": one.version,
-        "next_run_at": iso(one.next_run_at),
-    }
-
-
-def _listed(view: JobView) -> dict[str, Any]:
-    schedule, workflow = view.schedule, view.workflow
-    return {
-        "job": schedule.schedule_id,
-        "state": state_of(schedule),
-        "schedule": schedule.spec.trigger.describe(),
-        "timezone": zone_of(schedule.spec),
-        "next_run_at": iso(_next_run_at(view)),
-        "paused": schedule.paused_at is not None,
-        "under_way": schedule.active_runs,
-        "queued": schedule.queued_runs,
-        "version": schedule.spec.workflow_version,
-        "functions": [] if workflow is None else list(_functions(workflow)),
-        "tags": [] if workflow is None else list(workflow.tags),
-    }
-
-
-def _shown(view: JobView) -> dict[str, Any]:
-    schedule, workflow = view.schedule, view.workflow
-    data = _listed(view) | {"revision": schedule.revision, "next_runs": [iso(at) for at in view.next_runs]}
-    if workflow is not None:
-        job = Job(name=schedule.schedule_id, spec=schedule.spec, workflow=workflow, enabled=schedule.paused_at is None)
-        data["definition"] = job_as_data(job)
-    if told := exceptions_of(schedule):
-        data["exceptions"] = [exception_data(one) for one in told]
-    data["last_ticks"] = [_tick_data(tick) for tick in view.last_ticks]
-    data["executions"] = [run.run_id for run in view.under_way]
-    if view.lock is not None:
-        data["lock"] = {
-            "key": view.lock.key,
-            "execution_id": view.lock.execution_id,
-            "acquired_at": iso(view.lock.acquired_at),
-            "ttl_ms": view.lock.ttl_ms,
-        }
-    return data
-
-
-def _tick_data(tick: Tick) -> dict[str, Any]:
-    decision = tick.decision
-    return {
-        "planned_at": iso(decision.planned_at),
-        "last_at": iso(decision.last_at),
-        "count": decision.count,
-        "kind": decision.kind.value,
-        "reason": decision.reason.value,
-        "status": tick.status.value,
-        "execution_id": tick.run_id,
-    }
 
 
 def _show_text(view: JobView) -> None:
@@ -268,7 +207,7 @@ def _show_text(view: JobView) -> None:
         ("schedule", schedule.spec.trigger.describe()),
         ("zone", zone),
         ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
-        ("functions", ", ".join(_functions(workflow)) if workflow else "not registered"),
+        ("functions", ", ".join(functions_of(workflow)) if workflow else "not registered"),
         ("commands", "\n".join(_commands(workflow)) if workflow else ""),
         ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
         ("tags", ", ".join(workflow.tags) if workflow else ""),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from gnomon.app import Office, database_url, read_settings
+from gnomon.office import Office, database_url, read_settings
 from gnomon.settings import Settings
 
 T = TypeVar("T")

@@ -15,6 +15,8 @@ Database = Annotated[
     str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Where the API listens; 8062.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
 JobsFiles = Annotated[
     list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")

@@ -5,7 +5,21 @@ import os
 import sys
 from datetime import datetime
 from enum import StrEnum
-from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gnomon.core.instants import in_zone
+
+__all__ = [
+    "Format",
+    "in_zone",
+    "let_go_of_broken_output",
+    "let_go_of_output",
+    "print_data",
+    "print_table",
+    "speaks_unicode",
+    "visible",
+]
 
 
 class Format(StrEnum):
@@ -17,13 +31,23 @@ class Format(StrEnum):
 
 
 def print_data(data: object, form: Format) -> None:
-    """Print plain data for a machine."""
+    """Print plain data, or answers, for a machine."""
+    data = _plain(msgspec.to_builtins(data, builtin_types=(datetime,)))
     if form is Format.YAML:
         import yaml
 
         sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=speaks_unicode()))
     else:
         sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not speaks_unicode()) + "\n")
+
+
+def _plain(data: object) -> object:
+    """The data with every instant as a text."""
+    if isinstance(data, dict):
+        return {key: _plain(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_plain(value) for value in data]
+    return data.isoformat() if isinstance(data, datetime) else data
 
 
 def speaks_unicode() -> bool:
@@ -40,14 +64,6 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     for line in lines:
         cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
-
-
-def in_zone(instant: datetime, zone: str) -> datetime:
-    """The instant as clocks in the zone show it; in its own, where the calendar ends before it does."""
-    try:
-        return instant.astimezone(ZoneInfo(zone))
-    except OverflowError:
-        return instant
 
 
 def visible(text: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnomon.app import Office, planner_on_nothing
 from gnomon.cli.jobs import read_files
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, print_data, visible
@@ -16,6 +15,7 @@ from gnomon.core.fire_diff import MOST_WALKED, Fate, FireChange, FireDiff
 from gnomon.core.model import DAY_MS
 from gnomon.core.planning import FieldChange, OddDay, is_odd
 from gnomon.errors import FieldError, NoDatabase
+from gnomon.office import Office, planner_on_nothing
 from gnomon.services.applying import Change, Prune
 from gnomon.services.planning import JobsPlan, PlannedJob
 

@@ -3,12 +3,9 @@
 from gnomon.cli.output import in_zone, visible
 from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
-from gnomon.core.model import Schedule, Spec
+from gnomon.services.answering import state_of, zone_of
 
-
-def zone_of(spec: Spec) -> str:
-    """The zone whose clocks a schedule goes by."""
-    return spec.timezone
+__all__ = ["facts", "first_line", "iso", "moment", "span", "state_of", "zone_of"]
 
 
 def moment(at: int | None, zone: str = "UTC") -> str:
@@ -27,13 +24,6 @@ def iso(at: int | None) -> str | None:
 def span(ms: int | None) -> str:
     """A stretch of time in its two largest units; nothing for none."""
     return "" if ms is None else span_text(ms)
-
-
-def state_of(schedule: Schedule) -> str:
-    """What goes on with a job, in one word."""
-    if schedule.active_runs + schedule.queued_runs:
-        return "running" if schedule.paused_at is None else "running, paused"
-    return "active" if schedule.paused_at is None else "paused"
 
 
 def first_line(text: str | None, width: int = 60) -> str:

@@ -1,6 +1,5 @@
 """`gnomon jobs resume`: letting a job go on, and what becomes of the runs that its pause swallowed."""
 
-from gnomon.app import Office
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.readable import iso, moment, zone_of
 from gnomon.cli.starts import start_of
@@ -9,6 +8,7 @@ from gnomon.core.instants import ms_of
 from gnomon.core.missed import Choice, Missed
 from gnomon.core.model import Spec
 from gnomon.errors import FieldError
+from gnomon.office import Office
 from gnomon.services.jobs import JobView
 from gnomon.services.registrar import Resumed
 

@@ -8,12 +8,12 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 
-from gnomon.app import read_jobs_file
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.jobs import Job
 from gnomon.core.ticks import Ticks
+from gnomon.office import read_jobs_file
 
 
 @dataclass(frozen=True, slots=True)

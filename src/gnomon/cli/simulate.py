@@ -9,7 +9,6 @@ from statistics import median
 
 from msgspec import Struct
 
-from gnomon.app import Office
 from gnomon.cli.jobs import read_files
 from gnomon.cli.offices import Where, in_office
 from gnomon.cli.output import Format, print_data
@@ -22,6 +21,7 @@ from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.core.outages import outages
 from gnomon.errors import FieldError
+from gnomon.office import Office
 from gnomon.settings import Settings
 from gnomon.testing.loads import Loads, OddDay, Simulated
 from gnomon.testing.rehearsal import Rehearsal

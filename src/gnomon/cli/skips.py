@@ -1,13 +1,11 @@
 """`gnomon jobs skip`: exceptions for single ticks, and how they read."""
 
-from typing import Any
-
-from gnomon.app import Office
 from gnomon.cli.offices import Where, actor, in_office, say
-from gnomon.cli.readable import iso, moment, zone_of
+from gnomon.cli.readable import moment, zone_of
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
-from gnomon.core.model import Schedule, TickException
+from gnomon.core.model import TickException
+from gnomon.office import Office
 
 
 def skip(name: str, at: str, move_to: str | None, where: Where, *, undo: bool) -> None:
@@ -26,19 +24,8 @@ def skip(name: str, at: str, move_to: str | None, where: Where, *, undo: bool) -
     say(f"{name}: {in_office(where, work)}")
 
 
-def exceptions_of(schedule: Schedule) -> list[TickException]:
-    """Those that are not over."""
-    mark = schedule.mark_at
-    return [one for one in schedule.spec.exceptions if max(one.planned_at, one.moved_to or 0) > mark]
-
-
 def exception_text(one: TickException, zone: str) -> str:
     """The exception in words."""
     if one.moved_to is None:
         return f"{moment(one.planned_at, zone)} is skipped"
     return f"{moment(one.planned_at, zone)} is moved to {moment(one.moved_to, zone)}"
-
-
-def exception_data(one: TickException) -> dict[str, Any]:
-    """The exception for machines."""
-    return {"planned_at": iso(one.planned_at), "moved_to": iso(one.moved_to)}

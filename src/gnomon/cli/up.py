@@ -6,25 +6,48 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gnomon.app import Node, console_events, hidden_password, read_settings
+from gnomon.app import Node
 from gnomon.cli.output import let_go_of_broken_output
+from gnomon.office import console_events, database_url, hidden_password, read_settings
 from gnomon.ports.events import Events
 from gnomon.serving import Serving, quick_switches, serve, stop_on_signals
 from gnomon.version import __version__
 
 
 def up(
-    *, flags: Mapping[str, object], config: Path | None, jobs: Sequence[Path], imports: Sequence[str], quiet: bool
+    *,
+    flags: Mapping[str, object],
+    config: Path | None,
+    jobs: Sequence[Path],
+    imports: Sequence[str] = (),
+    quiet: bool = False,
+    api: bool = True,
+    executes: bool = True,
 ) -> None:
-    """Schedule and execute until told to stop."""
+    """Schedule, and execute if asked to, until told to stop."""
     settings = read_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout)
-    events = None if quiet else lines
-    plan = Serving(settings=settings, jobs_files=files, imports=tuple(imports), events=events, strict=True)
+    plan = Serving(
+        settings=settings,
+        jobs_files=files,
+        imports=tuple(imports),
+        events=None if quiet else lines,
+        strict=True,
+        api=api,
+        executes=executes,
+    )
     quick_switches()
     asyncio.run(_up(plan, lines))
     let_go_of_broken_output()
+
+
+def flags_of(place: str | None, *, port: int | None, slots: int | None = None) -> dict[str, object]:
+    """Settings as flags name them."""
+    said: dict[str, object] = {"worker.slots": slots, "server.port": port}
+    if place is not None:
+        said["database.url"] = database_url(place)
+    return {name: value for name, value in said.items() if value is not None}
 
 
 async def _up(plan: Serving, lines: Events) -> None:

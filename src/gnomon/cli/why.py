@@ -3,7 +3,7 @@
 from textwrap import wrap
 from typing import Any
 
-from gnomon.cli.executions import attempt_took, run_data
+from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, in_zone, print_data, print_table, visible
 from gnomon.cli.readable import first_line, iso, moment
@@ -12,6 +12,7 @@ from gnomon.core.explaining.words import when
 from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, Attempt, Task
 from gnomon.errors import UsageError
+from gnomon.services.answering import execution
 
 _WIDTH = 100
 _USUAL = 3
@@ -115,7 +116,7 @@ def _data(one: Explanation) -> dict[str, Any]:
         "decision": _decision_data(one),
         "previous_at": iso(one.previous_at),
         "next_at": iso(one.next_at),
-        "execution": None if one.run is None else run_data(one.run),
+        "execution": None if one.run is None else execution(one.run),
         "attempts": [_attempt_data(task, attempt) for task, attempt in _tried(one)],
     }
 

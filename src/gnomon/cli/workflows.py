@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from gnomon.app import Office
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
@@ -12,6 +11,8 @@ from gnomon.cli.readable import facts
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError
+from gnomon.office import Office
+from gnomon.services.answering import workflow_deployed
 from gnomon.services.workflows import Deployed
 
 _PAGE = 1000
@@ -28,7 +29,7 @@ def deploy(file: Path, where: Where, form: Format) -> None:
 
     done = in_office(where, work, make=True)
     if form is not Format.TABLE:
-        print_data(_data(done), form)
+        print_data(workflow_deployed(done), form)
         return
     say(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
     for name in done.schedules:
@@ -80,13 +81,3 @@ def show(workflow_id: str, version: int | None, where: Where, form: Format) -> N
     say("\n".join(facts(told)))
     say("")
     draw_definition(workflow)
-
-
-def _data(done: Deployed) -> dict[str, Any]:
-    return {
-        "workflow_id": done.workflow_id,
-        "version": done.version,
-        "new": done.new,
-        "schedules": list(done.schedules),
-        "removed": list(done.removed),
-    }

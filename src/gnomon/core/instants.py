@@ -1,6 +1,7 @@
 """Instants as whole numbers since 1970 in UTC: seconds for the arithmetic of calendars, milliseconds in the ledger."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from gnomon.errors import UsageError
 
@@ -68,6 +69,14 @@ def instant_of(ms: int) -> datetime:
     if instant is None:
         return datetime.max.replace(tzinfo=UTC) if ms > 0 else datetime.min.replace(tzinfo=UTC)
     return instant + timedelta(milliseconds=rest) if rest else instant
+
+
+def in_zone(instant: datetime, zone: str) -> datetime:
+    """The instant as clocks in the zone show it; in its own, where the calendar ends before it does."""
+    try:
+        return instant.astimezone(ZoneInfo(zone))
+    except OverflowError:
+        return instant
 
 
 def unplaced(instant: object) -> Exception:

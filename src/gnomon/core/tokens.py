@@ -71,6 +71,8 @@ def opened(token: str, *, algorithms: Collection[str], largest: int) -> Opened:
     """The token taken apart; TokenRefused unless it is of one of these algorithms and says everything once."""
     if len(token) > largest:
         raise TokenRefused(f"it has {len(token)} characters; at most {largest} are taken")
+    if not token:
+        raise TokenRefused("there is none; send Authorization: Bearer TOKEN")
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
         raise TokenRefused("it has not the three parts of a signed token")

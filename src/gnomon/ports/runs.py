@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.launching import Cancelling, Launch, Launching
-from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunId, RunStatus, TaskId
+from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunId, RunStatus, Source, TaskId
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -15,8 +15,14 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     schedule_id: str | None = None
     status: RunStatus | None = None
+    source: Source | None = None
+    #: Made at or after the one, and before the other.
+    since: int | None = None
+    until: int | None = None
     #: Only those that come after this one in the order of the listing.
     after: tuple[int, str] | None = None
+    #: Only those that do not come after this one.
+    down_to: tuple[int, str] | None = None
     limit: int = 100
 
 
@@ -55,6 +61,13 @@ class Executions(Payloads, Protocol):
 
     async def list_runs(self, query: RunQuery) -> Sequence[Run]:
         """Runs, the newest first: by when they were made, then by id."""
+        ...
+
+    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+        """Where the listing has its run of that number, counted from 1, whatever status and source are asked for.
+
+        So a search for what is rare can stop there, however long the history is. None if there are not so many.
+        """
         ...
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:

@@ -21,7 +21,7 @@ from gnomon.runners.outcomes import failed, returned
 from gnomon.runners.redaction import redactor
 from gnomon.runners.registry import Function
 from gnomon.runners.wire import Ended
-from gnomon.settings import Shell
+from gnomon.sections import Shell
 
 #: Outlives the command for a moment, and ends all of it if the worker dies.
 _GUARDIAN = str(Path(__file__).with_name("guardian.py"))

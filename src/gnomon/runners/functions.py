@@ -18,7 +18,7 @@ from gnomon.runners.processes import Processes
 from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.runners.threaded import Threaded
-from gnomon.settings import Shell, Working
+from gnomon.sections import Shell, Working
 
 #: How often bodies are looked for that should have stopped, in seconds.
 _SLOWEST_SWEEP, _QUICKEST_SWEEP = 1.0, 0.02

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import FieldError
-from gnomon.settings import Secrets
+from gnomon.sections import Secrets
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")

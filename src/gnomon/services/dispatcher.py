@@ -25,10 +25,11 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
 from gnomon.ports.workers import Workplace
+from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of
-from gnomon.settings import Executing, Settings
+from gnomon.settings import Settings
 
 Done = TypeVar("Done")
 #: How long to believe what was read about who can run what.

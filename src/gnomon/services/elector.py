@@ -9,7 +9,7 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Shards
-from gnomon.settings import Leading
+from gnomon.sections import Leading
 
 _NOBODY: Terms = {}
 _NEVER_ASKED = Tenure(_NOBODY, float("-inf"), 0)

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
 from typing import TypeVar
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gnomon.core.jobs import Job
 from gnomon.core.missed import NONE_OF_THEM, Choice
-from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick
+from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick, TickKind, TickStatus
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
 from gnomon.core.workflow import Workflow
@@ -34,9 +34,13 @@ from gnomon.services.applying import (
 from gnomon.services.registrar import Registrar, Resumed, next_runs
 
 T = TypeVar("T")
+#: Looks at what is about to be done about a job, and raises an error if it must not be.
+OnlyIf = Callable[[Plan], None]
 #: How often a file is tried against others who change the same jobs.
 _TRIES = 20
 _PAGE = 1000
+#: How many decisions are looked at for one page of those that are wanted.
+_LOOK = 10_000
 #: How many jobs are thought about without a break.
 _LOT = 10
 #: Among how many of the newest runs those under way are looked for.
@@ -89,6 +93,23 @@ class Fire(Struct, frozen=True):
     schedule: Schedule
 
 
+class TicksAsked(Struct, frozen=True, kw_only=True):
+    """Which decisions to look at."""
+
+    kind: TickKind | None = None
+    status: TickStatus | None = None
+    since: int = -_FOREVER
+    before: int = _FOREVER
+    limit: int = 100
+
+
+class TickPage(Struct, frozen=True):
+    """Some decisions, and before which planned time to look for more; None if there are none."""
+
+    ticks: list[Tick]
+    before: int | None
+
+
 class JobBook:
     """Apply, look, pause, resume, delete."""
 
@@ -113,11 +134,18 @@ class JobBook:
         self._registrar = Registrar(schedules, history, clock, ids, tzdata=tzdata)
 
     async def apply(
-        self, jobs: Sequence[Job], *, actor: str, tenant: str = "default", prune: Prune | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        actor: str,
+        tenant: str = "default",
+        prune: Prune | None = None,
+        only_if: OnlyIf = lambda _: None,
     ) -> list[Applied]:
         """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing.
 
-        What is to be pruned is removed in the same transaction, see `planned`.
+        What is to be pruned is removed in the same transaction, see `planned`. `only_if` may object to what is about
+        to be done, by an error; what it was shown is then what still stands.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -125,6 +153,8 @@ class JobBook:
         for _ in range(_TRIES):
             now = self._clock.now()
             plans = await self.planned(jobs, now=now, tenant=tenant, prune=prune)
+            for plan in plans:
+                only_if(plan)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]
             for schedule in overdue:
                 await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
@@ -238,6 +268,25 @@ class JobBook:
             before = ticks[-1].decision.planned_at
         return found[:limit]
 
+    async def ledger(self, name: str, asked: TicksAsked, *, tenant: str = "default") -> TickPage:
+        """What became of a job's planned times, newest first: of so many as can be looked at in one go."""
+        with _called_a_job():
+            uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
+        found: list[Tick] = []
+        before, looked = asked.before, 0
+        size = asked.limit if asked.kind is None and asked.status is None else _PAGE
+        while looked < _LOOK and (ticks := await self._history.ticks(uid, before=before, limit=size)):
+            looked += len(ticks)
+            for tick in ticks:
+                before = tick.decision.planned_at
+                if tick.decision.last_at < asked.since:
+                    return TickPage(found, None)
+                if asked.kind in (None, tick.decision.kind) and asked.status in (None, tick.status):
+                    found.append(tick)
+                if len(found) == asked.limit:
+                    return TickPage(found, before)
+        return TickPage(found, before if looked >= _LOOK else None)
+
     async def next(self, name: str, count: int, *, tenant: str = "default") -> tuple[int, ...]:
         """The next planned times, as if no pause were on."""
         return (await self.get(name, tenant=tenant, coming=count, last=0)).next_runs
@@ -263,7 +312,7 @@ class JobBook:
         name = ""
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
             last = found[-1].planned_at if len(found) == limit else until
-            coming = (fire for schedule in page for fire in _fires(schedule, after, last, limit))
+            coming = [fire async for schedule in _in_turns(page) for fire in _fires(schedule, after, last, limit)]
             found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
             name = page[-1].schedule_id
         return found

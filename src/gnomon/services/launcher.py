@@ -110,6 +110,26 @@ class Launcher:
         run = replace(run, source=Source.MANUAL, replay_of=letter, idempotency_key=key)
         return await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
 
+    async def run(
+        self,
+        workflow: Workflow,
+        *,
+        actor: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
+        key: str | None = None,
+        source: Source = Source.API,
+    ) -> Triggered:
+        """Start a run of a workflow that belongs to no job, once for each key; KeyTaken as for a job."""
+        given = None if input is None else _checked_input(input, workflow)
+        now, scope = self._clock.now(), f"run {workflow.workflow_id}"
+        run_id = RunId(self._ids.new("run", now)) if key is None else keyed_run_id(workflow.tenant, scope, _key(key))
+        run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
+        run = replace(run, source=source, idempotency_key=key)
+        done = await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
+        if key is not None and done.became is Launching.ALREADY:
+            await self._refuse_another_input(key, done.run_id, given)
+        return done
+
     async def start(
         self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
     ) -> bool:

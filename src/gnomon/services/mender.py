@@ -9,8 +9,8 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.keeping import Turns
 from gnomon.ports.mending import FIRST_OPEN, Mending, OpenPlace
+from gnomon.sections import Reconciling
 from gnomon.services.patience import Backoff
-from gnomon.settings import Reconciling
 
 _TURN = "mender"
 #: A turn lasts for so many looks, so that one node does it while it lives.

@@ -16,9 +16,9 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.pings import Sender
 from gnomon.ports.runs import Executions
+from gnomon.sections import Alive
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf
-from gnomon.settings import Alive
 
 #: What tells of an end that no worker here reported: these are rare, so that each is worth a look.
 _RARE = frozenset(("attempt_ended_by_reconciler", "dead_letter", "task_not_scheduled", "result_refused", "run_mended"))

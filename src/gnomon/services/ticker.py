@@ -12,8 +12,8 @@ from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.ledger import Ledger, Terms
+from gnomon.sections import Ticking
 from gnomon.services.elector import Elector
-from gnomon.settings import Ticking
 
 #: How long to wait before trying a store again that failed, doubling up to the tick interval.
 _FIRST_PAUSE = 0.05
@@ -70,6 +70,8 @@ class Ticker:
         self.health = Health.IDLE
         #: Called when runs have been made.
         self.on_fired: Callable[[], None] = lambda: None
+        #: Told of decisions that were written down.
+        self.on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None
         #: Writes decisions down and passes the tasks that they make on, in the same commit if it can.
         self.hand_over: HandOver | None = None
 
@@ -137,9 +139,10 @@ class Ticker:
 
     async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
         done = await self._written(verdicts, now, terms)
-        for verdict in verdicts:
-            if verdict.schedule.uid in done:
-                self._announce(verdict)
+        carried_out = [verdict for verdict in verdicts if verdict.schedule.uid in done]
+        for verdict in carried_out:
+            self._announce(verdict)
+        self.on_decided(carried_out)
 
     async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
         async def write() -> frozenset[ScheduleUid]:

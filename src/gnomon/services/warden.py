@@ -9,8 +9,8 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.keeping import Turns
 from gnomon.ports.vitals import Vitals
+from gnomon.sections import Alive
 from gnomon.services.patience import Backoff
-from gnomon.settings import Alive
 
 _TURN = "warden"
 _LOOKS_A_TURN = 2

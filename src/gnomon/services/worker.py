@@ -312,6 +312,7 @@ class Worker:
             return
         run = assignment.run
         facts: dict[str, object] = {
+            "tenant": run.tenant,
             "job": run.schedule_id or run.workflow_id,
             "run": run.run_id,
             "step": assignment.step.name,
@@ -326,7 +327,8 @@ class Worker:
         facts |= {"error": ended.error, "available_at": None if ended.over else ended.available_at}
         self._events.emit("task_failed" if ended.over else "task_waits", **facts)
         if ended.dead_letter is not None:
-            self._events.emit("dead_letter", job=facts["job"], run=run.run_id, reason=ended.dead_letter)
+            job, reason = facts["job"], ended.dead_letter
+            self._events.emit("dead_letter", tenant=run.tenant, job=job, run=run.run_id, reason=reason)
 
 
 def placeholder(waiting: Waiting) -> Assignment:

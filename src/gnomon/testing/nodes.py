@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gnomon.ports.gate import Gate
+from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
 from gnomon.services.worker import Worker
-from gnomon.settings import Executing, Leading, Reconciling, Settings, Ticking, Working
+from gnomon.settings import Settings
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.bodies import Habits, SimulatedRunner, Witness
 from gnomon.testing.clock import Recorder, VirtualClock

@@ -20,7 +20,8 @@ from gnomon.runners.logs import TaskLog, unchanged
 from gnomon.runners.outcomes import failed, gave_up, raised, returned, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
-from gnomon.settings import Secrets, Settings
+from gnomon.sections import Secrets
+from gnomon.settings import Settings
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.seen import Call

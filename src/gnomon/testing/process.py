@@ -6,6 +6,7 @@ from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import DAY_MS
 from gnomon.ports.events import Events
+from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
 from gnomon.services.listening import Gatherer
@@ -13,7 +14,7 @@ from gnomon.services.reconciler import Reconciler
 from gnomon.services.shelf import Shelf
 from gnomon.services.ticker import Ticker
 from gnomon.services.worker import Worker
-from gnomon.settings import Executing, Leading, Reconciling, Settings, Ticking, Working
+from gnomon.settings import Settings
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.players import Players

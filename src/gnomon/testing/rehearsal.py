@@ -22,9 +22,9 @@ from gnomon.core.plan import settled, unchanged
 from gnomon.core.workflow import Delivery
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
+from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.ticker import Ticker
-from gnomon.settings import Leading, Ticking
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.loads import Aftermath, Loads
 

@@ -250,13 +250,29 @@ class MemoryWork(MemoryEndings):
         """See Executions.list_runs."""
         found = [
             run
+            for run in self._listed(query)
+            if query.status in (None, run.status)
+            and query.source in (None, run.source)
+            and (query.down_to is None or (run.created_at, run.run_id) >= query.down_to)
+        ]
+        return found[: query.limit]
+
+    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+        """See Executions.place_of_run."""
+        found = self._listed(query)[number - 1 : number]
+        return (found[0].created_at, found[0].run_id) if found else None
+
+    def _listed(self, query: RunQuery) -> list[Run]:
+        found = [
+            run
             for run in self._runs.values()
             if run.tenant == query.tenant
             and query.schedule_id in (None, run.schedule_id)
-            and query.status in (None, run.status)
+            and (query.since is None or run.created_at >= query.since)
+            and (query.until is None or run.created_at < query.until)
             and (query.after is None or (run.created_at, run.run_id) < query.after)
         ]
-        return sorted(found, key=lambda run: (run.created_at, run.run_id), reverse=True)[: query.limit]
+        return sorted(found, key=lambda run: (run.created_at, run.run_id), reverse=True)
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""

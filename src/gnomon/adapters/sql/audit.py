@@ -6,7 +6,17 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec.structs import astuple
 
-from gnomon.adapters.sql import book, bulk, dead_letters, event_log, executions, halting, jobs, launches, tables
+from gnomon.adapters.sql import (
+    book,
+    bulk,
+    dead_letters,
+    event_log,
+    executions,
+    halting,
+    house_tables,
+    jobs,
+    launches,
+)
 from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core import audit as trail
@@ -17,12 +27,12 @@ from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 
-_audit = tables.audit.c
+_audit = house_tables.audit.c
 _ENTRY = AuditEntry.__struct_fields__
 _KEPT = [_audit.number, *(_audit[name] for name in _ENTRY), _audit.seq, _audit.prev_hash, _audit.hash]
 _LIST = sa.select(*_KEPT).order_by(_audit.number.desc())
 #: Written out, because a partial index is only used where its condition stands in the query word for word.
-_IS_SEALED, _IS_OPEN = sa.text(tables.SEALED), sa.text(tables.UNSEALED)
+_IS_SEALED, _IS_OPEN = sa.text(house_tables.SEALED), sa.text(house_tables.UNSEALED)
 _SEALED = (
     sa.select(*_KEPT)
     .where(_IS_SEALED, _audit.seq > sa.bindparam("after"))
@@ -30,10 +40,10 @@ _SEALED = (
     .limit(sa.bindparam("limit"))
 )
 _HEAD = sa.select(_audit.seq, _audit.hash).where(_IS_SEALED).order_by(_audit.seq.desc()).limit(1)
-_COUNT_OPEN = sa.select(sa.func.count()).select_from(tables.audit).where(_IS_OPEN)
+_COUNT_OPEN = sa.select(sa.func.count()).select_from(house_tables.audit).where(_IS_OPEN)
 _ANY_OPEN = sa.select(_audit.number).where(_IS_OPEN).order_by(_audit.number).limit(1)
 _OPEN = sa.select(*_KEPT).where(_IS_OPEN).order_by(_audit.number).limit(sa.bindparam("limit"))
-_SEAL = bulk.changing(tables.audit, ("seq", "prev_hash", "hash"), by=("number",))
+_SEAL = bulk.changing(house_tables.audit, ("seq", "prev_hash", "hash"), by=("number",))
 _UNRESOLVED = bulk.statement(
     "SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id IN KEYS AND tenant = ? AND resolved_at IS NULL"
     " ORDER BY dead_letter_id FOR UPDATE"
@@ -47,7 +57,7 @@ _SEALERS_LOCK = 7_163_071_907
 
 def write(conn: sa.Connection, entries: Iterable[AuditEntry | None]) -> None:
     """The entries stand in the trail, if what the transaction does, does."""
-    bulk.insert(conn, tables.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
+    bulk.insert(conn, house_tables.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
 
 
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:

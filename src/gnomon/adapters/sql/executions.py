@@ -1,6 +1,7 @@
 """Looking at runs and what they are made of. Every query reads off an index as much as it gives back."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,6 +17,12 @@ _LIST = (
     .where(_run.tenant == sa.bindparam("owner"))
     .order_by(_run.created_at.desc(), _run.run_id.desc())
     .limit(sa.bindparam("limit"))
+)
+_PLACE = (
+    sa.select(_run.created_at, _run.run_id)
+    .where(_run.tenant == sa.bindparam("owner"))
+    .order_by(_run.created_at.desc(), _run.run_id.desc())
+    .limit(1)
 )
 _PAYLOAD = sa.select(_payload.body).where(
     _payload.owner_id == sa.bindparam("owner"), _payload.kind == sa.bindparam("of")
@@ -39,14 +46,33 @@ def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
 
 def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
     """See Executions.list_runs."""
-    asked = _LIST
-    if query.schedule_id is not None:
-        asked = asked.where(_run.schedule_id == query.schedule_id)
+    asked = _narrowed(_LIST, query)
     if query.status is not None:
         asked = asked.where(_run.status == query.status.value)
+    if query.source is not None:
+        asked = asked.where(_run.source == query.source.value)
+    if query.down_to is not None:
+        asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
+    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit})]
+
+
+def place_of_run(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
+    """See Executions.place_of_run. It is read off the index alone."""
+    row = conn.execute(_narrowed(_PLACE, query).offset(number - 1), {"owner": query.tenant}).one_or_none()
+    return None if row is None else (row.created_at, row.run_id)
+
+
+def _narrowed(asked: sa.Select[Any], query: RunQuery) -> sa.Select[Any]:
+    """What the indexes of the listing can tell apart."""
+    if query.schedule_id is not None:
+        asked = asked.where(_run.schedule_id == query.schedule_id)
+    if query.since is not None:
+        asked = asked.where(_run.created_at >= query.since)
+    if query.until is not None:
+        asked = asked.where(_run.created_at < query.until)
     if query.after is not None:
         asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) < sa.tuple_(*query.after))
-    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit})]
+    return asked
 
 
 def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:

@@ -4,11 +4,11 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import tables
+from gnomon.adapters.sql import house_tables
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
 
-_shard, _node = tables.shard.c, tables.node.c
+_shard, _node = house_tables.shard.c, house_tables.node.c
 _HELD = (
     sa.select(_shard.shard, _shard.term)
     .where(_shard.holder == sa.bindparam("by"))
@@ -17,20 +17,20 @@ _HELD = (
 )
 _TAKEABLE = sa.select(_shard.shard).order_by(_shard.shard).limit(sa.bindparam("limit"))
 _OVER = _shard.lease_until <= sa.bindparam("now")
-_THESE = sa.update(tables.shard).where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
+_THESE = sa.update(house_tables.shard).where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
 _EXTEND = _THESE.values(lease_until=sa.bindparam("until"))
 _TAKE = _THESE.values(term=_shard.term + 1, holder=sa.bindparam("by"), lease_until=sa.bindparam("until")).returning(
     _shard.shard, _shard.term
 )
 _RELEASE = _THESE.where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0)
 _LEAVE = (
-    sa.update(tables.shard).where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0),
-    sa.delete(tables.node).where(_node.holder == sa.bindparam("by")),
+    sa.update(house_tables.shard).where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0),
+    sa.delete(house_tables.node).where(_node.holder == sa.bindparam("by")),
 )
 _UNSEEN = sa.select(_node.holder).where(_node.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
-_FORGET = sa.delete(tables.node).where(_node.holder.in_(_UNSEEN))
-_FORGET_OTHERS = sa.delete(tables.node).where(_node.holder != sa.bindparam("by"))
-_ALIVE = sa.select(sa.func.count()).select_from(tables.node).where(_node.seen_until > sa.bindparam("now"))
+_FORGET = sa.delete(house_tables.node).where(_node.holder.in_(_UNSEEN))
+_FORGET_OTHERS = sa.delete(house_tables.node).where(_node.holder != sa.bindparam("by"))
+_ALIVE = sa.select(sa.func.count()).select_from(house_tables.node).where(_node.seen_until > sa.bindparam("now"))
 
 
 def attend(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> Attendance:
@@ -49,7 +49,7 @@ def _see(conn: sa.Connection, holder: str, until: int) -> None:
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    seen = insert(tables.node).values(holder=holder, seen_until=until)
+    seen = insert(house_tables.node).values(holder=holder, seen_until=until)
     conn.execute(seen.on_conflict_do_update(index_elements=["holder"], set_={"seen_until": until}))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.tables import gnomon_meta
+from gnomon.adapters.sql.house_tables import gnomon_meta
 from gnomon.errors import UsageError
 
 #: The number of the schema that this program was written for.

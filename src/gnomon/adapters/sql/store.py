@@ -168,6 +168,10 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Executions.list_runs."""
         return await self.transactions.read(lambda conn: executions.list_runs(conn, query))
 
+    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+        """See Executions.place_of_run."""
+        return await self.transactions.read(lambda conn: executions.place_of_run(conn, query, number))
+
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""
         return await self.transactions.read(lambda conn: dead_letters.attempts(conn, tasks))

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql import bulk, house_tables, tables
 from gnomon.adapters.sql.definitions import definition
 from gnomon.adapters.sql.migrating import numbers
 from gnomon.adapters.sql.store import SqlStore
@@ -14,13 +14,13 @@ from gnomon.core.model import Overlap, RunId
 from gnomon.core.workflow import ONLY_STEP
 from gnomon.ports.survey import JobCard, Survey
 
-_schedule, _shard = tables.schedule.c, tables.shard.c
+_schedule, _shard = tables.schedule.c, house_tables.shard.c
 _JOBS = sa.select(sa.func.count()).select_from(tables.schedule).where(_schedule.deleted_at.is_(None))
 _DUE = sa.select(sa.func.count(), sa.func.min(_schedule.next_fire_at)).where(
     _schedule.next_fire_at.is_not(None), _schedule.next_fire_at <= sa.bindparam("now")
 )
 _READY = sa.select(tables.task.c.available_at).where(sa.text(tables.SCHEDULED)).order_by("available_at").limit(1)
-_WORKERS = sa.select(sa.func.count()).where(tables.worker.c.seen_until > sa.bindparam("now"))
+_WORKERS = sa.select(sa.func.count()).where(house_tables.worker.c.seen_until > sa.bindparam("now"))
 _SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).where(
     _shard.holder.is_not(None), _shard.lease_until > sa.bindparam("now")
 )

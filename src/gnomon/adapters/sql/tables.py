@@ -1,5 +1,6 @@
-"""The tables. Instants are milliseconds since 1970 in UTC; `tenant` is part of every name that must be unique.
+"""The tables of what is planned and what became of it.
 
+Instants are milliseconds since 1970 in UTC; `tenant` is part of every name that must be unique.
 A migration says how to get here; a test proves that both ways end at the same schema.
 """
 
@@ -20,13 +21,12 @@ OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
-SEALED = "seq IS NOT NULL"
-UNSEALED = "seq IS NULL"
 
 metadata = sa.MetaData()
 
 
-def _partial(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+def partial(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+    """An index on the rows of which a condition is true."""
     condition = sa.text(where)
     return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
@@ -77,14 +77,14 @@ schedule = sa.Table(
     sa.Column("trigger_options", sa.Text),
     # Ticks that are skipped or moved, as JSON; null if there are none.
     sa.Column("exceptions", sa.Text),
-    _partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
+    partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
-    _partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+    partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
     # By their names, newest first.
-    _partial("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
-    _partial("schedule_listening", "tenant", "expression", where=LISTENS),
-    _partial("schedule_idle", "uid", where=IDLE),
+    partial("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
+    partial("schedule_listening", "tenant", "expression", where=LISTENS),
+    partial("schedule_idle", "uid", where=IDLE),
 )
 
 schedule_revision = sa.Table(
@@ -160,10 +160,10 @@ run = sa.Table(
     sa.Column("parent_task", Name),
     sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
-    _partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
-    _partial("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
-    _partial("run_to_stop", "run_id", where=TO_STOP),
-    _partial("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
+    partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
+    partial("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
+    partial("run_to_stop", "run_id", where=TO_STOP),
+    partial("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
     # In the order in which runs are listed, of a tenant and of one of its jobs.
     sa.Index("run_listed", "tenant", "created_at", "run_id"),
     sa.Index("run_of_job", "tenant", "schedule_id", "created_at", "run_id"),
@@ -195,11 +195,11 @@ task = sa.Table(
     sa.Column("has_input", sa.Boolean, nullable=False, server_default=sa.false()),
     # The steps of a run are found beside their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
-    _partial("task_held", "parent", "item", where=HELD),
+    partial("task_held", "parent", "item", where=HELD),
     # In the order in which tasks are let through and taken, so that a page of them is read off the index
     # even while a hundred thousand wait since one instant.
-    _partial("task_waiting", "available_at", "task_id", where=WAITS),
-    _partial("task_scheduled", "available_at", "task_id", where=SCHEDULED),
+    partial("task_waiting", "available_at", "task_id", where=WAITS),
+    partial("task_scheduled", "available_at", "task_id", where=SCHEDULED),
 )
 
 attempt = sa.Table(
@@ -214,7 +214,7 @@ attempt = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("result", sa.Text),
     sa.Column("error", sa.Text),
-    _partial("attempt_open", "task_id", where=OPEN),
+    partial("attempt_open", "task_id", where=OPEN),
     sqlite_with_rowid=False,
 )
 
@@ -251,7 +251,7 @@ dead_letter = sa.Table(
     sa.Column("replayed_by", Name),
     sa.Index("dead_letter_listed", "tenant", "dead_letter_id"),
     sa.Index("dead_letter_of_job", "tenant", "job", "dead_letter_id"),
-    _partial("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
+    partial("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
 )
 
 event = sa.Table(
@@ -278,7 +278,7 @@ event_entry = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("run_id", Name),
     sa.Column("decided_at", Instant, nullable=False),
-    _partial("event_gathered", "schedule_uid", where=GATHERED),
+    partial("event_gathered", "schedule_uid", where=GATHERED),
 )
 
 gathering = sa.Table(
@@ -309,7 +309,7 @@ backfill = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("ended_at", Instant),
     sa.Column("cancelled", sa.Boolean, nullable=False),
-    _partial("backfill_open", "backfill_id", where=OPEN),
+    partial("backfill_open", "backfill_id", where=OPEN),
     sa.Index("backfill_listed", "tenant", "created_at", "backfill_id"),
 )
 
@@ -324,17 +324,6 @@ backfill_tick = sa.Table(
     sa.Column("run_id", Name),
     sa.Column("decided_at", Instant, nullable=False),
     sa.Index("backfill_tick_of_schedule", "schedule_uid", "planned_at"),
-)
-
-worker = sa.Table(
-    "worker",
-    metadata,
-    sa.Column("worker", Name, primary_key=True),
-    sa.Column("pool", Name, nullable=False),
-    sa.Column("functions", sa.Text, nullable=False),
-    sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("started_at", Instant, nullable=False),
-    sa.Column("seen_until", Instant, nullable=False),
 )
 
 payload = sa.Table(
@@ -355,58 +344,4 @@ workflow = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
-)
-
-shard = sa.Table(
-    "shard",
-    metadata,
-    sa.Column("shard", sa.SmallInteger, primary_key=True, autoincrement=False),
-    sa.Column("term", sa.BigInteger, nullable=False),
-    sa.Column("holder", Name),
-    sa.Column("lease_until", Instant, nullable=False),
-)
-
-node = sa.Table(
-    "node",
-    metadata,
-    sa.Column("holder", Name, primary_key=True),
-    sa.Column("seen_until", Instant, nullable=False),
-)
-
-turn = sa.Table(
-    "turn",
-    metadata,
-    sa.Column("name", Name, primary_key=True),
-    sa.Column("holder", Name, nullable=False),
-    sa.Column("until_at", Instant, nullable=False),
-)
-
-gnomon_meta = sa.Table(
-    "gnomon_meta",
-    metadata,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-
-audit = sa.Table(
-    "audit",
-    metadata,
-    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("at", Instant, nullable=False),
-    sa.Column("actor", Name, nullable=False),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("name", Name, nullable=False),
-    sa.Column("before", sa.Text),
-    sa.Column("after", sa.Text),
-    sa.Column("details", sa.Text, nullable=False),
-    # ---- the chain; empty until it is sealed
-    sa.Column("seq", sa.BigInteger),
-    sa.Column("prev_hash", sa.Text),
-    sa.Column("hash", sa.Text),
-    sa.Index("audit_listed", "tenant", "number"),
-    sa.Index("audit_of_subject", "tenant", "kind", "name", "number"),
-    _partial("audit_sealed", "seq", where=SEALED, unique=True),
-    _partial("audit_unsealed", "number", where=UNSEALED),
 )

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql import bulk, house_tables
 from gnomon.ports.workers import WorkerCard
 
-_worker = tables.worker.c
+_worker = house_tables.worker.c
 _SEE = bulk.inserting(
-    tables.worker,
-    tuple(column.name for column in tables.worker.columns),
+    house_tables.worker,
+    tuple(column.name for column in house_tables.worker.columns),
     "ON CONFLICT (worker) DO UPDATE SET pool = excluded.pool, functions = excluded.functions, slots = excluded.slots,"
     " started_at = excluded.started_at, seen_until = excluded.seen_until",
 )
 _UNSEEN = sa.select(_worker.worker).where(_worker.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
-_FORGET = sa.delete(tables.worker).where(_worker.worker.in_(_UNSEEN))
-_ALIVE = sa.select(tables.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
-_DISMISS = sa.delete(tables.worker).where(_worker.worker == sa.bindparam("name"))
+_FORGET = sa.delete(house_tables.worker).where(_worker.worker.in_(_UNSEEN))
+_ALIVE = sa.select(house_tables.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
+_DISMISS = sa.delete(house_tables.worker).where(_worker.worker == sa.bindparam("name"))
 _FUNCTIONS = msgspec.json.Decoder(tuple[str, ...])
 
 

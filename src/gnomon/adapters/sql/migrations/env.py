@@ -2,12 +2,12 @@
 
 from alembic import context
 
+from gnomon.adapters.sql.house_tables import everything
 from gnomon.adapters.sql.migrating import VERSION_TABLE
-from gnomon.adapters.sql.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=everything,
     version_table=VERSION_TABLE,
     # SQLite cannot alter a column: the table is copied instead.
     render_as_batch=True,

@@ -1,0 +1,30 @@
+"""Who is let in where tokens prove nothing: everybody, or nobody."""
+
+from gnomon.errors import Unauthenticated
+from gnomon.ports.identity import Caller, Role, Tokens
+
+
+class OpenTokens:
+    """Whoever shows no token is an administrator; who shows one is believed. For a machine of one's own."""
+
+    def __init__(self, believed: Tokens) -> None:
+        self._believed = believed
+
+    async def caller(self, token: str) -> Caller:
+        """See Tokens.caller."""
+        return await self._believed.caller(token) if token else Caller("anonymous", frozenset(Role))
+
+    async def close(self) -> None:
+        """Let go of nothing."""
+
+
+class NoTokens:
+    """No token is good, because there is nobody who issues any."""
+
+    async def caller(self, token: str) -> Caller:
+        """See Tokens.caller."""
+        del token
+        raise Unauthenticated("no token is accepted: auth names nobody who issues them")
+
+    async def close(self) -> None:
+        """Let go of nothing."""

@@ -1,0 +1,46 @@
+"""Everything that a request may need, at one desk."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from gnomon.core.health import Report
+from gnomon.core.requests import Defaults
+from gnomon.ports.clock import Clock
+from gnomon.ports.identity import Tokens
+from gnomon.ports.workers import Workers
+from gnomon.sections import Server
+from gnomon.services.dead_letters import DeadLetterOffice
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.hub import Hub
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.services.listening import Announcer
+from gnomon.services.registrar import Registrar
+from gnomon.services.searching import Search
+from gnomon.services.tasks import TaskDesk
+from gnomon.services.workflows import WorkflowStore
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    """The same services as behind the command line, and who may use them."""
+
+    tokens: Tokens
+    jobs: JobBook
+    registrar: Registrar
+    launcher: Launcher
+    executions: ExecutionBook
+    search: Search
+    workflows: WorkflowStore
+    events: Announcer
+    dead_letters: DeadLetterOffice
+    tasks: TaskDesk
+    workers: Workers
+    #: Tells how the node is.
+    health: Callable[[], Awaitable[Report]]
+    hub: Hub
+    clock: Clock
+    defaults: Defaults
+    server: Server
+    #: Called when something was changed, so that those who wait for it look at once.
+    changed: Callable[[], None] = lambda: None

@@ -1,0 +1,197 @@
+"""The door: lets requests in, hands them to their route, and sends back what comes of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from litestar import Litestar, Request, Response
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
+
+from gnomon.api import executions, jobs, others, schedules
+from gnomon.api.asking import read_query
+from gnomon.api.desk import Desk
+from gnomon.api.openapi import document
+from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
+from gnomon.api.reading import read_object
+from gnomon.api.routes import Call, Permission, Reply, Route
+from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, Unauthenticated, WrongType
+from gnomon.ports.identity import Caller
+
+#: Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table.
+ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *executions.ROUTES, *schedules.ROUTES, *others.ROUTES)
+_NOBODY = Caller("", frozenset())
+_LONGEST_TOKEN = 8192
+_Anything = Request[Any, Any, Any]
+
+
+def application(
+    desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
+) -> Litestar:
+    """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
+
+    @cache
+    def described() -> msgspec.Raw:
+        # Few ask, and it takes a while.
+        return msgspec.Raw(msgspec.json.encode(document((*routes, *_DESCRIPTION))))
+
+    async def describe(call: Call) -> Reply:
+        del call
+        return Reply(body=described())
+
+    own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
+    return Litestar(
+        route_handlers=[_handler(route, desk) for route in own],
+        exception_handlers={
+            GnomonError: _refusal,
+            HTTPException: _no_route,
+            Exception: lambda request, error: _surprise(request, error, surprised),
+        },
+        openapi_config=None,
+        # The door counts by itself, with the limit that is configured.
+        request_max_body_size=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+async def _described(call: Call) -> Reply:
+    """Describe everything that can be asked for, as OpenAPI 3.1."""
+    del call
+    return Reply()
+
+
+_DESCRIPTION = (
+    Route(
+        method="GET",
+        path="/openapi.json",
+        name="describe",
+        needs=Permission.EVERYBODY,
+        handle=_described,
+        answer=dict[str, Any],
+        success={200: "It is described."},
+    ),
+)
+
+
+def _handler(route: Route, desk: Desk) -> HTTPRouteHandler:
+    if not isinstance(route.needs, Permission):
+        raise TypeError(f"{route.name} does not say who may")
+
+    async def handle(request: _Anything) -> Response[Any]:
+        reply = await route.handle(await _let_in(route, desk, request))
+        headers = dict(reply.headers)
+        if reply.stream is not None:
+            return Stream(reply.stream, media_type=route.media_type, headers=headers)
+        content = b"" if reply.body is None else msgspec.json.encode(reply.body)
+        media_type = route.media_type if content else None
+        return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
+
+    path = route.path.replace("}", ":str}")
+    return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
+
+
+async def _let_in(route: Route, desk: Desk, request: _Anything) -> Call:
+    """The call, once it is known who asks and that they may; only then is anything read."""
+    caller = await _caller(route, desk, request)
+    asked = _asked(request)
+    path = {name: str(request.path_params[name]) for name in route.names}
+    body = {} if route.body is None else await _body(route, desk, request)
+    return Call(
+        desk=desk,
+        caller=caller,
+        url=route.path.format(**{name: quote(value, safe="") for name, value in path.items()}),
+        path=path,
+        query=read_query(route.query, asked),
+        asked=asked,
+        body=body,
+        headers=_headers(request),
+    )
+
+
+async def _caller(route: Route, desk: Desk, request: _Anything) -> Caller:
+    if route.needs is Permission.EVERYBODY:
+        return _NOBODY
+    said = request.headers.getall("authorization", [])
+    if len(said) > 1:
+        raise Unauthenticated("there are two Authorization headers")
+    scheme, _, token = (said[0] if said else "").partition(" ")
+    if said and (scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN):
+        raise Unauthenticated("the Authorization header holds no bearer token")
+    caller = await desk.tokens.caller(token.strip())
+    if not caller.roles & route.needs.value:
+        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
+    return caller
+
+
+def _asked(request: _Anything) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for field, value in request.query_params.multi_items():
+        if field in found:
+            raise FieldError(field, value, "is said a second time")
+        found[field] = str(value)
+    return found
+
+
+def _headers(request: _Anything) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found.setdefault(name.lower(), value)
+    return found
+
+
+async def _body(route: Route, desk: Desk, request: _Anything) -> dict[str, Any]:
+    """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
+    limit = desk.server.max_body
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > limit:
+        raise TooLarge(limit)
+    raw = bytearray()
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > limit:
+            raise TooLarge(limit)
+    if not raw and route.body is not None and not route.body.required:
+        return {}
+    _check_type(request)
+    return read_object(bytes(raw))
+
+
+def _check_type(request: _Anything) -> None:
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise WrongType("the body is packed: send it as it is")
+    kind, _, options = request.headers.get("content-type", "").partition(";")
+    charset = options.strip().lower().removeprefix("charset=").strip('"')
+    if kind.strip().lower() != "application/json" or charset not in ("", "utf-8"):
+        raise WrongType("the body must be application/json in UTF-8")
+
+
+# ---- what went wrong -----------------------------------------------------------------------------
+
+
+def _refusal(_: _Anything, error: GnomonError) -> Response[Any]:
+    return _sent(problem_of(error))
+
+
+def _no_route(_: _Anything, error: HTTPException) -> Response[Any]:
+    words = {404: "there is nothing at this address", 405: "this address does not take this method"}
+    detail = words.get(error.status_code, error.detail or "the request cannot be served")
+    code = {404: "no_address", 405: "no_method", 413: "too_large"}.get(error.status_code, "bad_request")
+    return _sent(problem(error.status_code, detail, code=code), dict(error.headers or {}))
+
+
+def _surprise(_: _Anything, error: BaseException, surprised: Callable[[BaseException], None]) -> Response[Any]:
+    surprised(error)
+    return _sent(problem(500, "this should not have happened; the log of the server says more", code="internal"))
+
+
+def _sent(found: Problem, headers: dict[str, str] | None = None) -> Response[Any]:
+    return Response(
+        msgspec.json.encode(found),
+        status_code=found.status,
+        media_type=MEDIA_TYPE,
+        headers={**(headers or {}), **headers_of(found.status)},
+    )

@@ -1,0 +1,242 @@
+"""Jobs: register, look, change, trigger, pause, resume, delete."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gnomon.api.asking import instant
+from gnomon.api.examples import APPLIED, DEFINITION, JOB, JOB_LINE, STARTED, TICK
+from gnomon.api.paging import page, place
+from gnomon.api.reading import said_in
+from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Header, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.core import answers
+from gnomon.core.job_schema import job_schema
+from gnomon.core.jobs import read_job
+from gnomon.core.model import MINUTE_MS, Schedule, Source, TickKind, TickStatus
+from gnomon.errors import FieldError, NameTaken, NotFound, Stale
+from gnomon.services import answering
+from gnomon.services.applying import Change, Plan
+from gnomon.services.jobs import Applied, OnlyIf, TicksAsked
+
+_IF_MATCH = Header(
+    name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'
+)
+TRIGGER_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "input": {"type": "object", "description": "What the execution is given instead of the job's own input."},
+        "force": {"type": "boolean", "description": "Start it beside others, whatever the overlap policy says."},
+    },
+}
+
+
+class JobsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs to list."""
+
+    tag: Annotated[Name | None, Meta(description="Only those with this tag.")] = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far to look ahead."""
+
+    hours: Annotated[int, Meta(ge=1, le=24 * 31, description="How many hours to look ahead.")] = 24
+    limit: Limit = 1000
+
+
+class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which decisions to list."""
+
+    job: Annotated[Name, Meta(description="The job whose ledger is read.")] = ""
+    kind: Annotated[TickKind | None, Meta(description="Only those of which this became.")] = None
+    status: Annotated[TickStatus | None, Meta(description="Only those in this status.")] = None
+    since: Instant | None = None
+    until: Instant | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+def etag(schedule: Schedule) -> str:
+    """What names a job as it stands, as a header has it."""
+    return f'"{answering.etag(schedule)}"'
+
+
+async def register(call: Call) -> Reply:
+    """Register a job. Registering the same again changes nothing; another job of that name is refused."""
+
+    def only_if(plan: Plan) -> None:
+        if plan.standing is not None and plan.change is not Change.UNCHANGED:
+            raise NameTaken("job", plan.schedule.schedule_id)
+
+    done, tag = await _applied(call, call.body, only_if)
+    return Reply(
+        body=answering.job_applied(done), status=201 if done.change is Change.CREATED else 200, headers={"ETag": tag}
+    )
+
+
+async def update(call: Call) -> Reply:
+    """Change a job to what is said. A pause goes on; `If-Match` guards against changes in the meantime."""
+    name, wanted = call.path["name"], call.headers.get("if-match")
+    if call.body.get("name", name) != name:
+        raise FieldError("name", call.body["name"], f"is another than in the address: {name}")
+
+    def only_if(plan: Plan) -> None:
+        if plan.standing is None:
+            raise NotFound("job", name)
+        if wanted not in (None, "*", etag(plan.standing)):
+            raise Stale("job", name)
+
+    done, tag = await _applied(call, {**call.body, "name": name}, only_if)
+    return Reply(body=answering.job_applied(done), headers={"ETag": tag})
+
+
+async def _applied(call: Call, said: dict[str, Any], only_if: OnlyIf) -> tuple[Applied, str]:
+    """What became of the job, and its ETag."""
+    job = read_job(said, call.desk.defaults, now=call.desk.clock.now())
+    tags: list[str] = []
+
+    def looked_at(plan: Plan) -> None:
+        only_if(plan)
+        tags.append(etag(plan.schedule))
+
+    [done] = await call.desk.jobs.apply([job], actor=call.actor, tenant=call.tenant, only_if=looked_at)
+    call.desk.changed()
+    return done, tags[-1]
+
+
+async def list_jobs(call: Call) -> Reply:
+    """List jobs by name, each with when it runs next."""
+    asked: JobsAsked = call.query
+    after = place(call, str) or ""
+    found = await call.desk.search.jobs(tag=asked.tag, after=after, limit=asked.limit, tenant=call.tenant)
+    return Reply(body=page(call, [answering.job_summary(view) for view in found.items], found.after))
+
+
+async def show(call: Call) -> Reply:
+    """Show all there is to know about a job. Its ETag names it as it stands."""
+    view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant)
+    return Reply(body=answering.job_detail(view), headers={"ETag": etag(view.schedule)})
+
+
+async def delete(call: Call) -> Reply:
+    """Delete a job. Its history stays, and what runs goes on."""
+    await call.desk.jobs.delete(call.path["name"], actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return Reply(status=204)
+
+
+async def trigger(call: Call) -> Reply:
+    """Start an execution of a job now, paused or not."""
+    said = said_in(call.body, "input", "force")
+    done = await call.desk.launcher.trigger(
+        call.path["name"],
+        actor=call.actor,
+        input=call.body.get("input"),
+        force=said.flag("force", default=False),
+        key=call.key,
+        source=Source.API,
+        tenant=call.tenant,
+    )
+    call.desk.changed()
+    return Reply(body=answering.started(done), status=202)
+
+
+async def pause(call: Call) -> Reply:
+    """Let no planned time of a job start anything until it is resumed."""
+    await call.desk.jobs.pause(call.path["name"], actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return await show(call)
+
+
+async def resume(call: Call) -> Reply:
+    """Let a job go on from now; what the pause swallowed is written down as skipped."""
+    await call.desk.jobs.resume(call.path["name"], actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return await show(call)
+
+
+async def coming(call: Call) -> Reply:
+    """List the planned times of all jobs in the next hours, the earliest first."""
+    asked: ScheduleAsked = call.query
+    now = call.desk.clock.now()
+    until = now + asked.hours * 60 * MINUTE_MS
+    fires = await call.desk.jobs.upcoming(after=now, until=until, limit=asked.limit, tenant=call.tenant)
+    return Reply(body=answers.Page(items=[answering.planned_fire(fire) for fire in fires]))
+
+
+async def list_ticks(call: Call) -> Reply:
+    """List what became of the planned times of a job, the newest first: its ledger."""
+    asked: TicksQuery = call.query
+    if not asked.job:
+        raise FieldError("job", None, "is missing: a ledger belongs to a job")
+    since, until, on = instant("since", asked.since), instant("until", asked.until), place(call, int)
+    bounds = {"since": since, "before": until if on is None else on}
+    wanted = TicksAsked(
+        kind=asked.kind,
+        status=asked.status,
+        limit=asked.limit,
+        **{field: at for field, at in bounds.items() if at is not None},
+    )
+    found = await call.desk.jobs.ledger(asked.job, wanted, tenant=call.tenant)
+    return Reply(body=page(call, answering.ticks(found.ticks), found.before))
+
+
+def _job_body(*, named: bool) -> Body:
+    schema = job_schema()
+    example = {field: value for field, value in DEFINITION.items() if named or field != "name"}
+    return Body(schema=schema if named else {**schema, "required": []}, example=example)
+
+
+ROUTES = (
+    Route(
+        method="POST", path="/v1/jobs", name="register_job", needs=Permission.ADMINISTER, handle=register,
+        answer=answers.JobApplied, success={201: "It is registered.", 200: "It was registered before."},
+        body=_job_body(named=True), refuses=(409,), example=APPLIED,
+        tagged=True,
+    ),
+    Route(
+        path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=answers.Page[answers.JobSummary], query=JobsAsked,
+        example={"items": [JOB_LINE], "next": None}, **LOOKS,
+    ),
+    Route(
+        path="/v1/jobs/{name}", name="show_job", handle=show, answer=answers.JobDetail, refuses=(404,),
+        example=JOB, **LOOKS,
+        tagged=True,
+    ),
+    Route(
+        method="PUT", path="/v1/jobs/{name}", name="update_job", needs=Permission.ADMINISTER, handle=update,
+        answer=answers.JobApplied, success={200: "It stands as said."}, body=_job_body(named=False),
+        headers=(_IF_MATCH,), refuses=(404, 409, 412), example=APPLIED,
+        tagged=True,
+    ),
+    Route(
+        method="DELETE", path="/v1/jobs/{name}", name="delete_job", needs=Permission.ADMINISTER, handle=delete,
+        answer=None, success={204: "It is gone."}, refuses=(404, 409),
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/trigger", name="trigger_job", needs=Permission.OPERATE, handle=trigger,
+        answer=answers.Started, success={202: "It is started, or waits for its turn."},
+        body=Body(schema=TRIGGER_SCHEMA, example={"input": {"day": "yesterday"}}, required=False), headers=(KEY,),
+        refuses=(404, 409), example=STARTED,
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/pause", name="pause_job", needs=Permission.ADMINISTER, handle=pause,
+        answer=answers.JobDetail, success={200: "It is paused."}, refuses=(404, 409), example=JOB,
+        tagged=True,
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/resume", name="resume_job", needs=Permission.ADMINISTER, handle=resume,
+        answer=answers.JobDetail, success={200: "It goes on."}, refuses=(404, 409), example=JOB,
+        tagged=True,
+    ),
+    Route(
+        path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],
+        query=ScheduleAsked, **LOOKS,
+    ),
+    Route(
+        path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=answers.Page[answers.LedgerTick],
+        query=TicksQuery, refuses=(404,), example={"items": [TICK], "next": None}, **LOOKS,
+    ),
+)  # fmt: skip

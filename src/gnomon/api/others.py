@@ -1,0 +1,153 @@
+"""Events, workers, the stream of changes, and how the scheduler is."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gnomon.api.examples import EVENT
+from gnomon.api.paging import page, place
+from gnomon.api.reading import said_in
+from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
+from gnomon.core import answers
+from gnomon.errors import Unauthenticated, Unavailable
+from gnomon.services import answering
+from gnomon.services.hub import Hub, Listener
+
+#: How long a stream may be silent before it says that it is still there.
+_QUIET_SECONDS = 15.0
+EMIT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$", "description": "What happened."},
+        "body": {"description": "What is to be known about it; at most 64 KiB as JSON."},
+        "key": {"type": "string", "minLength": 1, "maxLength": 255, "description": "Instead of an Idempotency-Key."},
+    },
+}
+
+
+class EventsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events to list."""
+
+    name: Annotated[Name | None, Meta(description="Only those of this name.")] = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+async def emit(call: Call) -> Reply:
+    """Say that something happened, and start the jobs that listen to it."""
+    said = said_in(call.body, "name", "body", "key")
+    key = said.text("key") if "key" in said else call.key
+    body, desk = call.body.get("body"), call.desk
+    done = await desk.events.emit(said.name("name"), body, actor=call.actor, key=key, tenant=call.tenant)
+    desk.changed()
+    return Reply(body=answering.event_detail(done), status=201)
+
+
+async def list_events(call: Call) -> Reply:
+    """List events, the newest first, each with what became of it."""
+    asked: EventsAsked = call.query
+    after = place(call, tuple[int, str])
+    found = await call.desk.events.page(name=asked.name, after=after, limit=asked.limit, tenant=call.tenant)
+    last = found[-1].event if len(found) == asked.limit else None
+    more = None if last is None else (last.emitted_at, last.event_id)
+    return Reply(body=page(call, [answering.event_detail(one) for one in found], more))
+
+
+async def show_event(call: Call) -> Reply:
+    """Show an event, and what became of it for every job that listens."""
+    return Reply(body=answering.event_detail(await call.desk.events.get(call.path["id"], tenant=call.tenant)))
+
+
+async def list_workers(call: Call) -> Reply:
+    """List the workers that are alive, and the functions they know."""
+    found = await call.desk.workers.workers()
+    return Reply(body=answers.Page(items=[answering.worker_detail(card) for card in found]))
+
+
+async def stream(call: Call) -> Reply:
+    """Follow what changes, as server-sent events: ticks, tasks and dead letters of the process that answers."""
+    hub = call.desk.hub
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Reply(stream=_told(hub, hub.listen(call.tenant)), headers=headers)
+
+
+async def _told(hub: Hub, listener: Listener) -> AsyncIterator[bytes]:
+    try:
+        yield b": listening\n\n"
+        async for change in listener.changes(_QUIET_SECONDS):
+            if change is None:
+                yield b": still here\n\n"
+            else:
+                facts = msgspec.json.encode(change.facts).decode()
+                yield f"id: {change.number}\nevent: {change.kind}\ndata: {facts}\n\n".encode()
+    finally:
+        hub.forget(listener)
+
+
+async def health(call: Call) -> Reply:
+    """Tell how the scheduler is, part by part."""
+    report = await _report(call)
+    return Reply(body=report, status=200 if report.status == "ok" else 503)
+
+
+async def _report(call: Call) -> answers.HealthReport:
+    return answering.health_report(await call.desk.health(), messages=await _may_look(call))
+
+
+async def _may_look(call: Call) -> bool:
+    """Whether the caller, who need not be anybody, may look at everything else, too."""
+    scheme, _, token = call.headers.get("authorization", "").partition(" ")
+    try:
+        caller = await call.desk.tokens.caller(token.strip() if scheme.lower() == "bearer" else "")
+    except (Unauthenticated, Unavailable):
+        return False
+    return bool(caller.roles & Permission.LOOK.value)
+
+
+async def ready(call: Call) -> Reply:
+    """Tell whether this node can be worked with."""
+    report = await _report(call)
+    return Reply(body=report, status=200 if report.ready else 503)
+
+
+async def alive(call: Call) -> Reply:
+    """Tell whether this process is worth keeping."""
+    report = await _report(call)
+    return Reply(body=report, status=200 if report.alive else 503)
+
+
+_WELL: dict[str, Any] = {
+    "method": "GET",
+    "needs": Permission.EVERYBODY,
+    "answer": answers.HealthReport,
+    "success": {200: "All is well.", 503: "Some part is not."},
+}
+ROUTES = (
+    Route(
+        method="POST", path="/v1/events", name="emit_event", needs=Permission.OPERATE, handle=emit,
+        answer=answers.EventDetail, success={201: "It is kept."}, body=Body(schema=EMIT_SCHEMA, example=EVENT),
+        headers=(KEY,),
+    ),
+    Route(
+        path="/v1/events", name="list_events", handle=list_events, answer=answers.Page[answers.EventDetail],
+        query=EventsAsked, **LOOKS,
+    ),
+    Route(
+        path="/v1/events/{id}", name="show_event", handle=show_event, answer=answers.EventDetail, refuses=(404,),
+        **LOOKS,
+    ),
+    Route(
+        path="/v1/workers", name="list_workers", handle=list_workers, answer=answers.Page[answers.WorkerDetail],
+        **LOOKS,
+    ),
+    Route(
+        path="/v1/stream", name="follow_changes", handle=stream, answer=None, media_type="text/event-stream", **LOOKS
+    ),
+    Route(path="/v1/health", name="show_health", handle=health, **_WELL),
+    Route(path="/readyz", name="show_readiness", handle=ready, **_WELL),
+    Route(path="/livez", name="show_liveness", handle=alive, **_WELL),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""What a route is: where, who may, what goes in, what comes out. Door and OpenAPI document are made of it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from gnomon.api.desk import Desk
+from gnomon.errors import FieldError
+from gnomon.ports.identity import Caller, Role
+
+Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+Cursor = Annotated[str, Meta(max_length=2000, description="Where to go on; take it from `next`.")]
+Instant = Annotated[str, Meta(max_length=64, description="An ISO instant, or milliseconds since 1970.")]
+Name = Annotated[str, Meta(max_length=200)]
+
+
+class Permission(Enum):
+    """What a route asks of its caller: one of these roles."""
+
+    EVERYBODY = frozenset[Role]()
+    LOOK = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
+    OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
+    ADMINISTER = frozenset({Role.ADMIN})
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What is sent back."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    #: Sent piece by piece instead of a body.
+    stream: AsyncIterator[bytes] | None = None
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A request that was let in."""
+
+    desk: Desk
+    caller: Caller
+    #: The route's path with its names filled in.
+    url: str
+    path: Mapping[str, str]
+    #: What was asked for, as the route's `query` has it; and the same as it was written.
+    query: Any
+    asked: Mapping[str, str]
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+
+    @property
+    def tenant(self) -> str:
+        """Whose things the caller may see and touch."""
+        return self.caller.tenant
+
+    @property
+    def actor(self) -> str:
+        """Who is written down as having done it."""
+        return self.caller.subject
+
+    @property
+    def key(self) -> str | None:
+        """What makes asking again the same as asking once."""
+        found = self.headers.get("idempotency-key")
+        if found == "":
+            raise FieldError("Idempotency-Key", found, "is empty")
+        return found
+
+
+class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing can be asked for."""
+
+
+class Body(Struct, frozen=True, kw_only=True):
+    """What a route takes."""
+
+    schema: Mapping[str, Any]
+    example: Mapping[str, Any]
+    required: bool = True
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """A header that a route heeds."""
+
+    name: str
+    about: str
+    example: str
+
+
+KEY = Header(
+    name="Idempotency-Key",
+    about="Asking again with the same key does nothing new, and answers the same.",
+    example="monday-1",
+)
+
+
+#: What all routes have in common that only look.
+LOOKS: dict[str, Any] = {"method": "GET", "needs": Permission.LOOK, "success": {200: "It is as told."}}
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One thing that can be asked for. A route that does not say who may cannot be made."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    name: str
+    needs: Permission
+    handle: Callable[[Call], Awaitable[Reply]]
+    #: The type of the answer; None if there is nothing to say.
+    answer: Any
+    #: What the statuses mean that tell of success.
+    success: Mapping[int, str]
+    query: type[Struct] = NoQuery
+    body: Body | None = None
+    headers: tuple[Header, ...] = ()
+    #: Which refusals are to be expected, besides those that every route may meet.
+    refuses: tuple[int, ...] = ()
+    example: Any = None
+    #: Its answers have an ETag.
+    tagged: bool = False
+    media_type: str = "application/json"
+
+    @property
+    def about(self) -> str:
+        """What it does, in one sentence."""
+        return (self.handle.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def names(self) -> list[str]:
+        """What stands in braces in its path."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]

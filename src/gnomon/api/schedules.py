@@ -1,0 +1,192 @@
+"""Schedules, workflows and the run launcher, for programs that deploy graphs of steps."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gnomon.api.examples import SCHEDULE_REQUEST, WORKFLOW
+from gnomon.api.reading import said_in
+from gnomon.api.routes import KEY, Body, Call, Permission, Reply, Route
+from gnomon.core import answers
+from gnomon.core.job_data import workflow_as_data
+from gnomon.core.model import Catchup, Overlap
+from gnomon.errors import FieldError
+from gnomon.services import answering
+
+_TEXT = {"type": "string", "maxLength": 1000}
+_NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$"}
+_INSTANT = {"type": ["string", "integer", "null"]}
+_OVERLAP = {"enum": [one.value for one in Overlap]}
+_CATCHUP = {"enum": [*(one.value for one in Catchup), "fire_immediately"]}
+_LAST_VERSION = 2**31 - 1
+_VERSION = {"type": "integer", "minimum": 1, "maximum": _LAST_VERSION}
+UPSERT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["workflow_id"],
+    "oneOf": [{"required": ["schedule"]}, {"required": ["cron_expr"]}],
+    "properties": {
+        "schedule_id": {**_NAME, "description": "Made up if it is not given."},
+        "workflow_id": _NAME,
+        "workflow_version": _VERSION,
+        "version": {**_VERSION, "description": "Another name for workflow_version."},
+        "user_id": _TEXT,
+        "schedule": {**_TEXT, "description": "Cron, a macro or a sentence."},
+        "cron_expr": {**_TEXT, "description": "Another name for schedule."},
+        "timezone": _TEXT,
+        "dialect": {"enum": ["standard", "posix"]},
+        "dst": {"type": "object"},
+        "start_at": _INSTANT,
+        "end_at": _INSTANT,
+        "overlap": _OVERLAP,
+        "overlap_policy": {**_OVERLAP, "description": "Another name for overlap."},
+        "catchup": _CATCHUP,
+        "catchup_policy": {**_CATCHUP, "description": "Another name for catchup."},
+        "jitter_ms": {"type": "integer", "minimum": 0, "maximum": 3_600_000},
+        "misfire_grace_ms": {"type": "integer", "minimum": 0},
+        "catchup_window_ms": {"type": "integer", "minimum": 0},
+        "queue_limit": {"type": "integer", "minimum": 1, "maximum": 10_000},
+    },
+}
+PAUSE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schedule_id", "paused"],
+    "properties": {"schedule_id": _NAME, "paused": {"type": "boolean"}},
+}
+START_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["workflow_id", "version", "scheduled_for"],
+    "properties": {
+        "workflow_id": _NAME,
+        "version": _VERSION,
+        "user_id": _TEXT,
+        "scheduled_for": {"type": ["string", "integer"], "description": "The instant that it is planned for."},
+        "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
+    },
+}
+WORKFLOW_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "A graph of steps, in the words of a job, with the triggers that belong to it.",
+    "anyOf": [{"required": ["workflow_id"]}, {"required": ["id"]}],
+}
+
+
+class LastAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much to show of a schedule."""
+
+    coming: Annotated[int, Meta(ge=0, le=100, description="How many planned times to come.")] = 5
+    last: Annotated[int, Meta(ge=0, le=1000, description="How many decisions.")] = 10
+
+
+class VersionAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which version of a workflow to show."""
+
+    version: Annotated[int, Meta(ge=1, le=_LAST_VERSION, description="The newest, if not given.")] | None = None
+
+
+async def upsert(call: Call) -> Reply:
+    """Make a schedule say what is said. Saying it again changes nothing; a pause goes on."""
+    done = await call.desk.registrar.upsert(call.body, actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    coming = answering.at(done.next_run_at)
+    return Reply(body=answers.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
+
+
+async def pause(call: Call) -> Reply:
+    """Pause a schedule, or let it go on."""
+    said = said_in(call.body, "schedule_id", "paused")
+    name, registrar = said.name("schedule_id"), call.desk.registrar
+    said.required("paused")
+    act = registrar.pause if said.flag("paused", default=True) else registrar.resume
+    await act(name, actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return Reply(body=answering.schedule_detail(await registrar.get(name, tenant=call.tenant)))
+
+
+async def delete(call: Call) -> Reply:
+    """Delete a schedule. Its history stays."""
+    await call.desk.registrar.delete(call.path["id"], actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return Reply(status=204)
+
+
+async def show(call: Call) -> Reply:
+    """Show a schedule with its next planned times and its last decisions."""
+    asked: LastAsked = call.query
+    view = await call.desk.registrar.get(call.path["id"], tenant=call.tenant, coming=asked.coming, last=asked.last)
+    return Reply(body=answering.schedule_detail(view))
+
+
+async def start(call: Call) -> Reply:
+    """Start a run of a workflow, once for each key; `started` is false if there is no such workflow."""
+    said = said_in(call.body, "workflow_id", "version", "user_id", "scheduled_for", "idempotency_key")
+    said.required("version")
+    scheduled_for = said.instant("scheduled_for")
+    if scheduled_for is None:
+        raise FieldError("scheduled_for", None, "is missing")
+    started = await call.desk.launcher.start(
+        said.name("workflow_id"),
+        said.whole("version", 1, low=1, high=_LAST_VERSION),
+        said.text("user_id", call.actor),
+        scheduled_for,
+        said.text("idempotency_key", call.key),
+        tenant=call.tenant,
+    )
+    call.desk.changed()
+    return Reply(body=answers.Launched(started=started))
+
+
+async def deploy(call: Call) -> Reply:
+    """Keep a workflow as a new version, and let its triggers stand. Doing it again changes nothing."""
+    done = await call.desk.workflows.deploy(call.body, actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return Reply(body=answering.workflow_deployed(done), status=201 if done.new else 200)
+
+
+async def show_workflow(call: Call) -> Reply:
+    """Show a version of a workflow."""
+    asked: VersionAsked = call.query
+    found = await call.desk.workflows.get(call.path["id"], asked.version, tenant=call.tenant)
+    return Reply(body=workflow_as_data(found))
+
+
+_DEPLOYED = {"workflow_id": "etl", "version": 1, "new": True, "schedules": ["etl.nightly"], "removed": []}
+_START = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00:00Z", "idempotency_key": "monday"}
+ROUTES = (
+    Route(
+        method="POST", path="/v1/schedules/upsert", name="upsert_schedule", needs=Permission.ADMINISTER, handle=upsert,
+        answer=answers.ScheduleRegistered, success={200: "It stands as said."}, refuses=(409,),
+        body=Body(schema=UPSERT_SCHEMA, example=SCHEDULE_REQUEST),
+        example={"schedule_id": "nightly", "next_run_at": "2026-03-02T02:00:00Z"},
+    ),
+    Route(
+        method="POST", path="/v1/schedules/pause", name="pause_schedule", needs=Permission.ADMINISTER, handle=pause,
+        answer=answers.ScheduleDetail, success={200: "It is as asked for."}, refuses=(404, 409),
+        body=Body(schema=PAUSE_SCHEMA, example={"schedule_id": "nightly", "paused": True}),
+    ),
+    Route(
+        method="DELETE", path="/v1/schedules/{id}", name="delete_schedule", needs=Permission.ADMINISTER,
+        handle=delete, answer=None, success={204: "It is gone."}, refuses=(404, 409),
+    ),
+    Route(
+        method="GET", path="/v1/schedules/{id}", name="show_schedule", needs=Permission.LOOK, handle=show,
+        answer=answers.ScheduleDetail, success={200: "It is as told."}, query=LastAsked, refuses=(404,),
+    ),
+    Route(
+        method="POST", path="/v1/run-launcher/start", name="start_run", needs=Permission.OPERATE, handle=start,
+        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,),
+        body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
+    ),
+    Route(
+        method="POST", path="/v1/workflows", name="deploy_workflow", needs=Permission.ADMINISTER, handle=deploy,
+        answer=answers.WorkflowDeployed, success={201: "It is a new version.", 200: "It was the newest already."},
+        body=Body(schema=WORKFLOW_SCHEMA, example=WORKFLOW), refuses=(404, 409), example=_DEPLOYED,
+    ),
+    Route(
+        method="GET", path="/v1/workflows/{id}", name="show_workflow", needs=Permission.LOOK, handle=show_workflow,
+        answer=dict[str, Any], success={200: "It is as told."}, query=VersionAsked, refuses=(404,),
+        example={**WORKFLOW, "version": 1},
+    ),
+)  # fmt: skip

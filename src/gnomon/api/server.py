@@ -1,0 +1,82 @@
+"""Serving the API over HTTP, beside everything else that the process does."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import uvicorn
+
+from gnomon.api.desk import Desk
+from gnomon.api.door import application
+from gnomon.api.guarding import App, guarded
+from gnomon.errors import UsageError
+from gnomon.sections import Server
+
+#: How many connections may wait to be taken up.
+_BACKLOG = 512
+_WHY = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "that is not allowed"}
+
+
+def listen(server: Server) -> socket.socket:
+    """A socket on the configured address; UsageError if it cannot be had. Port 0 means any that is free."""
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((server.host, server.port))
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        why = _WHY.get(error.errno or 0, error.strerror or str(error))
+        hint = "server.port names another port, and --no-api starts without the API"
+        raise UsageError(f"cannot listen on {server.host}:{server.port}: {why}; {hint}") from None
+    return made
+
+
+def address_of(listening: socket.socket) -> str:
+    """Where it listens, as a caller writes it."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves signals to whoever started it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing is captured."""
+        yield
+
+
+async def serve_api(
+    desk: Desk, listening: socket.socket, stop: asyncio.Event, *, surprised: Callable[[BaseException], None]
+) -> None:
+    """Answer requests until told to stop; what was begun then may finish within the drain."""
+    config = uvicorn.Config(
+        guarded(cast("App", application(desk, surprised=surprised))),
+        http="httptools",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, desk.server.drain_ms // 1000),
+    )
+    server = _Quiet(config)
+    ends = asyncio.ensure_future(_until(stop, server, desk))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        ends.cancel()
+        listening.close()
+
+
+async def _until(stop: asyncio.Event, server: uvicorn.Server, desk: Desk) -> None:
+    await stop.wait()
+    # Streams never end by themselves.
+    desk.hub.close()
+    server.should_exit = True

@@ -1,0 +1,373 @@
+"""What is said to those who ask, by whichever door they come: the command line, the API and its client.
+
+Instants are in UTC. What has a value only sometimes is None otherwise: every answer of a kind has the same fields.
+"""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+T = TypeVar("T")
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Base of them all."""
+
+
+class Page(Answer, Generic[T], frozen=True, kw_only=True):
+    """Some of many."""
+
+    items: list[T]
+    #: Where to ask for more; None if there is none.
+    next: str | None = None
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+class JobSummary(Answer, frozen=True, kw_only=True):
+    """A job as it is listed."""
+
+    job: str
+    #: `active`, `paused` or `running`.
+    state: str
+    #: The schedule in words.
+    schedule: str
+    timezone: str
+    #: None if it is paused, or nothing is planned.
+    next_run_at: datetime | None
+    paused: bool
+    #: How many executions have begun and are not over, and how many wait for those.
+    under_way: int
+    queued: int
+    #: Of its workflow.
+    version: int
+    functions: list[str]
+    tags: list[str]
+
+
+class LedgerTick(Answer, frozen=True, kw_only=True):
+    """What became of a planned time, or of several in a row for one reason."""
+
+    planned_at: datetime
+    last_at: datetime
+    count: int
+    #: `fired`, `queued`, `skipped`, `coalesced` or `missed`.
+    kind: str
+    reason: str
+    #: `ENQUEUED`, `STARTED`, `SUCCESS`, `FAILED` or `SKIPPED`.
+    status: str
+    execution_id: str | None
+
+
+class JobLock(Answer, frozen=True, kw_only=True):
+    """Which execution keeps others of the same job from starting."""
+
+    key: str
+    execution_id: str
+    acquired_at: datetime
+    ttl_ms: int
+
+
+class TickMoved(Answer, frozen=True, kw_only=True):
+    """A coming tick that is skipped, or moved to another time."""
+
+    planned_at: datetime
+    #: None if it is skipped.
+    moved_to: datetime | None
+
+
+class JobDetail(JobSummary, frozen=True, kw_only=True):
+    """All there is to know about a job."""
+
+    #: Of its schedule: every change makes it greater.
+    revision: int
+    #: Names the job as it stands: another, once it has changed or was made anew.
+    etag: str
+    next_runs: list[datetime]
+    #: What says the same job again; None if its workflow is not registered.
+    definition: dict[str, Any] | None
+    last_ticks: list[LedgerTick]
+    #: Those that are not over.
+    executions: list[str]
+    #: Of single ticks to come.
+    exceptions: list[TickMoved]
+    lock: JobLock | None
+
+
+class JobApplied(Answer, frozen=True, kw_only=True):
+    """What became of a job that was registered."""
+
+    job: str
+    #: `created`, `changed` or `unchanged`.
+    change: str
+    revision: int
+    version: int
+    next_run_at: datetime | None
+
+
+class PlannedFire(Answer, frozen=True, kw_only=True):
+    """A planned time to come."""
+
+    job: str
+    utc: datetime
+    #: The same instant on the clocks of the job's time zone.
+    local: str
+    timezone: str
+    schedule: str
+
+
+# ---- executions ----------------------------------------------------------------------------------
+
+
+class Execution(Answer, frozen=True, kw_only=True):
+    """An execution as it is listed."""
+
+    execution_id: str
+    #: The job, or the workflow if it was run without one.
+    job: str
+    version: int
+    #: `cron`, `manual`, `api` or `event`.
+    trigger: str
+    #: `pending`, `running`, `completed`, `failed` or `cancelled`.
+    status: str
+    queued: bool
+    planned_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration_ms: int | None
+    user_id: str
+    error: str | None
+    key: str | None
+    replay_of: str | None
+
+
+class AttemptDetail(Answer, frozen=True, kw_only=True):
+    """One try of a step."""
+
+    attempt: int
+    worker: str
+    dispatched_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    #: How it ended; None while it goes on.
+    result: str | None
+    error: str | None
+
+
+class WorkDetail(Answer, frozen=True, kw_only=True):
+    """What has become of a step, or of one of its items."""
+
+    state: str
+    waits_for: str | None = None
+    skipped: bool = False
+    upstream_failed: bool = False
+    note: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    output: Any = None
+    attempts: list[AttemptDetail] = []
+
+
+class ItemDetail(WorkDetail, frozen=True, kw_only=True):
+    """One item of a step that is done for each."""
+
+    item: int | None
+
+
+class StepDetail(WorkDetail, frozen=True, kw_only=True):
+    """A step of an execution."""
+
+    step: str
+    depends_on: list[str] = []
+    when: str | None = None
+    #: The execution that it started and waits for.
+    execution_id: str | None = None
+    #: None if it is not done for each of several.
+    items: list[ItemDetail] | None = None
+
+
+class ExecutionDetail(Execution, frozen=True, kw_only=True):
+    """All there is to know about an execution."""
+
+    input: Any
+    parent_task: str | None
+    steps: list[StepDetail]
+
+
+class LogEntry(Answer, frozen=True, kw_only=True):
+    """A line that a step has said."""
+
+    at: datetime
+    level: str
+    step: str
+    #: Which of its items; None if it has none.
+    item: int | None
+    text: str
+
+
+class Started(Answer, frozen=True, kw_only=True):
+    """What a wish for an execution came to."""
+
+    execution_id: str
+    #: `started`, `queued`, or `already` if the same key asked before.
+    became: str
+
+
+class Ended(Answer, frozen=True, kw_only=True):
+    """What a wish for the end of an execution came to."""
+
+    execution_id: str
+    #: `cancelled`, or `asked` while what runs has been told to stop.
+    became: str
+
+
+# ---- dead letters --------------------------------------------------------------------------------
+
+
+class DeadLetterSummary(Answer, frozen=True, kw_only=True):
+    """A dead letter as it is listed."""
+
+    dead_letter_id: str
+    job: str
+    execution_id: str
+    step: str
+    reason: str
+    attempts: int
+    last_error: str | None
+    input: Any
+    first_attempt_at: datetime
+    last_attempt_at: datetime
+    created_at: datetime
+    resolved: bool
+    resolved_at: datetime | None
+    resolved_by: str | None
+    replayed_by: str | None
+
+
+class DeadLetterDetail(DeadLetterSummary, frozen=True, kw_only=True):
+    """A dead letter and all that was tried."""
+
+    attempt_history: list[AttemptDetail]
+
+
+class Replay(Answer, frozen=True, kw_only=True):
+    """What became of one of many replays."""
+
+    dead_letter_id: str
+    job: str
+    execution_id: str | None
+    became: str | None
+    #: Why there is no execution.
+    refused: str | None
+
+
+# ---- schedules, workflows, events, workers -------------------------------------------------------
+
+
+class ScheduleRegistered(Answer, frozen=True, kw_only=True):
+    """What registering a schedule answers."""
+
+    schedule_id: str
+    next_run_at: datetime | None
+
+
+class ScheduleDetail(Answer, frozen=True, kw_only=True):
+    """A schedule with its next planned times and its last decisions."""
+
+    schedule_id: str
+    workflow_id: str
+    version: int
+    user_id: str
+    #: In words.
+    schedule: str
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    next_run_at: datetime | None
+    paused: bool
+    jitter_ms: int
+    overlap: str
+    catchup: str
+    revision: int
+    updated_at: datetime
+    next_runs: list[datetime]
+    last_ticks: list[LedgerTick]
+
+
+class Launched(Answer, frozen=True, kw_only=True):
+    """Whether the run launcher could start what it was asked for."""
+
+    started: bool
+
+
+class WorkflowDeployed(Answer, frozen=True, kw_only=True):
+    """What a deployment came to."""
+
+    workflow_id: str
+    version: int
+    #: Whether that version is new.
+    new: bool
+    schedules: list[str]
+    removed: list[str]
+
+
+class EventEntry(Answer, frozen=True, kw_only=True):
+    """What became of an event for one job."""
+
+    job: str
+    became: str
+    reason: str
+    execution_id: str | None
+    decided_at: datetime
+
+
+class EventDetail(Answer, frozen=True, kw_only=True):
+    """An event and what became of it for every job that listens."""
+
+    event_id: str
+    name: str
+    key: str | None
+    emitted_at: datetime
+    actor: str
+    body: Any
+    entries: list[EventEntry]
+
+
+class WorkerDetail(Answer, frozen=True, kw_only=True):
+    """A worker that is alive."""
+
+    worker: str
+    pool: str
+    slots: int
+    started_at: datetime
+    functions: list[str]
+
+
+# ---- health --------------------------------------------------------------------------------------
+
+
+class Component(Answer, frozen=True, kw_only=True):
+    """How one part of the scheduler is."""
+
+    component: str
+    #: `ok`, `idle` or `error`.
+    status: str
+    #: Empty for those who may not look at anything else.
+    message: str
+    #: Since when it has been so.
+    since_at: datetime
+
+
+class HealthReport(Answer, frozen=True, kw_only=True):
+    """How the scheduler is."""
+
+    #: `error` if any of its parts is.
+    status: str
+    version: str
+    #: Whether it can be worked with, and whether the process is worth keeping.
+    ready: bool
+    alive: bool
+    checked_at: datetime
+    components: list[Component]

@@ -1,0 +1,98 @@
+"""The API of a process: the desk behind it, how it is, and what it listens to. What `gnomon up` and `server` open."""
+
+import asyncio
+
+from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
+from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.tokens import NoTokens, OpenTokens
+from gnomon.api.desk import Desk
+from gnomon.api.server import address_of, listen, serve_api
+from gnomon.app import Node
+from gnomon.office import Office, defaults_of
+from gnomon.ports.events import Events
+from gnomon.services.hub import Hub
+from gnomon.services.registrar import Registrar
+from gnomon.services.searching import Search
+from gnomon.services.tasks import TaskDesk
+from gnomon.settings import Settings
+
+
+class Facing:
+    """A process's face to the world: a socket that it has, and a hub that hears what it does."""
+
+    def __init__(self, settings: Settings, events: Events) -> None:
+        """Listens already, so that an address that cannot be had is known before anything else begins."""
+        self._listening = listen(settings.server)
+        try:
+            self._tokens, self._access = tokens_of(settings, events), own_access(settings)
+        except BaseException:
+            self._listening.close()
+            raise
+        self.address = address_of(self._listening)
+        self.hub = Hub(SystemClock(), events, most=settings.server.max_streams)
+
+    async def serve(self, node: Node, stop: asyncio.Event) -> None:
+        """Answer requests to the node until told to stop."""
+
+        def surprised(error: BaseException) -> None:
+            node.events.emit("request_failed", error=repr(error))
+
+        node.ticker.on_decided = self.hub.decided
+        node.events.emit("answering", address=self.address)
+        self._say_who_may(node)
+        try:
+            await serve_api(desk_of(node, self.hub, self._tokens), self._listening, stop, surprised=surprised)
+        finally:
+            await self._tokens.close()
+
+    def _say_who_may(self, node: Node) -> None:
+        if not node.settings.auth.verify_tokens:
+            node.events.emit("open_to_everybody", address=self.address)
+        elif self._access is not None:
+            node.events.emit("local_access", file=str(self._access.token_file), hint=self._access.hint(self.address))
+        elif isinstance(self._tokens, NoTokens):
+            node.events.emit("closed_to_everybody", address=self.address)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._listening.close()
+
+
+def tokens_of(settings: Settings, events: Events) -> TokenCheck:
+    """Who knows a good token from a bad one; FieldError if the settings contradict themselves."""
+    auth = settings.auth
+    if not auth.verify_tokens:
+        return OpenTokens(open_tokens(settings, events=events))
+    if not (auth.iam_url or auth.jwks_url or auth.jwks_file) and key_path(settings) is None:
+        return NoTokens()
+    return open_tokens(settings, events=events)
+
+
+def own_access(settings: Settings) -> LocalAccess | None:
+    """A token of our own for whoever owns the files, if tokens count and ours do."""
+    return local_tokens(settings) if settings.auth.verify_tokens else None
+
+
+def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
+    """Everything that a request to this node may need."""
+    store, settings, clock = node.store, node.settings, SystemClock()
+    office, defaults = Office(store, settings), defaults_of(settings)
+    return Desk(
+        tokens=tokens,
+        jobs=office.jobs,
+        registrar=Registrar(store, store, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()),
+        launcher=office.launcher,
+        executions=office.executions,
+        search=Search(store, store, office.jobs),
+        workflows=office.workflows,
+        events=office.events,
+        dead_letters=office.dead_letters,
+        tasks=TaskDesk(store, office.launcher, clock),
+        workers=store,
+        health=node.instruments.vitals.report,
+        hub=hub,
+        clock=clock,
+        defaults=defaults,
+        server=settings.server,
+        changed=node.look,
+    )

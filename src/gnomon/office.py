@@ -1,0 +1,169 @@
+"""What operators work with: settings and files as they are read, and the books on one store."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from gnomon.adapters.console import ConsoleEvents
+from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.manifests import read_manifest
+from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
+from gnomon.core.jobs import Job, read_job
+from gnomon.core.requests import Defaults
+from gnomon.errors import NoDatabase
+from gnomon.housekeeping import archive_of, cleaner_of
+from gnomon.ports.events import Events
+from gnomon.sections import Database
+from gnomon.services.audit import AuditBook
+from gnomon.services.backfills import BackfillDesk
+from gnomon.services.dead_letters import DeadLetterOffice
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.services.listening import Announcer
+from gnomon.services.planning import Planner
+from gnomon.services.workflows import WorkflowStore
+from gnomon.settings import Settings, load, load_with_origins
+
+
+def hidden_password(url: str) -> str:
+    """The address of a database without what nobody else should read."""
+    before, at, after = url.rpartition("@")
+    scheme, mark, user = before.partition("://")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
+
+
+async def open_server(database: Database) -> SqlStore:
+    """The store on a server."""
+    return await open_postgres(
+        database.url,
+        statement_cache=database.statement_cache,
+        pool_size=database.max_connections,
+        patience_ms=database.patience_ms,
+    )
+
+
+async def migrate_database(settings: Settings) -> str:
+    """The database of the settings has the newest schema; its revision comes back."""
+    return await migrate(settings.database.url)
+
+
+def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
+    """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
+    read = read_fires if only_fires else read_jobs
+    return read(path, defaults_of(settings or Settings()), now=now)
+
+
+def read_settings(
+    config: Path | None,
+    *,
+    flags: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a configuration file, if there is one, the environment and the flags."""
+    return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
+
+
+def read_foreign(path: Path) -> str:
+    """The text of another scheduler's file; FileError if it cannot be read."""
+    return read_text(path)
+
+
+def read_documents(name: str, text: str) -> list[Any]:
+    """The documents of another scheduler's YAML; FileError if it is none."""
+    return read_manifest(name, text)
+
+
+def read_origins(
+    config: Path | None, *, flags: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[Settings, Mapping[str, str]]:
+    """The same settings, and where each was said that is no default."""
+    file = None if config is None else read_mapping(config)
+    return load_with_origins(flags=flags, environment=environment, file=file)
+
+
+def console_events(stream: TextIO) -> Events:
+    """Events as lines for a person."""
+    return ConsoleEvents(stream)
+
+
+def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:
+    """The jobs that were written beside their functions; FieldError for the first that is wrong."""
+    return [read_job(said, defaults_of(settings), now=now) for said in declared]
+
+
+def database_url(place: str) -> str:
+    """The address of a database that was named by its address or by the path of a file."""
+    return place if "://" in place else f"sqlite:///{place}"
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    """What counts where a job says nothing."""
+    ticker = settings.ticker
+    return Defaults(
+        overlap=ticker.default_overlap,
+        catchup=ticker.default_catchup,
+        jitter_ms=ticker.default_jitter_ms,
+        lookahead_ms=ticker.lookahead_ms,
+        catchup_cap=ticker.max_catchup_per_tick,
+    )
+
+
+def archives(settings: Settings) -> bool:
+    """Whether it was said where history is kept before it is removed, or that it need not be."""
+    return archive_of(settings) is not None
+
+
+class Office:
+    """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
+
+    def __init__(self, store: SqlStore, settings: Settings) -> None:
+        clock, ids = SystemClock(), RandomIds()
+        timeout = settings.execution.default_timeout_ms
+        self.store = store
+        self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
+        self.planner = Planner(self.jobs, store, clock)
+        self.launcher = Launcher(store, store, store, store, clock, ids)
+        self.executions = ExecutionBook(store, store, store, store, clock)
+        self.workflows = WorkflowStore(
+            store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version()
+        )
+        self.events = Announcer(store, clock, ids)
+        self.backfills = BackfillDesk(store, store, clock, ids)
+        self.audit = AuditBook(store)
+        self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
+        removing = settings if archives(settings) else None
+        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
+        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
+        """An office on the store that the settings name. A file is made only if `make` says so."""
+        path = sqlite_path(settings.database.url)
+        if path is not None and not make:
+            _refuse_missing(path)
+        store = await (open_server(settings.database) if path is None else open_sqlite(path))
+        try:
+            yield cls(store, settings)
+        finally:
+            await store.close()
+
+
+def _refuse_missing(path: str) -> None:
+    if not Path(path).exists():
+        raise NoDatabase(path)
+
+
+def planner_on_nothing() -> Planner:
+    """A planner where no job stands yet."""
+    from gnomon.adapters.memory import MemoryStore
+
+    clock = SystemClock()
+    store = MemoryStore(clock.now)
+    return Planner(JobBook(store, store, store, clock, RandomIds()), store, clock)

@@ -1,0 +1,135 @@
+"""The hub: tells those who listen what changes, as it changes. Nobody is waited for."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gnomon.core.instants import instant_of
+from gnomon.core.keys import run_id
+from gnomon.core.model import Verdict
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+
+#: How far a listener may be behind before it is let go of.
+_MOST_BEHIND = 1000
+#: What becomes of a task, and how the stream calls it.
+_TASKS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """Something that changed."""
+
+    #: `tick`, `task` or `dead_letter`.
+    kind: str
+    number: int
+    tenant: str
+    facts: dict[str, Any]
+
+
+class Listener:
+    """Hears every change from now on, until it is too far behind."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.dropped = False
+        self._waiting: deque[Change] = deque()
+        self._wake = asyncio.Event()
+
+    def tell(self, change: Change) -> None:
+        """One more change to hear of."""
+        if len(self._waiting) >= _MOST_BEHIND:
+            self.dropped = True
+        else:
+            self._waiting.append(change)
+        self._wake.set()
+
+    def close(self) -> None:
+        """There is nothing more to hear."""
+        self.dropped = True
+        self._wake.set()
+
+    async def changes(self, quiet_seconds: float) -> AsyncIterator[Change | None]:
+        """Each change; None whenever nothing has changed for so long, so that a connection can be kept alive."""
+        while True:
+            while self._waiting:
+                yield self._waiting.popleft()
+            if self.dropped:
+                return
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), quiet_seconds)
+            except TimeoutError:
+                yield None
+
+
+class Hub:
+    """An announcer that passes everything on and tells its listeners what concerns them."""
+
+    def __init__(self, clock: Clock, beside: Events, *, most: int = 100) -> None:
+        self._clock = clock
+        self._beside = beside
+        self._most = most
+        self._listeners: set[Listener] = set()
+        self._number = 0
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+        self._beside.emit(name, **facts)
+        tenant = facts.get("tenant")
+        if not self._listeners or not isinstance(tenant, str):
+            # What is not known to be somebody's is told to nobody.
+            return
+        if name in _TASKS:
+            told = {word: facts.get(word) for word in ("job", "step", "attempt", "error")}
+            self._tell("task", tenant, told | {"execution_id": facts.get("run"), "became": _TASKS[name]})
+        elif name == "dead_letter":
+            told = {"job": facts.get("job"), "execution_id": facts.get("run"), "reason": facts.get("reason")}
+            self._tell("dead_letter", tenant, told)
+
+    def decided(self, verdicts: Sequence[Verdict]) -> None:
+        """Ticks were decided."""
+        if not self._listeners:
+            return
+        for verdict in verdicts:
+            for one in verdict.decisions:
+                made = run_id(verdict.schedule.uid, one.planned_at) if one.starts_a_run else None
+                told = {
+                    "job": verdict.schedule.schedule_id,
+                    "kind": one.kind.value,
+                    "reason": one.reason.value,
+                    "planned_at": instant_of(one.planned_at).isoformat(),
+                    "count": one.count,
+                    "execution_id": made,
+                }
+                self._tell("tick", verdict.schedule.tenant, told)
+
+    def _tell(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
+        self._number += 1
+        at = instant_of(self._clock.now()).isoformat()
+        change = Change(kind=kind, number=self._number, tenant=tenant, facts={"at": at, **facts})
+        for listener in [one for one in self._listeners if one.tenant == tenant]:
+            listener.tell(change)
+            if listener.dropped:
+                self._listeners.discard(listener)
+
+    def listen(self, tenant: str) -> Listener:
+        """Someone who hears what changes from now on."""
+        if len(self._listeners) >= self._most:
+            raise Unavailable("as many follow the stream as may: try again later")
+        made = Listener(tenant)
+        self._listeners.add(made)
+        return made
+
+    def forget(self, listener: Listener) -> None:
+        """It listens no longer."""
+        self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """Everybody is told that there is nothing more to hear."""
+        for listener in list(self._listeners):
+            listener.close()
+        self._listeners.clear()

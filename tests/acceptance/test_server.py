@@ -1,0 +1,129 @@
+"""The API as its users meet it: beside a scheduler that executes, and on replicas that do not."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import gnomon
+from gnomon import errors
+from support.processes import TESTS, UpProcess, up
+from support.witness import seen
+
+OPEN = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "gnomon.db"
+
+
+def address_of(running: UpProcess) -> str:
+    return running.line_with("answering on ").split()[-1]
+
+
+@contextmanager
+def server(database: Path, *arguments: str) -> Iterator[UpProcess]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gnomon", "server", "--database", str(database), "--port", "0", *arguments],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **OPEN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield UpProcess(process)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.req("H-05", "H-12")
+def test_what_is_registered_and_triggered_over_http_is_executed(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    with up(database, "--port", "0", environment=OPEN) as running, gnomon.Client(address_of(running)) as client:
+        assert "may do everything" in running.line_with("! ")
+        client.register({"name": "greet", "function": "witness/coroutine"})
+        ended = client.finished(client.trigger("greet", key="once").execution_id, timeout=20)
+        task = client.finished(client.submit("witness/coroutine").execution_id, timeout=20)
+
+        assert (ended.status, task.status) == ("completed", "completed")
+        assert {one.component: one.status for one in client.health().components} == {
+            "store": "ok",
+            "ticker": "ok",
+            "worker": "ok",
+        }
+        assert running.terminate() == 0
+    assert [what for what, *_ in seen(tmp_path / "witness")] == ["start", "end"] * 2
+
+
+def test_without_a_token_nobody_is_let_in(database: Path) -> None:
+    with up(database, "--port", "0") as running, gnomon.Client(address_of(running)) as client:
+        assert client.health().status == "ok"
+        with pytest.raises(errors.Unauthenticated):
+            list(client.jobs())
+
+
+@pytest.mark.parametrize("command", ["up", "server"])
+def test_a_port_that_is_taken_is_said_and_nothing_is_started(database: Path, command: str) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        refused = subprocess.run(
+            [sys.executable, "-m", "gnomon", command, "--database", str(database), "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: another process listens there")
+    assert not database.exists()
+
+
+def test_a_server_schedules_and_leaves_the_executing_to_others(database: Path) -> None:
+    with server(database) as running, gnomon.Client(address_of(running)) as client:
+        client.register({"name": "ticker", "function": "elsewhere", "schedule": "* * * * * *", "overlap": "allow"})
+        while not (ticks := list(client.ticks("ticker"))):
+            pass
+        worker = {one.component: one for one in client.health().components}["worker"]
+
+        assert ticks[-1].kind == "fired"
+        assert (worker.status, worker.message) == ("idle", "this process executes nothing")
+        running.signal(signal.SIGTERM)
+        assert running.ended() == 0
+
+
+def test_a_second_server_on_a_file_stands_by_and_answers_all_the_same(database: Path) -> None:
+    with server(database) as first, server(database) as second:
+        with gnomon.Client(address_of(first)) as one:
+            one.register({"name": "report", "function": "f"})
+        with gnomon.Client(address_of(second)) as other:
+            assert [job.job for job in other.jobs()] == ["report"]
+            assert other.trigger("report").became == "started"
+
+
+def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:
+    with server(database) as running:
+        host, _, port = address_of(running).removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as stream:
+            stream.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: gnomon\r\n\r\n")
+            heard = b""
+            while b": listening" not in heard:
+                heard += stream.recv(4096)
+            running.signal(signal.SIGTERM)
+            while more := stream.recv(4096):
+                heard += more
+        assert running.ended() == 0
+    assert heard.endswith(b"0\r\n\r\n")

@@ -1,0 +1,160 @@
+"""Both clients against a real server: the same words, the same answers, the same errors."""
+
+import asyncio
+import inspect
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+import gnomon
+from gnomon import errors
+from gnomon.core.model import Result
+from support.faces import JOB, Face
+from support.serving import served
+
+
+@pytest.fixture
+def address(face: Face) -> Iterator[str]:
+    with served(face) as found:
+        yield found
+    assert face.surprises == []
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[gnomon.Client]:
+    with gnomon.Client(address, token="admin") as found:  # noqa: S106 - a role
+        yield found
+
+
+def test_a_job_is_registered_and_looked_at(client: gnomon.Client) -> None:
+    done = client.register(JOB)
+    shown = client.job("report")
+
+    assert (done.change, shown.functions) == ("created", ["reports.make"])
+    assert shown.next_run_at == datetime(2026, 3, 3, 9, tzinfo=UTC)
+
+
+def test_listings_are_read_page_by_page(client: gnomon.Client) -> None:
+    for name in ("a", "b", "c"):
+        client.register({**JOB, "name": name})
+
+    assert [one.job for one in client.jobs(page=1)] == ["a", "b", "c"]
+    assert [one.job for one in client.jobs(tag="none", page=1)] == []
+
+
+def test_an_execution_is_started_and_followed_to_its_end(face: Face, client: gnomon.Client) -> None:
+    client.register(JOB)
+    started = client.trigger("report", {"day": 1}, key="monday")
+    asyncio.run(face.ends(started.execution_id, output=b'{"rows":3}'))
+
+    ended = client.finished(started.execution_id, timeout=10)
+
+    assert (ended.status, ended.input, ended.steps[0].output) == ("completed", {"day": 1}, {"rows": 3})
+    assert [one.execution_id for one in client.executions(job="report", status="completed")] == [started.execution_id]
+
+
+def test_an_execution_that_does_not_end_is_not_waited_for_forever(client: gnomon.Client) -> None:
+    client.register(JOB)
+    started = client.trigger("report")
+
+    with pytest.raises(TimeoutError, match="pending"):
+        client.finished(started.execution_id, timeout=0.01)
+
+
+def test_a_dead_letter_is_replayed_and_put_away(face: Face, client: gnomon.Client) -> None:
+    client.register({**JOB, "overlap": "allow"})
+    asyncio.run(face.ends(client.trigger("report").execution_id, Result.FAILED, error="disk full"))
+    [letter] = client.dead_letters()
+
+    replayed = client.replay(letter.dead_letter_id)
+
+    assert replayed.became == "started"
+    assert client.resolve(letter.dead_letter_id).resolved
+    assert list(client.dead_letters()) == []
+
+
+def test_a_change_of_what_has_changed_is_refused(client: gnomon.Client) -> None:
+    client.register(JOB)
+    seen = client.job("report").etag
+    client.update("report", {**JOB, "schedule": "0 10 * * *"}, etag=seen)
+
+    with pytest.raises(errors.Stale):
+        client.update("report", {**JOB, "schedule": "0 11 * * *"}, etag=seen)
+
+
+def test_errors_are_those_of_the_scheduler(client: gnomon.Client) -> None:
+    with pytest.raises(errors.NotFound, match="there is no job 'none'"):
+        client.job("none")
+    with pytest.raises(errors.FieldError) as refused:
+        client.register({**JOB, "shedule": "* * * * *"})
+
+    assert (refused.value.field, refused.value.value) == ("shedule", "* * * * *")
+
+
+@pytest.mark.parametrize(("token", "error"), [("stolen", errors.Unauthenticated), ("viewer", errors.Forbidden)])
+def test_who_may_not_is_told_so(address: str, token: str, error: type[Exception]) -> None:
+    with gnomon.Client(address, token=token) as somebody, pytest.raises(error):
+        somebody.register(JOB)
+
+
+def test_the_token_may_come_from_the_environment(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_TOKEN", "viewer")
+
+    with gnomon.Client(address) as viewer:
+        assert list(viewer.jobs()) == []
+
+
+def test_names_are_sent_as_they_are(client: gnomon.Client) -> None:
+    with pytest.raises(errors.GnomonError):
+        client.job("a/b?c#d")
+    assert client.health().status == "ok"
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    with gnomon.Client(f"http://127.0.0.1:{port}", timeout=5) as somebody, pytest.raises(errors.Unavailable):
+        somebody.health()
+
+
+@pytest.mark.parametrize("address", ["localhost:8062", "ftp://x", "http://", "http://x?y"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(errors.UsageError, match="no address"):
+        gnomon.Client(address)
+
+
+def test_one_client_serves_many_threads(client: gnomon.Client) -> None:
+    client.register({**JOB, "overlap": "allow"})
+    threads = [threading.Thread(target=client.trigger, args=("report",)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(list(client.executions())) == 20
+
+
+async def test_the_other_client_is_awaited(address: str) -> None:
+    async with gnomon.AsyncClient(address, token="admin") as client:  # noqa: S106 - a role
+        await client.register({**JOB, "overlap": "allow"})
+        started = await asyncio.gather(*(client.trigger("report", key=str(number % 5)) for number in range(20)))
+        listed = [one.execution_id async for one in client.executions(page=2, trigger="api")]
+        with pytest.raises(errors.NotFound):
+            await client.job("none")
+
+    assert len({one.execution_id for one in started}) == len(listed) == 5
+
+
+def test_both_clients_offer_the_same() -> None:
+    def offers(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(found).parameters)
+            for name, found in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_") and name != "finished"
+        }
+
+    assert offers(gnomon.Client) == offers(gnomon.AsyncClient)

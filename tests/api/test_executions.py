@@ -1,0 +1,136 @@
+"""Executions, dead letters and tasks over HTTP."""
+
+import pytest
+
+from gnomon.core.model import Result
+from support.faces import Face, Somebody
+
+
+@pytest.fixture
+async def history(face: Face, admin: Somebody) -> dict[str, str]:
+    """Four executions of two jobs, the newest last."""
+    await admin.registered(overlap="allow")
+    await admin.registered(name="cleanup", overlap="allow", tags=[])
+    found = {}
+    for name, job in (("failed", "report"), ("done", "report"), ("other", "cleanup"), ("waiting", "report")):
+        found[name] = await admin.triggered(job)
+        face.clock.advance(1000)
+    await face.ends(found["failed"], Result.FAILED, error="disk full")
+    await face.ends(found["done"])
+    return found
+
+
+async def listed(somebody: Somebody, asked: str) -> list[str]:
+    answer = await somebody.get(f"/v1/executions?{asked}")
+    assert answer.status_code == 200, answer.text
+    return [one["execution_id"] for one in answer.json()["items"]]
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("", ["waiting", "other", "done", "failed"]),
+        ("job=cleanup", ["other"]),
+        ("status=failed", ["failed"]),
+        ("status=pending&job=report", ["waiting"]),
+        ("trigger=api&limit=2", ["waiting", "other"]),
+        ("trigger=cron", []),
+        ("tag=numbers", ["waiting", "done", "failed"]),
+        ("since=2026-03-02T12:00:02Z", ["waiting", "other"]),
+        ("until=2026-03-02T12:00:01Z", ["failed"]),
+        ("since=1772452801000&until=1772452802000", ["done"]),
+    ],
+)
+async def test_executions_are_listed_newest_first_by_whatever_is_asked_for(
+    admin: Somebody, history: dict[str, str], asked: str, expected: list[str]
+) -> None:
+    assert await listed(admin, asked) == [history[name] for name in expected]
+
+
+@pytest.mark.parametrize("asked", ["", "&job=report", "&tag=numbers", "&status=pending", "&trigger=api"])
+async def test_pages_follow_each_other_without_gaps(admin: Somebody, history: dict[str, str], asked: str) -> None:
+    del history
+    whole = await listed(admin, f"limit=100{asked}")
+    found, link = [], f"/v1/executions?limit=1{asked}"
+    while link:
+        answer = (await admin.get(link)).json()
+        found += [one["execution_id"] for one in answer["items"]]
+        link = answer["next"]
+
+    assert found == whole
+
+
+@pytest.mark.req("H-09", "H-12")
+async def test_a_dead_letter_is_listed_shown_and_replayed(face: Face, admin: Somebody, history: dict[str, str]) -> None:
+    [letter] = (await admin.get("/v1/dead-letters")).json()["items"]
+    shown = (await admin.get(f"/v1/dead-letters/{letter['dead_letter_id']}")).json()
+
+    replayed = await admin.post(f"/v1/dead-letters/{letter['dead_letter_id']}/replay")
+
+    assert (letter["execution_id"], letter["last_error"]) == (history["failed"], "disk full")
+    assert [one["result"] for one in shown["attempt_history"]] == ["failed"]
+    assert replayed.status_code == 202
+    await face.ends(replayed.json()["execution_id"])
+    assert (await admin.get("/v1/dead-letters")).json()["items"] == []
+
+
+@pytest.mark.req("H-09")
+async def test_all_dead_letters_are_replayed_at_once(admin: Somebody, history: dict[str, str]) -> None:
+    del history
+    [done] = (await admin.post("/v1/dead-letters/replay-all")).json()["items"]
+
+    assert (done["became"], done["refused"]) == ("started", None)
+
+
+@pytest.mark.req("H-09", "H-12")
+async def test_a_dead_letter_is_put_away(admin: Somebody, history: dict[str, str]) -> None:
+    del history
+    [letter] = (await admin.get("/v1/dead-letters")).json()["items"]
+    path = f"/v1/dead-letters/{letter['dead_letter_id']}"
+
+    undone = await admin.ask("PATCH", path, {"resolved": False})
+    done = (await admin.ask("PATCH", path, {"resolved": True})).json()
+
+    assert undone.status_code == 422
+    assert (done["resolved"], done["resolved_by"]) == (True, "admin@example.com")
+    assert (await admin.get("/v1/dead-letters")).json()["items"] == []
+    assert len((await admin.get("/v1/dead-letters?resolved=true")).json()["items"]) == 1
+
+
+async def test_a_function_is_run_once_without_a_job(face: Face, admin: Somebody) -> None:
+    done = await admin.post("/v1/tasks", {"function": "reports.make", "input": {"day": 1}, "timeout": "5m"})
+
+    assert done.status_code == 202
+    await face.ends(done.json()["execution_id"], output=b"3")
+    shown = (await admin.get(f"/v1/executions/{done.json()['execution_id']}")).json()
+    assert (shown["status"], shown["input"], shown["steps"][0]["output"]) == ("completed", {"day": 1}, 3)
+    assert (await admin.get("/v1/jobs")).json()["items"] == []
+
+
+async def test_tasks_on_the_same_terms_share_a_name_and_others_do_not(admin: Somebody) -> None:
+    said: list[dict[str, object]] = [{"input": {"day": 1}}, {"input": {"day": 2}}, {"timeout": "5m"}]
+    for more in said:
+        await admin.post("/v1/tasks", {"function": "Reports/Make", **more})
+
+    names = [one["job"] for one in (await admin.get("/v1/executions")).json()["items"]]
+
+    assert len(set(names)) == 2
+    assert all(name.startswith("task.reports-make.") for name in names)
+
+
+async def test_the_same_key_is_the_same_task(admin: Somebody) -> None:
+    first, second = [
+        await admin.post("/v1/tasks", {"function": "f"}, **{"Idempotency-Key": "monday"}) for _ in range(2)
+    ]
+    other = await admin.post("/v1/tasks", {"function": "f", "input": {"x": 1}}, **{"Idempotency-Key": "monday"})
+
+    assert first.json()["execution_id"] == second.json()["execution_id"]
+    assert other.status_code == 409
+
+
+@pytest.mark.parametrize("field", ["dag", "schedule", "name", "lock", "tenant"])
+async def test_a_task_says_nothing_that_only_a_job_can(admin: Somebody, field: str) -> None:
+    refused = await admin.post("/v1/tasks", {"function": "f", field: "x"})
+
+    assert refused.json()["errors"][0]["field"] == field

@@ -1,0 +1,319 @@
+"""What nobody sends by accident: refused in words, before anything is changed, and at once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnomon.errors import StoreUnavailable
+from gnomon.sections import Server
+from support.faces import JOB, Face, Somebody
+
+
+async def nothing_stands(somebody: Somebody) -> bool:
+    return bool((await somebody.get("/v1/jobs")).json()["items"] == [])
+
+
+BAD_BODIES = {
+    "no JSON": b"{",
+    "nothing": b"",
+    "no object": b"[]",
+    "a text": b'"x"',
+    "depth": b"[" * 100_000,
+    "depth of objects": b'{"a":' * 50_000,
+    "a long number": b'{"name":"a","function":"f","timeout":' + b"9" * 5000 + b"}",
+    "NaN": b'{"name":"a","function":"f","timeout":NaN}',
+    "Infinity": b'{"name":"a","function":"f","timeout":-Infinity}',
+    "a number without end": b'{"name":"a","function":"f","timeout":1e999}',
+    "a name twice": b'{"name":"a","name":"b","function":"f"}',
+    "an inner name twice": b'{"name":"a","function":"f","input":{"x":1,"x":2}}',
+    "half a character": b'{"name":"a","function":"f","description":"\\ud800"}',
+    "half a character in the input": b'{"name":"a","function":"f","input":{"x":"\\ud800"}}',
+    "a zero character": b'{"name":"a","function":"f","input":{"x":"a\\u0000b"}}',
+    "a zero character in a key": b'{"name":"a","function":"f","input":{"a\\u0000b":1}}',
+    "no UTF-8": b'{"name":"a","function":"\xff"}',
+    "UTF-16": '{"name":"a","function":"f"}'.encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("raw", BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_a_body_that_cannot_be_meant_is_refused(admin: Somebody, raw: bytes) -> None:
+    refused = await admin.ask("POST", "/v1/jobs", raw=raw)
+
+    assert refused.status_code in (400, 422)
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert "Traceback" not in refused.text
+    assert await nothing_stands(admin)
+
+
+BAD_FIELDS: dict[str, dict[str, Any]] = {
+    "empty name": {"name": ""},
+    "space": {"name": " "},
+    "dot": {"name": "."},
+    "dots": {"name": ".."},
+    "slash": {"name": "a/b"},
+    "escaped slash": {"name": "a%2Fb"},
+    "climbing name": {"name": "../x"},
+    "long name": {"name": "a" * 256},
+    "line feed": {"name": "a\nb"},
+    "option": {"name": "-rf"},
+    "right to left": {"name": "a\u202eb"},
+    "fullwidth": {"name": "\uff41"},
+    "wildcard": {"name": "a.b.>"},
+    "star": {"name": "*"},
+    "no text": {"name": 7},
+    "zone of the host": {"timezone": "localtime"},
+    "zone posixrules": {"timezone": "posixrules"},
+    "zone Factory": {"timezone": "Factory"},
+    "zone right": {"timezone": "right/UTC"},
+    "climbing zone": {"timezone": "../../etc/passwd"},
+    "absolute zone": {"timezone": "/etc/passwd"},
+    "no zone": {"timezone": ""},
+    "long zone": {"timezone": "A" * 5000},
+    "lower case zone": {"timezone": "utc"},
+    "step zero": {"schedule": "*/0 * * * *"},
+    "minute 60": {"schedule": "60 * * * *"},
+    "empty entry": {"schedule": "1,,2 * * * *"},
+    "four fields": {"schedule": "* * * *"},
+    "eight fields": {"schedule": "* * * * * * * *"},
+    "long cron": {"schedule": "1," * 5000 + "1 * * * *"},
+    "Arabic digits": {"schedule": "\u0663 * * * *"},
+    "never": {"schedule": "0 0 30 2 *"},
+    "never in two months": {"schedule": "0 0 31 4,6 *"},
+    "attempts": {"retry": {"max_attempts": 2**31}},
+    "multiplier": {"retry": {"multiplier": 1e308}},
+    "jitter": {"retry": {"jitter": 1.5}},
+    "negative delay": {"retry": {"initial_delay": -5}},
+    "tenant": {"tenant": "other"},
+    "created_by": {"created_by": "root"},
+    "fence": {"fence": 1},
+    "approval": {"approval_granted": True},
+    "next_run_at": {"next_run_at": 0},
+    "text for a list": {"function": None, "dag": [{"step": "a", "function": "f", "depends_on": "extract"}]},
+    "large input": {"input": {"x": "y" * 65_536}},
+}
+
+
+@pytest.mark.req("H-22")
+@pytest.mark.parametrize("said", BAD_FIELDS.values(), ids=BAD_FIELDS)
+async def test_a_field_that_cannot_be_meant_is_named(admin: Somebody, said: dict[str, Any]) -> None:
+    refused = await admin.post("/v1/jobs", {key: value for key, value in {**JOB, **said}.items() if value is not None})
+
+    [fault] = refused.json()["errors"]
+    assert refused.status_code == 422
+    assert fault["field"].partition(".")[0].partition("[")[0] in (*said, "schedule")
+    assert fault["reason"]
+    assert len(refused.content) < 2000
+    assert await nothing_stands(admin)
+
+
+async def test_an_input_of_64_kib_is_taken_and_one_byte_more_is_not(admin: Somebody) -> None:
+    frame = len(json.dumps({"x": ""}, separators=(",", ":")))
+    fits = await admin.post("/v1/jobs", {**JOB, "input": {"x": "y" * (65_536 - frame)}})
+    more = await admin.post("/v1/jobs", {**JOB, "name": "more", "input": {"x": "y" * (65_537 - frame)}})
+
+    assert (fits.status_code, more.status_code) == (201, 422)
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_unread() -> None:
+    face = Face(server=Server(max_body=1024))
+    async with face.caller("admin") as admin:
+        refused = await admin.ask("POST", "/v1/jobs", raw=b"[" * 1025)
+
+    assert (refused.status_code, refused.json()["type"]) == (413, "urn:gnomon:problem:too_large")
+
+
+async def test_a_body_without_end_is_cut_off() -> None:
+    face = Face(server=Server(max_body=1024))
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 512
+            yield b" " * 512
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(cast("Any", face.app)),
+        base_url="http://gnomon",
+        headers={"Authorization": "Bearer admin", "Content-Type": "application/json"},
+    ) as client:
+        refused = await client.post("/v1/jobs", content=endless())
+
+    assert refused.status_code == 413
+    assert sent < 10_000
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "multipart/form-data; boundary=x"},
+        {"Content-Type": "application/json; charset=utf-16"},
+        {"Content-Type": ""},
+        {"Content-Encoding": "gzip"},
+    ],
+    ids=str,
+)
+async def test_a_body_in_another_format_is_refused(admin: Somebody, headers: dict[str, str]) -> None:
+    refused = await admin.ask("POST", "/v1/jobs", JOB, headers=headers)
+
+    assert refused.status_code == 415
+    assert await nothing_stands(admin)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "limit=0",
+        "limit=-1",
+        "limit=1000000000",
+        "limit=ten",
+        "limit=1&limit=2",
+        "cursor=nonsense",
+        "cursor=WyJhIiwiYiJd",
+        "cursor=%FF",
+        "cursor=",
+        "sort=name;DROP TABLE run",
+        "status=completed' OR '1'='1",
+        "statsu=failed",
+        "since=yesterday",
+        "since=2026-03-02T12:00:00",
+        "since=999999999999999999999999",
+        "job=" + "x" * 300,
+        "job=a/b",
+    ],
+)
+async def test_a_question_that_cannot_be_meant_is_refused(admin: Somebody, asked: str) -> None:
+    refused = await admin.get(f"/v1/executions?{asked}")
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == asked.partition("=")[0]
+
+
+async def test_an_unknown_question_is_answered_with_what_may_have_been_meant(admin: Somebody) -> None:
+    refused = await admin.get("/v1/executions?statsu=failed")
+
+    assert "did you mean status?" in refused.json()["detail"]
+
+
+async def test_a_cursor_is_good_for_the_question_it_was_given_out_for(face: Face, admin: Somebody) -> None:
+    for name in ("a", "b"):
+        await admin.registered(name=name)
+    cursor = (await admin.get("/v1/jobs?limit=1")).json()["next"].partition("cursor=")[2]
+
+    other = await admin.get(f"/v1/jobs?limit=1&tag=x&cursor={cursor}")
+    changed = await admin.get(f"/v1/jobs?limit=1&cursor=X{cursor[1:]}")
+    async with face.caller("admin/other") as stranger:
+        foreign = await stranger.get(f"/v1/jobs?limit=1&cursor={cursor}")
+
+    assert [one.status_code for one in (other, changed, foreign)] == [422, 422, 422]
+
+
+@pytest.mark.parametrize("path", ["//v1/health", "/v1//jobs", "/v1/jobs/../health", "/v1/jobs/..%2f..%2fmetrics"])
+async def test_an_address_that_two_could_read_differently_is_refused(face: Face, path: str) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        seen.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path.replace("%2f", "/"),
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+    }
+    await face.app(scope, receive, send)
+
+    assert seen[0]["status"] == 400
+
+
+@pytest.mark.parametrize("key", ["", "x" * 10_000, "a\u0007b"])
+async def test_a_key_that_cannot_be_kept_is_refused(admin: Somebody, key: str) -> None:
+    await admin.registered()
+
+    refused = await admin.ask("POST", "/v1/jobs/report/trigger", headers={"Idempotency-Key": key})
+
+    assert refused.status_code == 422
+
+
+async def test_a_hundred_at_once_with_one_key_are_one(admin: Somebody) -> None:
+    await admin.registered()
+
+    found = await asyncio.gather(*(admin.triggered(**{"Idempotency-Key": "monday"}) for _ in range(100)))
+
+    assert len(set(found)) == 1
+
+
+async def test_the_same_key_of_another_tenant_is_another(face: Face, admin: Somebody) -> None:
+    await admin.registered()
+    ours = await admin.triggered(**{"Idempotency-Key": "monday"})
+    async with face.caller("admin/other") as other:
+        await other.registered()
+        theirs = await other.triggered(**{"Idempotency-Key": "monday"})
+
+    assert ours != theirs
+
+
+async def test_a_store_that_is_away_is_said_and_when_to_come_back(face: Face) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("it is away")
+
+    face.store.find = away  # type: ignore[method-assign]
+    async with face.caller("viewer") as viewer:
+        failed = await viewer.get("/v1/jobs/report")
+
+    assert (failed.status_code, failed.headers["retry-after"]) == (503, "1")
+    assert failed.json()["type"] == "urn:gnomon:problem:store_unavailable"
+
+
+async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(face: Face) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is hunter2")
+
+    face.store.workers = broken  # type: ignore[method-assign, assignment]
+    async with face.caller("viewer") as viewer:
+        failed = await viewer.get("/v1/workers")
+
+    assert failed.status_code == 500
+    assert "hunter2" not in failed.text
+    assert [str(one) for one in face.surprises] == ["the password is hunter2"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+FIELDS = st.sampled_from(["name", "function", "schedule", "retry", "dag", "input", "on", "tags", "timeout", "overlap"])
+BODIES = st.dictionaries(FIELDS, JSON, max_size=6) | JSON
+
+
+@given(said=BODIES, broken=st.binary(max_size=3), at=st.integers(0, 200))
+@settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(said: object, broken: bytes, at: int) -> None:
+    raw = json.dumps(said).encode()
+    raw = raw[:at] + broken + raw[at:]
+
+    async def tried() -> None:
+        face = Face()
+        async with face.caller("admin") as admin:
+            for path in ("/v1/jobs", "/v1/workflows", "/v1/schedules/upsert", "/v1/tasks", "/v1/events"):
+                done = await admin.ask("POST", path, raw=raw)
+                assert done.status_code in (200, 201, 202, 400, 422), done.text
+                if path == "/v1/jobs" and done.status_code != 201:
+                    assert await nothing_stands(admin)
+        assert face.surprises == []
+
+    asyncio.run(tried())

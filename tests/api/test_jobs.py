@@ -1,0 +1,231 @@
+"""Jobs over HTTP: the same fields, the same validation and the same meaning as everywhere."""
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.core.model import LogLine
+from support.faces import JOB, Face, Somebody
+
+
+@pytest.mark.req("H-05", "H-12")
+async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: Somebody) -> None:
+    done = await admin.post("/v1/jobs", {**JOB, "schedule": "every day at 9am", "timeout": "5m"})
+
+    assert done.status_code == 201
+    assert done.json() == {
+        "job": "report",
+        "change": "created",
+        "revision": 1,
+        "version": 1,
+        "next_run_at": "2026-03-03T09:00:00Z",
+    }
+
+
+async def test_registering_the_same_again_changes_nothing(admin: Somebody) -> None:
+    await admin.registered()
+
+    again = await admin.post("/v1/jobs", JOB)
+
+    assert (again.status_code, again.json()["change"]) == (200, "unchanged")
+
+
+async def test_another_job_of_the_same_name_is_refused(admin: Somebody) -> None:
+    await admin.registered()
+
+    other = await admin.post("/v1/jobs", {**JOB, "function": "other"})
+
+    assert (other.status_code, other.json()["type"]) == (409, "urn:gnomon:problem:name_taken")
+    assert (await admin.get("/v1/jobs/report")).json()["functions"] == ["reports.make"]
+
+
+@pytest.mark.req("H-12", "H-25")
+async def test_jobs_are_listed_in_pages_with_when_they_run_next(admin: Somebody) -> None:
+    for name in ("c", "a", "b"):
+        await admin.registered(name=name)
+
+    first = (await admin.get("/v1/jobs?limit=2")).json()
+    rest = (await admin.get(first["next"])).json()
+
+    assert [one["job"] for one in first["items"] + rest["items"]] == ["a", "b", "c"]
+    assert rest["next"] is None
+    assert first["items"][0]["next_run_at"] == "2026-03-03T09:00:00Z"
+
+
+async def test_jobs_are_listed_by_tag(admin: Somebody) -> None:
+    await admin.registered(name="a", tags=["x"])
+    await admin.registered(name="b", tags=["x", "y"])
+
+    assert [one["job"] for one in (await admin.get("/v1/jobs?tag=y")).json()["items"]] == ["b"]
+
+
+@pytest.mark.req("H-12")
+async def test_a_job_shows_its_definition_and_what_is_planned(admin: Somebody) -> None:
+    await admin.registered()
+
+    shown = (await admin.get("/v1/jobs/report")).json()
+
+    assert shown["definition"]["schedule"] == "0 9 * * *"
+    assert shown["next_runs"][:2] == ["2026-03-03T09:00:00Z", "2026-03-04T09:00:00Z"]
+
+
+@pytest.mark.req("H-12")
+async def test_a_job_is_changed(admin: Somebody) -> None:
+    await admin.registered()
+
+    done = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "0 10 * * *"})
+
+    assert (done.status_code, done.json()["revision"]) == (200, 2)
+    assert done.headers["etag"] == (await admin.get("/v1/jobs/report")).headers["etag"]
+
+
+async def test_what_is_not_there_is_not_changed(admin: Somebody) -> None:
+    assert (await admin.ask("PUT", "/v1/jobs/report", JOB)).status_code == 404
+    assert (await admin.get("/v1/jobs")).json()["items"] == []
+
+
+async def test_a_change_names_the_job_of_its_address(admin: Somebody) -> None:
+    await admin.registered()
+
+    refused = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "name": "other"})
+
+    assert refused.json()["errors"][0]["field"] == "name"
+
+
+async def test_of_two_changes_to_what_both_saw_one_is_refused(admin: Somebody) -> None:
+    await admin.registered()
+    seen = {"If-Match": (await admin.get("/v1/jobs/report")).headers["etag"]}
+
+    first = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "0 10 * * *"}, headers=seen)
+    second = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "0 11 * * *"}, headers=seen)
+
+    assert [first.status_code, second.status_code] == [200, 412]
+    assert (await admin.get("/v1/jobs/report")).json()["definition"]["schedule"] == "0 10 * * *"
+
+
+async def test_a_job_that_was_made_anew_is_not_the_one_that_was_seen(admin: Somebody) -> None:
+    await admin.registered()
+    seen = {"If-Match": (await admin.get("/v1/jobs/report")).headers["etag"]}
+    await admin.ask("DELETE", "/v1/jobs/report")
+    await admin.registered()
+
+    assert (await admin.ask("PUT", "/v1/jobs/report", JOB, headers=seen)).status_code == 412
+
+
+@pytest.mark.req("H-12")
+async def test_a_deleted_job_is_gone(admin: Somebody) -> None:
+    await admin.registered()
+
+    done = await admin.ask("DELETE", "/v1/jobs/report")
+
+    assert (done.status_code, done.content) == (204, b"")
+    assert (await admin.get("/v1/jobs/report")).status_code == 404
+
+
+@pytest.mark.req("H-12", "H-26")
+async def test_a_job_is_paused_and_resumed(admin: Somebody) -> None:
+    await admin.registered()
+
+    paused = (await admin.post("/v1/jobs/report/pause")).json()
+    resumed = (await admin.post("/v1/jobs/report/resume")).json()
+
+    assert (paused["state"], paused["next_run_at"]) == ("paused", None)
+    assert resumed["state"] == "active"
+
+
+@pytest.mark.req("H-12", "H-26")
+async def test_a_job_is_triggered_with_its_own_input_or_another(admin: Somebody) -> None:
+    await admin.registered(overlap="allow", input={"day": 1})
+
+    own, other = [
+        (await admin.post("/v1/jobs/report/trigger", body)).json()["execution_id"]
+        for body in (None, {"input": {"day": 2}})
+    ]
+
+    shown = [(await admin.get(f"/v1/executions/{one}")).json() for one in (own, other)]
+    assert [one["input"] for one in shown] == [{"day": 1}, {"day": 2}]
+    assert {(one["trigger"], one["user_id"]) for one in shown} == {("api", "admin@example.com")}
+
+
+async def test_the_same_key_starts_one_execution(admin: Somebody) -> None:
+    await admin.registered()
+
+    first, second = [await admin.triggered(**{"Idempotency-Key": "monday"}) for _ in range(2)]
+
+    assert first == second
+    assert len((await admin.get("/v1/executions")).json()["items"]) == 1
+
+
+async def test_a_key_stands_for_one_input(admin: Somebody) -> None:
+    await admin.registered()
+    await admin.triggered(**{"Idempotency-Key": "monday"})
+
+    other = await admin.post("/v1/jobs/report/trigger", {"input": {"day": 2}}, **{"Idempotency-Key": "monday"})
+
+    assert (other.status_code, other.json()["type"]) == (409, "urn:gnomon:problem:key_taken")
+
+
+async def test_a_second_execution_is_refused_while_one_goes_on_unless_it_is_forced(admin: Somebody) -> None:
+    await admin.registered(overlap="skip")
+    await admin.triggered()
+
+    refused = await admin.post("/v1/jobs/report/trigger")
+    forced = await admin.post("/v1/jobs/report/trigger", {"force": True})
+
+    assert (refused.status_code, forced.status_code) == (409, 202)
+
+
+@pytest.mark.req("H-12", "H-25")
+async def test_the_schedule_shows_the_fires_of_the_next_day(admin: Somebody) -> None:
+    await admin.registered(schedule="0 */6 * * *")
+
+    fires = (await admin.get("/v1/schedule")).json()["items"]
+
+    assert [one["utc"][11:16] for one in fires] == ["18:00", "00:00", "06:00", "12:00"]
+
+
+async def test_the_ledger_of_a_job_is_paged_and_filtered(face: Face, admin: Somebody) -> None:
+    await admin.registered(schedule="* * * * *")
+    for _ in range(2):
+        await admin.post("/v1/jobs/report/pause")
+        face.clock.advance(3 * 60_000)
+        await admin.post("/v1/jobs/report/resume")
+        face.clock.advance(60_000)
+
+    first = (await admin.get("/v1/ticks?job=report&limit=1")).json()
+    skipped = (await admin.get("/v1/ticks?job=report&kind=skipped")).json()["items"]
+    early = (await admin.get("/v1/ticks?job=report&kind=skipped&until=2026-03-02T12:03:00Z")).json()["items"]
+
+    assert first["next"] is not None
+    assert [(one["reason"], one["count"]) for one in skipped] == [("paused", 3), ("paused", 3)]
+    assert len(early) == 1
+
+
+async def test_an_execution_is_cancelled_once(admin: Somebody) -> None:
+    await admin.registered()
+    execution = await admin.triggered()
+
+    first = await admin.post(f"/v1/executions/{execution}/cancel")
+    second = await admin.post(f"/v1/executions/{execution}/cancel")
+
+    assert (first.status_code, first.json()["became"], second.status_code) == (202, "cancelled", 409)
+
+
+async def test_what_steps_have_said_is_listed(face: Face, admin: Somebody) -> None:
+    await admin.registered()
+    execution = await admin.triggered()
+    await face.ends(execution, output=b'{"rows":3}', logs=(LogLine(NOON, "info", "began"),))
+
+    shown = (await admin.get(f"/v1/executions/{execution}")).json()
+    logs = await admin.get(f"/v1/executions/{execution}/logs")
+
+    assert (shown["status"], shown["steps"][0]["output"]) == ("completed", {"rows": 3})
+    assert logs.json()["items"] == [
+        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "text": "began"}
+    ]
+
+
+async def test_whoever_waits_for_changes_is_told(face: Face, admin: Somebody) -> None:
+    await admin.registered()
+    await admin.triggered()
+
+    assert face.changes == 2

@@ -1,0 +1,138 @@
+"""Who may do what: a table over every route and every role."""
+
+import pytest
+
+from gnomon.api.door import ROUTES
+from gnomon.api.routes import Permission, Route
+from support.faces import Face, Somebody
+
+#: What the seed's roles may do, and what everybody may.
+EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
+VIEWER = {
+    "list_jobs", "show_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
+    "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "show_workflow", "list_events",
+    "show_event", "list_workers", "follow_changes",
+}  # fmt: skip
+OPERATOR = VIEWER | {
+    "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
+    "start_run", "emit_event",
+}  # fmt: skip
+ADMIN = OPERATOR | {
+    "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
+    "pause_schedule", "delete_schedule", "deploy_workflow",
+}  # fmt: skip
+MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
+
+
+async def status_of(somebody: Somebody, route: Route) -> int:
+    path = route.path.replace("{name}", "report").replace("{id}", "run_1")
+    body = dict(route.body.example) if route.body is not None else None
+    return (await somebody.ask(route.method, path, body)).status_code
+
+
+@pytest.mark.req("H-20")
+@pytest.mark.parametrize("role", MAY)
+@pytest.mark.parametrize("route", [one for one in ROUTES if one.name != "follow_changes"], ids=lambda one: one.name)
+async def test_every_route_lets_in_those_who_may_and_nobody_else(face: Face, route: Route, role: str) -> None:
+    async with face.caller(role) as somebody:
+        status = await status_of(somebody, route)
+
+    assert (status != 403) == (route.name in MAY[role] | EVERYBODY)
+
+
+@pytest.mark.req("H-20")
+@pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in EVERYBODY], ids=lambda one: one.name)
+@pytest.mark.parametrize("token", [None, "stolen"])
+async def test_whoever_is_not_known_is_let_in_nowhere(face: Face, route: Route, token: str | None) -> None:
+    async with face.caller(token) as somebody:
+        path = route.path.replace("{name}", "report").replace("{id}", "run_1")
+        refused = await somebody.ask(route.method, path, {})
+
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_every_route_is_in_the_table_of_roles() -> None:
+    assert {route.name for route in ROUTES} == ADMIN | EVERYBODY
+
+
+def test_a_route_that_does_not_say_who_may_cannot_be_made() -> None:
+    said = {field: getattr(ROUTES[0], field) for field in ROUTES[0].__struct_fields__ if field != "needs"}
+
+    with pytest.raises(TypeError, match="needs"):
+        Route(**said)
+
+
+def test_only_how_the_scheduler_is_may_be_asked_by_everybody() -> None:
+    assert {route.name for route in ROUTES if route.needs is Permission.EVERYBODY} == EVERYBODY
+
+
+async def test_who_may_not_is_refused_before_anything_is_read(face: Face) -> None:
+    async with face.caller("viewer") as viewer:
+        refused = await viewer.ask("POST", "/v1/jobs", raw=b"[" * 100_000)
+
+    assert refused.status_code == 403
+
+
+async def test_nobody_sees_or_touches_what_is_another_tenants(face: Face, admin: Somebody) -> None:
+    await admin.registered()
+    execution = await admin.triggered()
+    async with face.caller("admin/other") as other:
+        unseen = [
+            await other.get("/v1/jobs/report"),
+            await other.get(f"/v1/executions/{execution}"),
+            await other.post(f"/v1/executions/{execution}/cancel"),
+            await other.ask("DELETE", "/v1/jobs/report"),
+        ]
+        listed = [(await other.get(path)).json()["items"] for path in ("/v1/jobs", "/v1/executions", "/v1/schedule")]
+        free = await other.post("/v1/jobs", {"name": "report", "function": "f"})
+
+    assert [one.status_code for one in unseen] == [404, 404, 404, 404]
+    assert listed == [[], [], []]
+    assert free.status_code == 201
+
+
+async def test_what_is_anothers_and_what_is_not_there_are_told_in_the_same_words(face: Face, admin: Somebody) -> None:
+    await admin.registered()
+    execution = await admin.triggered()
+    async with face.caller("admin/other") as other:
+        foreign = (await other.get(f"/v1/executions/{execution}")).text.replace(execution, "X")
+        missing = (await other.get("/v1/executions/run_none")).text.replace("run_none", "X")
+
+    assert foreign == missing
+
+
+async def test_two_tokens_are_one_too_many(face: Face) -> None:
+    async with face.caller(None) as somebody:
+        client = somebody._client  # noqa: SLF001 - headers twice are nothing that a caller does by itself
+        twice = [("Authorization", "Bearer viewer"), ("Authorization", "Bearer admin")]
+        refused = await client.get("/v1/jobs", headers=twice)
+
+    assert refused.status_code == 401
+
+
+@pytest.mark.parametrize("said", ["admin", "Basic YWRtaW4=", "Bearer", "Bearer ", "Bearer " + "x" * 10_000])
+async def test_what_is_no_bearer_token_lets_nobody_in(face: Face, said: str) -> None:
+    async with face.caller(None) as somebody:
+        assert (await somebody.get("/v1/jobs", Authorization=said)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs?access_token=admin", "/v1/jobs?token=admin"])
+async def test_a_token_in_the_address_lets_nobody_in(face: Face, path: str) -> None:
+    async with face.caller(None) as somebody:
+        assert (await somebody.get(path)).status_code == 401
+
+
+async def test_headers_from_outside_make_nobody_somebody_else(face: Face) -> None:
+    claims = {
+        "X-Tenant": "other",
+        "X-Forwarded-User": "root",
+        "X-Original-URL": "/v1/jobs/report",
+        "X-HTTP-Method-Override": "DELETE",
+    }
+    async with face.caller("admin") as admin:
+        await admin.registered()
+    async with face.caller("viewer") as viewer:
+        seen = await viewer.get("/v1/jobs/report", **claims)
+
+    assert (seen.status_code, seen.json()["job"]) == (200, "report")

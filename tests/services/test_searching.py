@@ -1,0 +1,97 @@
+"""What is rare is found among much, a bounded stretch at a time."""
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.jobs import read_job
+from gnomon.core.model import RunStatus, TickKind
+from gnomon.core.requests import Defaults
+from gnomon.ports.runs import RunQuery
+from gnomon.services.jobs import JobBook, TicksAsked
+from gnomon.services.launcher import Launcher
+from gnomon.services.searching import Search
+from gnomon.testing.clock import CountedIds, VirtualClock
+
+JOBS = {"rare": ["x"], **{f"usual-{number}": [] for number in range(9)}}
+
+
+class Library:
+    """Ten jobs and ten runs, of which the first is the only one with its tag, and the only one that is over."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = store = MemoryStore(self.clock.now)
+        ids = CountedIds()
+        self.book = JobBook(store, store, store, self.clock, ids)
+        self.launcher = Launcher(store, store, store, store, self.clock, ids)
+        self.search = Search(store, store, self.book, look=3)
+
+    async def fill(self) -> str:
+        runs = []
+        for name, tags in JOBS.items():
+            said = {"name": name, "function": "f", "overlap": "allow", "tags": tags}
+            await self.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
+            runs.append((await self.launcher.trigger(name, actor="ada")).run_id)
+            self.clock.advance(1)
+        await self.store.cancel(runs[0], reason="no", now=self.clock.now())
+        return runs[0]
+
+
+@pytest.fixture
+async def library() -> Library:
+    return Library()
+
+
+@pytest.mark.parametrize(("status", "tag"), [(RunStatus.CANCELLED, None), (None, "x")], ids=["status", "tag"])
+async def test_a_rare_execution_is_found_page_after_short_page(
+    library: Library, status: RunStatus | None, tag: str | None
+) -> None:
+    rare = await library.fill()
+    found, pages, after = [], 0, None
+    while True:
+        page = await library.search.executions(RunQuery(limit=5, after=after, status=status), tag=tag)
+        found += [run.run_id for run in page.items]
+        pages, after = pages + 1, page.after
+        if after is None:
+            break
+
+    assert found == [rare]
+    assert pages == 4
+
+
+async def test_a_rare_job_is_found_page_after_short_page(library: Library) -> None:
+    await library.fill()
+    first = await library.search.jobs(tag="x", after="", limit=5, tenant="default")
+    rest = await library.search.jobs(tag="x", after=first.after or "", limit=5, tenant="default")
+
+    assert [view.schedule.schedule_id for view in first.items] == ["rare"]
+    assert first.after is not None
+    assert rest.items == []
+
+
+async def test_what_an_index_knows_needs_no_search(library: Library) -> None:
+    await library.fill()
+
+    page = await library.search.executions(RunQuery(limit=100))
+
+    assert (len(page.items), page.after) == (10, None)
+
+
+async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.services.jobs._LOOK", 2)
+    monkeypatch.setattr("gnomon.services.jobs._PAGE", 1)
+    job = read_job({"name": "beat", "function": "f", "schedule": "* * * * *"}, Defaults(), now=NOON)
+    await library.book.apply([job], actor="ada")
+    for _ in range(3):
+        await library.book.pause("beat", actor="ada")
+        library.clock.advance(60_000)
+        await library.book.resume("beat", actor="ada")
+
+    first = await library.book.ledger("beat", TicksAsked(kind=TickKind.FIRED))
+    rest = await library.book.ledger("beat", TicksAsked(kind=TickKind.FIRED, before=first.before or 0))
+
+    assert (first.ticks, first.before) == ([], NOON + 2 * 60_000)
+    assert (rest.ticks, rest.before) == ([], None)

@@ -1,0 +1,141 @@
+"""The API in this process, on a store in memory and a clock that stands still, and callers of every role."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpx
+from msgspec.structs import replace
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.api.desk import Desk
+from gnomon.api.door import application
+from gnomon.api.guarding import App, guarded
+from gnomon.core.health import Component, Condition, Report
+from gnomon.core.model import Result, RunId
+from gnomon.core.requests import Defaults
+from gnomon.errors import Unauthenticated
+from gnomon.ports.identity import Caller, Role
+from gnomon.sections import Server
+from gnomon.services.dead_letters import DeadLetterOffice
+from gnomon.services.executions import ExecutionBook
+from gnomon.services.hub import Hub
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.services.listening import Announcer
+from gnomon.services.registrar import Registrar
+from gnomon.services.searching import Search
+from gnomon.services.tasks import TaskDesk
+from gnomon.services.workflows import WorkflowStore
+from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from support.labour import ended, taken_by, workflow
+
+JOB: dict[str, Any] = {"name": "report", "schedule": "0 9 * * *", "function": "reports.make", "tags": ["numbers"]}
+
+
+class KnownTokens:
+    """A token names its role, and the tenant after a slash."""
+
+    async def caller(self, token: str) -> Caller:
+        role, _, tenant = token.partition("/")
+        if role not in ("viewer", "operator", "admin", "nothing"):
+            raise Unauthenticated("that token is nobody's")
+        roles = frozenset() if role == "nothing" else frozenset({Role(f"scheduler-{role}")})
+        return Caller(f"{role}@example.com", roles, tenant or "default")
+
+
+class Face:
+    """The API, and what stands behind it."""
+
+    def __init__(self, *, server: Server | None = None) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = store = MemoryStore(self.clock.now)
+        self.surprises: list[BaseException] = []
+        self.changes = 0
+        ids, clock, defaults = CountedIds(), self.clock, Defaults()
+        self.hub = Hub(clock, Recorder(), most=3)
+        self.condition, self.alive = Condition.OK, True
+        launcher = Launcher(store, store, store, store, clock, ids)
+        jobs = JobBook(store, store, store, clock, ids)
+        self.desk = Desk(
+            tokens=KnownTokens(),
+            jobs=jobs,
+            registrar=Registrar(store, store, clock, ids, defaults=defaults),
+            launcher=launcher,
+            executions=ExecutionBook(store, store, store, store, clock),
+            search=Search(store, store, jobs),
+            workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
+            events=Announcer(store, clock, ids),
+            dead_letters=DeadLetterOffice(store, store, launcher, clock),
+            tasks=TaskDesk(store, launcher, clock),
+            workers=store,
+            health=self._look,
+            hub=self.hub,
+            clock=clock,
+            defaults=defaults,
+            server=server or Server(),
+            changed=self._changed,
+        )
+        self.app = guarded(cast("App", application(self.desk, surprised=self.surprises.append)))
+
+    async def _look(self) -> Report:
+        now, well = self.clock.now(), self.condition is not Condition.ERROR
+        store = Component(name="store", condition=self.condition, message="at db.example", since_at=now)
+        return Report(at=now, components=(store,), ready=well, alive=self.alive)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def ends(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """The only task of the execution ends like this."""
+        run = await self.store.find_run(RunId(execution))
+        assert run is not None
+        taken = await taken_by(self.store, "worker-1", run, now=self.clock.now())
+        kept = replace(workflow(), dead_letter=True)
+        await self.store.report([ended(taken, result, now=self.clock.now(), definition=kept, **told)])
+
+    @asynccontextmanager
+    async def caller(self, token: str | None = "admin") -> AsyncIterator["Somebody"]:  # noqa: S107 - a role
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(cast("Any", self.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gnomon", headers=headers) as client:
+            yield Somebody(client)
+
+
+class Somebody:
+    """Somebody who asks."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        content = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if content is not None else {}
+        return await self._client.request(method, path, content=content, headers={**sent, **(headers or {})})
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.ask("GET", path, headers=headers)
+
+    async def post(self, path: str, body: object = None, **headers: str) -> httpx.Response:
+        return await self.ask("POST", path, body, headers=headers)
+
+    async def registered(self, **said: Any) -> str:  # noqa: ANN401 - fields of a job
+        """A job's name, once it stands."""
+        done = await self.post("/v1/jobs", {**JOB, **said})
+        assert done.status_code == 201, done.text
+        return str(done.json()["job"])
+
+    async def triggered(self, job: str = "report", **headers: str) -> str:
+        done = await self.post(f"/v1/jobs/{job}/trigger", **headers)
+        assert done.status_code == 202, done.text
+        return str(done.json()["execution_id"])
