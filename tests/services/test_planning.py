@@ -66,6 +66,30 @@ async def test_what_is_planned_is_what_is_applied(desk: Desk, prune: Prune | Non
     }
 
 
+class Versions:
+    """The workflows of a store; how often a single one was asked for is counted."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> object:
+        self.asked += name == "workflow"
+        return getattr(self._store, name)
+
+
+async def test_many_changed_jobs_take_no_question_each(desk: Desk) -> None:
+    names = [f"job-{number}" for number in range(20)]
+    await desk.apply(*(desk.job(name) for name in names))
+    versions: Any = Versions(desk.store)
+    planner = Planner(desk.book, versions, desk.clock)
+
+    planned = await planner.plan([desk.job(name, function="reports.other") for name in names], ahead_ms=DAY_MS)
+
+    assert [one.forecast.fields[0].before for one in planned.jobs] == ["reports.make"] * 20
+    assert versions.asked == 0
+
+
 async def test_planning_changes_nothing(desk: Desk) -> None:
     await desk.apply(desk.job(catchup="all"))
     before = await desk.store.find("default", "report")

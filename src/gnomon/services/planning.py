@@ -1,6 +1,6 @@
 """The planner: what applying a file would do, told before it is done. Nothing is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -57,10 +57,13 @@ class Planner:
         now = self._clock.now()
         until = now + ahead_ms
         plans = await self._book.planned(jobs, now=now, tenant=tenant, prune=prune)
-        return JobsPlan(from_at=now, until_at=until, jobs=tuple([await self._told(plan, now, until) for plan in plans]))
+        names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is Change.CHANGED]
+        newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
+        told = [await self._told(plan, newest, now, until) for plan in plans]
+        return JobsPlan(from_at=now, until_at=until, jobs=tuple(told))
 
-    async def _told(self, plan: Plan, now: int, until: int) -> PlannedJob:
-        before = None if plan.standing is None else await self._as_it_stands(plan, plan.standing)
+    async def _told(self, plan: Plan, newest: Mapping[str, Workflow], now: int, until: int) -> PlannedJob:
+        before = None if plan.standing is None else await self._as_it_stands(plan, plan.standing, newest)
         gone = plan.job is not None and before is None and plan.change is Change.UNCHANGED
         after = plan.job
         said = after or before
@@ -71,12 +74,15 @@ class Planner:
         told = forecast(before, after, now=now, until=until)
         return PlannedJob(change=plan.change, forecast=told, job=said, standing=plan.standing)
 
-    async def _as_it_stands(self, plan: Plan, standing: Schedule) -> Job:
+    async def _as_it_stands(self, plan: Plan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:
         spec = standing.spec
+        known = newest.get(spec.workflow_id)
         if plan.change is Change.UNCHANGED and plan.job is not None:
             workflow: Workflow | None = plan.job.workflow
         elif plan.change is Change.REMOVED:
             workflow = None
+        elif known is not None and known.version == spec.workflow_version:
+            workflow = known
         else:
             workflow = await self._jobs.workflow(standing.tenant, spec.workflow_id, spec.workflow_version)
         unknown = Workflow(workflow_id=spec.workflow_id, version=spec.workflow_version, steps=())
