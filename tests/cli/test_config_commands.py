@@ -13,7 +13,7 @@ SEEDS_FILE = Path(__file__).parents[1] / "data" / "seed_configuration.yaml"
 
 @pytest.fixture
 def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    for name in ("NATS_URL", "TICK_MS"):
+    for name in ("NATS_URL", "TICK_MS", "GNOMON_METRICS__PORT"):
         monkeypatch.delenv(name, raising=False)
     return Prompt(tmp_path, monkeypatch, capsys)
 
