@@ -5,7 +5,7 @@ from typing import Any
 
 from gnomon.app import Office
 from gnomon.cli.drawing import draw_definition
-from gnomon.cli.given import json_given
+from gnomon.cli.given import json_file
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts
@@ -19,7 +19,7 @@ _PAGE = 1000
 
 def deploy(file: Path, where: Where, form: Format) -> None:
     """Keep a definition as a new version, and let its triggers stand."""
-    definition = json_given("--file", f"@{file}")
+    definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "holds no JSON object")
 
