@@ -51,6 +51,10 @@ class TaskTable(dict[TaskId, Task]):
         else:
             self.live[task_id] = task
 
+    def __delitem__(self, task_id: TaskId) -> None:
+        super().__delitem__(task_id)
+        self.live.pop(task_id, None)
+
     def add(self, tasks: Iterable[Task]) -> None:
         """Tasks that there were not."""
         for task in tasks:
