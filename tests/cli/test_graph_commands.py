@@ -242,6 +242,13 @@ def test_what_is_wrong_about_an_event_is_said(prompt: Prompt, words: tuple[str, 
     assert said in done.err[0]
 
 
+def test_a_definition_that_is_not_there_is_named_as_it_was_given(prompt: Prompt) -> None:
+    done = prompt.run("workflows", "deploy", "-f", "nowhere.json")
+
+    assert done.code == 2
+    assert done.err[0].startswith("error: --file: 'nowhere.json' cannot be read")
+
+
 def test_where_no_event_was_emitted_none_is_listed(prompt: Prompt) -> None:
     applied(prompt, LISTENING)
 

@@ -191,6 +191,26 @@ async def test_output_passes_the_gate_on_the_way_out() -> None:
     assert await crew.store.payload(task.task_id, "output") == b'"redacted"'
 
 
+async def test_nothing_is_lost_if_the_gate_is_away_when_something_has_finished() -> None:
+    class Away(StrictGate):
+        away = True
+
+        async def release(self, finished: Assignment, output: bytes | None) -> Released:
+            if self.away:
+                raise StoreUnavailable("the gate is away")
+            return await super().release(finished, output)
+
+    gate = Away(Ruling.ALLOW)
+    crew, run = await gated(gate)
+    crew.runner.end_all(output=b"1")
+
+    assert await crew.worker.step() == 0.05
+    gate.away = False
+    await crew.worker.step()
+
+    assert (await crew.now(run)).status is RunStatus.COMPLETED
+
+
 async def test_output_that_is_held_back_fails_the_run() -> None:
     crew, run = await gated(StrictGate(Ruling.ALLOW, quarantine="a password"))
     crew.runner.end_all(output=b'"all of it"')

@@ -179,6 +179,22 @@ async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(hou
 
 
 @pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ({"workflow_id": "etl"}, ("steps", None, "is missing")),
+        ({"workflow_id": "etl", "steps": {"a": 1}}, ("steps", {"a": 1}, "must be a list")),
+    ],
+)
+async def test_a_workflow_without_a_list_of_steps_is_refused(
+    house: House, said: dict[str, Any], blamed: tuple[str, object, str]
+) -> None:
+    with pytest.raises(FieldError) as refused:
+        await house.workflows.deploy(said, actor="ada")
+
+    assert (refused.value.field, refused.value.value, refused.value.reason) == blamed
+
+
+@pytest.mark.parametrize(
     "said",
     [
         {},

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.cli.drawing import draw_definition
-from gnomon.cli.given import json_given
+from gnomon.cli.given import json_file
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts
@@ -20,7 +20,7 @@ _PAGE = 1000
 
 def deploy(file: Path, where: Where, form: Format) -> None:
     """Keep a definition as a new version, and let its triggers stand."""
-    definition = json_given("--file", f"@{file}")
+    definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "holds no JSON object")
 

@@ -42,8 +42,8 @@ def read_definition(said: Mapping[str, Any], defaults: Defaults, *, now: int) ->
         "steps": "nodes" if "nodes" in said else "steps",
     }
     name = schedule_name(words["workflow_id"], fields.required("workflow_id"))
-    listed = fields.required("steps")
-    steps = [_step(step) for step in listed] if isinstance(listed, list | tuple) else None
+    wanted = fields.required("steps")
+    steps = [_step(step) for step in wanted] if isinstance(wanted, list | tuple) else wanted
     given = {field: fields[field] for field in _SAME if field in fields}
     try:
         workflow = read_workflow(Said({"name": name, "dag": steps, **given}, WORK_FIELDS))

@@ -67,6 +67,8 @@ class Worker:
         self.hand_over: HandOver | None = None
         #: Taken, and when we asked for it; not yet begun.
         self._to_start: list[tuple[Waiting, float]] = []
+        #: Finished, and not yet past the gate.
+        self._finished: list[Finished] = []
         #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
         self._overrunning, self._taking = 0, False
@@ -96,9 +98,13 @@ class Worker:
 
     async def step(self) -> float:
         """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
-        self._unreported += [await self._ended(one) for one in self._runner.finished()]
+        self._finished += self._runner.finished()
         try:
-            await self._show_up()
+            try:
+                await self._release()
+            finally:
+                # Whatever becomes of the gate, we are alive.
+                await self._show_up()
             if self._to_start:
                 # What was taken along is begun before anything else is asked for.
                 await self._start()
@@ -247,6 +253,12 @@ class Worker:
         given = merged_input(workflow, step, waiting)
         return Request(waiting=waiting, workflow=workflow, step=step, input=given)
 
+    async def _release(self) -> None:
+        """What has finished has passed the gate; what has not waits for the next step."""
+        while self._finished:
+            self._unreported.append(await self._ended(self._finished[0]))
+            del self._finished[0]
+
     async def _ended(self, finished: Finished) -> Ending:
         outcome = finished.outcome
         if outcome.result is Result.SUCCEEDED:
@@ -299,7 +311,7 @@ class Worker:
         await closing
         for _ in range(_LAST_TRIES):
             await self.step()
-            if not self._unreported:
+            if not self._unreported and not self._finished:
                 break
             await self._clock.sleep(_LOOK_SECONDS)
         try:
