@@ -14,11 +14,12 @@ MAY_IMPORT = {
     "ports": {"core", "ports"},
     "adapters": {"core", "ports", "adapters"},
     "services": {"core", "ports", "services"},
-    "testing": {"core", "ports", "adapters", "services", "testing"},
+    "testing": {"core", "ports", "adapters", "services", "runners", "testing"},
     "runners": {"core", "ports", "runners"},
     "api": {"core", "ports", "services", "api"},
     "client": {"core", "client"},
-    "cli": {"core", "ports", "services", "app", "serving", "cli"},
+    "cli": {"core", "ports", "services", "testing", "app", "serving", "cli"},
+    "declarative": {"core", "ports", "adapters", "declarative"},
 }
 HALL = {"errors", "settings", "version"}
 OUTSIDE_WORLD = {

@@ -8,8 +8,9 @@ import pytest
 from gnomon.app import read_settings
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
+from gnomon.core.server import Server
 from gnomon.errors import FieldError, FileError
-from gnomon.settings import Auth, Metrics, Nats, Secrets, Server, Settings, load
+from gnomon.settings import Auth, Metrics, Nats, Secrets, Settings, load
 
 SEEDS_FILE = Path(__file__).parent / "data" / "seed_configuration.yaml"
 SEEDS_ENVIRONMENT = {
@@ -254,5 +255,5 @@ def row_of(name: str, key: str, value: object) -> str:
     """How the row of a setting begins on the page."""
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return f"| `{name}.{key}` | `{shown}` |" if shown not in ("", ()) else f"| `{name}.{key}` |  |"
+    shown = ",".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else value
+    return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"

@@ -1,44 +1,40 @@
 """The only place that knows everybody: it builds the parts and hands them to each other."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TextIO
 
 from gnomon.adapters.console import ConsoleEvents
-from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.manifests import read_manifest
 from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.sqlite import FileLock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping
+from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
 from gnomon.bureau import Bureau
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
-from gnomon.errors import Unavailable, UsageError
+from gnomon.crew import Crew
+from gnomon.errors import NoDatabase, Unavailable
+from gnomon.housekeeping import Housekeeping, OverheardEvents, archive_of, cleaner_of
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
-from gnomon.runners.secrets import SecretSource
 from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer, Gatherer
+from gnomon.services.listening import Announcer
 from gnomon.services.looping import keep_stepping
-from gnomon.services.reconciler import Reconciler
+from gnomon.services.planning import Planner
 from gnomon.services.registrar import Registrar
-from gnomon.services.shelf import Shelf
-from gnomon.services.ticker import Ticker
-from gnomon.services.worker import Worker
+from gnomon.services.ticker import Health, Ticker
 from gnomon.services.workflows import WorkflowStore
 from gnomon.settings import Database, Settings, load
 
@@ -68,11 +64,14 @@ class Node:
         self.store = store
         self.settings = settings
         self._lock = lock
-        self.events = events
+        self.events = events = OverheardEvents(events)
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
+        self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
+        self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
+        events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
         self.bureau = Bureau(store, settings, clock, events) if dispatches and self.crew is None else None
         self.launcher = Launcher(store, store, store, store, clock, ids)
@@ -120,8 +119,11 @@ class Node:
         self.events.emit("scheduling", database=database)
         self.scheduling = True
         services = [keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events)]
+        services += self.housekeeping.services(stop)
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
+            self.housekeeping.mender.on_ready = self.crew.dispatch.set
+            self.crew.runner.on_start = self.housekeeping.pinger.started
             # The gate is open, so what is decided can be passed on without asking anybody.
             self.ticker.hand_over = self.crew.dispatcher.hand_over
             # On a file that is ours alone, whatever others had in hand died with them.
@@ -161,6 +163,7 @@ class Node:
         try:
             if self.crew is not None:
                 await self.crew.worker.drain()
+            await self.housekeeping.pinger.drain()
             await self._elector.stop()
         except Unavailable as error:
             self.events.emit("store_unavailable", error=str(error))
@@ -183,87 +186,6 @@ class Node:
     async def close(self) -> None:
         """Let go of the store."""
         await self.store.close()
-
-
-class Crew:
-    """Those who bring tasks to their end: gatherer, dispatcher, worker, reconciler, and what wakes them."""
-
-    def __init__(
-        self,
-        store: SqlStore,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
-        functions: Functions,
-        imports: Sequence[str],
-    ) -> None:
-        self._events = events
-        self._alone = False
-        #: Set to say that tasks may be ready, and that there may be something to take or to report.
-        self.dispatch, self.work = asyncio.Event(), asyncio.Event()
-        #: Set to say that there may be events that wait for others.
-        self.gather = asyncio.Event()
-        shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
-        runner = FunctionRunner(
-            functions,
-            settings.worker,
-            default_timeout_ms=settings.execution.default_timeout_ms,
-            secrets=SecretSource(settings.secrets, os.environ),
-            on_finished=partial(_wake_from_afar, loop, self.work),
-            imports=imports,
-        )
-        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
-        self.dispatcher.on_scheduled = self.work.set
-        name = RandomIds().new("worker", clock.now())
-        self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
-        self.dispatcher.on_left = self.dispatch.set
-        self._introduce()
-        self.worker.on_taken = self.work.set
-        self.worker.on_ready = self.dispatch.set
-        self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.reconciler.on_ready = self.dispatch.set
-        self.reconciler.own = name
-        self.gatherer = Gatherer(store, clock, events)
-        self.gatherer.on_ready = self.dispatch.set
-
-    def _introduce(self) -> None:
-        """Dispatcher and worker know of each other: what one has let through the other need not look for."""
-        dispatcher, worker = self.dispatcher, self.worker
-        dispatcher.meanwhile = worker.take_along
-        dispatcher.backlog = worker.backlog
-        worker.backlog.on_low = self.dispatch.set
-        # The gate is open, so that the next step can be passed on without asking anybody.
-        worker.hand_over = dispatcher.hand_over
-
-    async def begin(self, *, alone: bool) -> None:
-        """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
-        self._alone = alone
-        await self.worker.step()
-        if alone:
-            await self.reconciler.recover(alive={self.worker.worker})
-
-    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops, until told to stop."""
-        return [
-            keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
-            keep_stepping(self.reconciler.step, stop=stop, events=self._events),
-            keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
-        ]
-
-    def look(self) -> None:
-        """Someone may have written something: look at all of it."""
-        self.worker.look()
-        self.gather.set()
-        self.dispatch.set()
-        if self.worker.in_hand or not self._alone:
-            # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
-            self.work.set()
-
-
-def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-        loop.call_soon_threadsafe(event.set)
 
 
 def hidden_password(url: str) -> str:
@@ -303,6 +225,16 @@ def read_settings(
     return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
 
 
+def read_foreign(path: Path) -> str:
+    """The text of another scheduler's file; FileError if it cannot be read."""
+    return read_text(path)
+
+
+def read_documents(name: str, text: str) -> list[Any]:
+    """The documents of another scheduler's YAML; FileError if it is none."""
+    return read_manifest(name, text)
+
+
 def console_events(stream: TextIO) -> Events:
     """Events as lines for a person."""
     return ConsoleEvents(stream)
@@ -330,6 +262,11 @@ def defaults_of(settings: Settings) -> Defaults:
     )
 
 
+def archives(settings: Settings) -> bool:
+    """Whether it was said where history is kept before it is removed, or that it need not be."""
+    return archive_of(settings) is not None
+
+
 class Office:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
@@ -338,6 +275,7 @@ class Office:
         timeout = settings.execution.default_timeout_ms
         self.store = store
         self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
+        self.planner = Planner(self.jobs, store, clock)
         self.launcher = Launcher(store, store, store, store, clock, ids)
         self.executions = ExecutionBook(store, store, store, store, clock)
         self.workflows = WorkflowStore(
@@ -345,6 +283,8 @@ class Office:
         )
         self.events = Announcer(store, clock, ids)
         self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
+        self.explainer = Explainer(store, store, store, store, store, store, clock)
+        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod
     @asynccontextmanager
@@ -362,4 +302,13 @@ class Office:
 
 def _refuse_missing(path: str) -> None:
     if not Path(path).exists():
-        raise UsageError(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
+        raise NoDatabase(path)
+
+
+def planner_on_nothing() -> Planner:
+    """A planner where no job stands yet."""
+    from gnomon.adapters.memory import MemoryStore
+
+    clock = SystemClock()
+    store = MemoryStore(clock.now)
+    return Planner(JobBook(store, store, store, clock, RandomIds()), store, clock)

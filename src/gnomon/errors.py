@@ -26,7 +26,9 @@ GnomonError
 │   └── StaleTerm
 └── Unavailable           the world failed: retrying may help
     ├── StoreUnavailable  the store is away, slow, full or read-only
-    └── StoreLocked       another scheduler has this database
+    ├── StoreLocked       another scheduler has this database
+    ├── ArchiveUnavailable  the archive cannot be written
+    └── PingFailed        an address elsewhere was called in vain
 """
 
 from typing import NamedTuple
@@ -52,6 +54,13 @@ class UsageError(GnomonError, ValueError):
     """Something the caller said is wrong; saying it again will not help."""
 
     code = "usage"
+
+
+class NoDatabase(UsageError):
+    """There is no such database yet, and what was asked for does not make one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
 
 
 class CronError(UsageError):
@@ -326,6 +335,18 @@ class StoreLocked(Unavailable):
     """Another scheduler has this database file."""
 
     code = "store_locked"
+
+
+class ArchiveUnavailable(Unavailable):
+    """What was to be kept in the archive is not there, so that nothing of it may be removed."""
+
+    code = "archive_unavailable"
+
+
+class PingFailed(Unavailable):
+    """An address elsewhere did not answer well, or not in time."""
+
+    code = "ping_failed"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

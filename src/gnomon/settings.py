@@ -14,21 +14,9 @@ from msgspec.structs import replace
 
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import MINUTE_MS, Catchup, Overlap
+from gnomon.core.server import SERVER_BOUNDS, Server
 from gnomon.core.sources import HIDDEN, Guarded, shown, unknown, with_environment
 from gnomon.errors import FieldError
-
-
-class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the API listens."""
-
-    host: str = "127.0.0.1"
-    port: int = 8062
-    #: The body of a request may have so many bytes.
-    max_body: int = 1_048_576
-    #: How long requests may take to finish after a stop was asked for.
-    drain_ms: int = 5_000
-    #: How many may follow the stream of changes at once.
-    max_streams: int = 100
 
 
 class Database(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +62,8 @@ class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: For a job that does not say how long an attempt may take.
     default_timeout_ms: int = 300_000
     history_retention_days: int = 90
+    #: Where history is kept before it is removed: beside the database file if not said, nowhere if "none".
+    archive_dir: str = ""
     #: How many workers a task may take down with it before it is given up.
     max_losses: int = 3
     #: How often nobody could take a task before it is given up.
@@ -106,6 +96,17 @@ class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_log_lines: int = 1_000
 
 
+class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How commands run."""
+
+    #: The folder that they run in, and stay in; where the process was started, if empty.
+    workspace: str = ""
+    #: For a command that does not say how long an attempt may take.
+    timeout_ms: int = 120_000
+    #: Which of the worker's own variables they see. All others are none of theirs.
+    inherit: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
 class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How what got stuck is found."""
 
@@ -117,6 +118,40 @@ class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_retries: int = 3
     #: How long a task may be ready before it is offered again.
     pending_ms: int = 2 * MINUTE_MS
+    #: How old a run must be before it is looked at whether it waits in vain.
+    settled_ms: int = MINUTE_MS
+
+
+class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How old history is let go."""
+
+    #: From the end of one pass through all of it to the beginning of the next.
+    poll_ms: int = 60 * MINUTE_MS
+    #: About how many rows are archived together, and removed in one transaction.
+    batch: int = 5000
+    portion: int = 250
+    #: The pause between two transactions, in which others have their turn.
+    pause_ms: int = 20
+    #: For how long at least what was asked for under a key, and every tick, is known.
+    dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
+
+
+class Alive(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it is seen to that everything goes on, and told to others."""
+
+    #: How often the vitals are looked at, and at how many schedules each time.
+    poll_ms: int = 30_000
+    batch: int = 500
+    #: For how long a tick may have been due, and an attempt without anyone to end it.
+    late_ms: int = 30_000
+    orphan_ms: int = 2 * MINUTE_MS
+    #: What is called again and again while ticks are decided; nothing if empty.
+    ping_url: str = ""
+    ping_every_ms: int = MINUTE_MS
+    #: How long a ping may take, how often it is tried, and how many are under way at once.
+    ping_timeout_ms: int = 10_000
+    ping_tries: int = 5
+    ping_parallel: int = 10
 
 
 class Secrets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,7 +196,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leader: Leading = Leading()
     execution: Executing = Executing()
     worker: Working = Working()
+    shell: Shell = Shell()
     reconciler: Reconciling = Reconciling()
+    cleaner: Cleaning = Cleaning()
+    alive: Alive = Alive()
     secrets: Secrets = Secrets()
     nats: Nats = Nats()
     auth: Auth = Auth()
@@ -218,6 +256,7 @@ _BOUNDS = {
     "worker.kill_grace_ms": (0, 10 * MINUTE_MS),
     "worker.max_output_bytes": (256, 64 * 2**20),
     "worker.max_log_lines": (0, 1_000_000),
+    "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
     "reconciler.running_timeout_ms": (10, 365 * 24 * 60 * MINUTE_MS),
@@ -225,14 +264,24 @@ _BOUNDS = {
     "reconciler.max_iterations": (1, 10_000),
     "reconciler.max_retries": (0, 100),
     "reconciler.pending_ms": (10, 24 * 60 * MINUTE_MS),
-    "server.port": (0, 65_535),
-    "server.max_body": (1024, 64 * 2**20),
-    "server.drain_ms": (0, 10 * MINUTE_MS),
-    "server.max_streams": (0, 10_000),
+    "reconciler.settled_ms": (0, 24 * 60 * MINUTE_MS),
+    "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
+    "cleaner.batch": (1, 100_000),
+    "cleaner.portion": (1, 10_000),
+    "cleaner.pause_ms": (0, MINUTE_MS),
+    "cleaner.dedupe_ms": (0, 3650 * 24 * 60 * MINUTE_MS),
+    "alive.poll_ms": (10, 60 * MINUTE_MS),
+    "alive.batch": (1, 10_000),
+    "alive.late_ms": (10, 24 * 60 * MINUTE_MS),
+    "alive.orphan_ms": (0, 24 * 60 * MINUTE_MS),
+    "alive.ping_every_ms": (100, 24 * 60 * MINUTE_MS),
+    "alive.ping_timeout_ms": (10, 10 * MINUTE_MS),
+    "alive.ping_tries": (1, 100),
+    "alive.ping_parallel": (1, 1000),
     "metrics.port": (0, 65_535),
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
-}
+} | SERVER_BOUNDS
 #: Looking more often than this gains nothing and is not done, whatever is said.
 _SHORTEST_POLL_SECS = 5
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
+    ageing,
     book,
     dead_letters,
     event_log,
@@ -20,9 +21,13 @@ from gnomon.adapters.sql import (
     jobs,
     launches,
     ledger,
+    mending,
     open_postgres,
     open_sqlite,
+    removing,
+    tables,
     unfolding,
+    vitals,
     work,
 )
 from gnomon.adapters.sql.unreadable import MOST, Unreadable
@@ -33,10 +38,13 @@ from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunStatus, Source, TaskId
 from gnomon.core.plan import plan
 from gnomon.core.preparing import prepared, scope_of
+from gnomon.core.retention import Horizons, Past
 from gnomon.core.states import TaskState
 from gnomon.core.triggers import OnEvent
 from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
+from gnomon.ports.keeping import BEGINNING, Kind, Lot
+from gnomon.ports.mending import FIRST_OPEN
 from gnomon.ports.runs import RunQuery
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
 from support.servers import postgres
@@ -190,6 +198,28 @@ def reported(conn: sa.Connection, run: str, result: Result, **told: Any) -> Any:
     assert work.report(conn, [ended(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
 
 
+def mend(conn: sa.Connection) -> None:
+    """A run whose steps were never made, and one all of whose tasks are over."""
+    conn.exec_driver_sql("DELETE FROM task WHERE run_id = 'run_fresh'")
+    conn.exec_driver_sql("UPDATE task SET state = 'SUCCEEDED' WHERE run_id = 'run_ready'")
+    assert len(mending.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
+
+
+def recount(conn: sa.Connection) -> None:
+    """A schedule of which nothing but what waits is left."""
+    conn.execute(sa.update(tables.run).where(tables.run.c.run_id.in_([DISPATCHED, RUNNING])).values(completed_at=NOON))
+    assert vitals.recount(conn, [UID], NOON) == [UID]
+
+
+PAST = Past(uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0)
+AGED = Horizons(NOON * 2, NOON * 2)
+LOTS = [
+    Lot(kind=Kind.RUNS, names=(FAILED,)),
+    Lot(kind=Kind.TICKS, uid=UID, names=(NOON,)),
+    Lot(kind=Kind.EVENTS, names=("evt_1",)),
+    Lot(kind=Kind.DEAD_LETTERS, names=("dl_1",)),
+    Lot(kind=Kind.SCHEDULES, names=(UID,)),
+]
 QUERIES: dict[str, Asked] = {
     "due": lambda conn: ledger.due(conn, NOON, EVERYTHING, 10, READABLE),
     "due of some shards": lambda conn: ledger.due(conn, NOON, SOME, 10, READABLE),
@@ -205,6 +235,7 @@ QUERIES: dict[str, Asked] = {
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),
     "revisions": lambda conn: history.revisions(conn, UID),
     "pauses": lambda conn: history.pauses(conn, UID),
+    "gone": lambda conn: history.gone(conn, "default", "report", 10),
     "waiting": lambda conn: work.waiting(conn, NOON, 10),
     "next available": work.next_available_at,
     "admit": lambda conn: work.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
@@ -261,6 +292,25 @@ QUERIES: dict[str, Asked] = {
     "entries": lambda conn: event_log.entries(conn, ["evt_1", "evt_2"]),
     "workflow": lambda conn: jobs.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: jobs.workflow(conn, "default", "report", None),
+    "page of workflows": lambda conn: jobs.page_of_workflows(conn, "default", "", 10),
+    "pasts": lambda conn: ageing.pasts(conn, "", 10),
+    "tenants": ageing.tenants,
+    "aged runs": lambda conn: ageing.aged_runs(conn, PAST, AGED, BEGINNING, 10),
+    "aged runs of no schedule": lambda conn: ageing.aged_runs(conn, None, AGED, BEGINNING, 10),
+    "aged ticks": lambda conn: ageing.aged_ticks(conn, PAST, AGED, BEGINNING, 10),
+    "aged events": lambda conn: ageing.aged_events(conn, "default", NOON * 2, BEGINNING, 10),
+    "aged dead letters": lambda conn: ageing.aged_letters(conn, "default", NOON * 2, BEGINNING, 10),
+    "aged schedule": lambda conn: ageing.aged_schedule(conn, UID),
+    "remove": lambda conn: [removing.remove(conn, lot, 10) for lot in LOTS],
+    "ailing": lambda conn: mending.ailing(conn, NOON * 2, FIRST_OPEN, 10),
+    "ailing of schedules": lambda conn: mending.ailing(conn, NOON * 2, ("a", 0), 1),
+    "mend": mend,
+    "idle schedules": lambda conn: vitals.idle_schedules(conn, "", 10, READABLE),
+    "give next fire": lambda conn: vitals.give_next_fire(conn, SCHEDULE, NOON),
+    "orphans": lambda conn: vitals.orphans(conn, NOON * 2, 10),
+    "oldest due": lambda conn: vitals.oldest_due(conn, NOON),
+    "counted": lambda conn: vitals.counted(conn, "", 10),
+    "recount": recount,
     "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
 }
 

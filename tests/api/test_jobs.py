@@ -219,7 +219,9 @@ async def test_what_steps_have_said_is_listed(face: Face, admin: Somebody) -> No
     logs = await admin.get(f"/v1/executions/{execution}/logs")
 
     assert (shown["status"], shown["steps"][0]["output"]) == ("completed", {"rows": 3})
-    assert logs.json()["items"] == [{"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "text": "began"}]
+    assert logs.json()["items"] == [
+        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "text": "began"}
+    ]
 
 
 async def test_whoever_waits_for_changes_is_told(face: Face, admin: Somebody) -> None:

@@ -314,6 +314,18 @@ def test_a_definition_that_is_none_is_refused(prompt: Prompt, text: str, said: s
     assert said in done.err[0]
 
 
+def test_workflows_are_listed_in_their_newest_versions(prompt: Prompt) -> None:
+    (prompt.folder / "etl.json").write_text(json.dumps(DEPLOYED))
+    (prompt.folder / "newer.json").write_text(json.dumps(DEPLOYED | {"tags": ["night"]}))
+    for file in ("etl.json", "newer.json"):
+        prompt.run("workflows", "deploy", "-f", file)
+
+    assert prompt.lines("workflows", "list")[1:] == ["etl       2        3      night"]
+    assert prompt.data("workflows", "list") == [
+        {"workflow_id": "etl", "version": 2, "steps": ["extract", "pause", "load"], "tags": ["night"]}
+    ]
+
+
 def test_a_workflow_that_there_is_not_is_not_found(prompt: Prompt) -> None:
     applied(prompt, LISTENING)
 

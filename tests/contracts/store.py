@@ -188,6 +188,25 @@ class StoreContract:
         assert (tick.decision.reason, tick.decision.count) == (Reason.PAUSED, 3)
         assert (tick.decision.planned_at, tick.decision.last_at) == (NOON + MINUTE, resumed_at)
 
+    async def test_what_is_gone_is_found_by_its_name_newest_first_with_when_and_by_whom(self, store: Store) -> None:
+        await self.registered(store, minutely("other"), minutely("report", tenant="acme"))
+        for number, actor in enumerate(("ada", "eve"), 1):
+            now = NOON + number * HOUR
+            made = replace(minutely(mark=now), uid=ScheduleUid(f"sch_{number}"))
+            await self.registered(store, made)
+            assert await store.delete(plan(made, now=now + 5), now=now + 5, actor=actor)
+        await self.registered(store, minutely())
+
+        found = await store.gone("default", "report", limit=10)
+
+        assert [(one.schedule.uid, one.deleted_at, one.deleted_by) for one in found] == [
+            ("sch_2", NOON + 2 * HOUR + 5, "eve"),
+            ("sch_1", NOON + HOUR + 5, "ada"),
+        ]
+        assert [one.schedule.spec for one in found] == [minutely().spec] * 2
+        assert [one.schedule.uid for one in await store.gone("default", "report", limit=1)] == ["sch_2"]
+        assert await store.gone("default", "other", limit=10) == []
+
     async def test_a_deleted_schedule_frees_its_name_and_keeps_its_history(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)

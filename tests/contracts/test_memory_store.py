@@ -5,9 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
+from contracts.mending import MendingContract
 from contracts.store import NOON, StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
-from gnomon.adapters.memory import MemoryStore
+from support.planting import Plant, PlantedStore
 
 
 class HandClock:
@@ -18,14 +21,18 @@ class HandClock:
         self.now += by
 
 
-class TestMemoryStore(StoreContract, WorkContract, EventContract):
+class TestMemoryStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()
 
     @pytest.fixture
-    def store(self, clock: HandClock) -> MemoryStore:
-        return MemoryStore(lambda: clock.now)
+    def store(self, clock: HandClock) -> PlantedStore:
+        return PlantedStore(lambda: clock.now)
+
+    @pytest.fixture
+    def plant(self, store: PlantedStore) -> Plant:
+        return store.plant
 
     @pytest.fixture
     def advance(self, clock: HandClock) -> Callable[[int], None]:

@@ -7,16 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
+from contracts.mending import MendingContract
 from contracts.store import StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
+from support.planting import Plant, planting
 from support.servers import postgres
 
 #: Everything that ends by the clock of the store.
-ENDS = {"shard": "lease_until", "node": "seen_until", "attempt": "lease_until", "worker": "seen_until"}
+ENDS = {
+    "shard": "lease_until",
+    "node": "seen_until",
+    "attempt": "lease_until",
+    "worker": "seen_until",
+    "turn": "until_at",
+}
 
 
-class PostgresContract(StoreContract, WorkContract, EventContract):
+class PostgresContract(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     version: int
     statement_cache = True
 
@@ -30,6 +40,10 @@ class PostgresContract(StoreContract, WorkContract, EventContract):
         store = await open_postgres(url, statement_cache=self.statement_cache, pool_size=2)
         yield store
         await store.close()
+
+    @pytest.fixture
+    def plant(self, store: SqlStore) -> Plant:
+        return planting(store)
 
     @pytest.fixture
     def advance(self, url: str) -> Callable[[int], None]:

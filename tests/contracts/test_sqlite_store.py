@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from contracts.events import EventContract
+from contracts.keeping import KeepingContract
+from contracts.mending import MendingContract
 from contracts.store import NOON, StoreContract
+from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
+from support.planting import Plant, planting
 
 
 class HandClock:
@@ -19,7 +23,7 @@ class HandClock:
         self.now += by
 
 
-class TestSqliteStore(StoreContract, WorkContract, EventContract):
+class TestSqliteStore(StoreContract, WorkContract, EventContract, KeepingContract, MendingContract, VitalsContract):
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()
@@ -29,6 +33,10 @@ class TestSqliteStore(StoreContract, WorkContract, EventContract):
         store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: clock.now)
         yield store
         await store.close()
+
+    @pytest.fixture
+    def plant(self, store: SqlStore) -> Plant:
+        return planting(store)
 
     @pytest.fixture
     def advance(self, clock: HandClock) -> Callable[[int], None]:

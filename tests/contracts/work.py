@@ -331,6 +331,7 @@ class WorkContract:
         assert await store.payload(taken.task.task_id, "output") == b'{"rows":3}'
         assert tuple(await store.log_lines(taken.task.task_id)) == said
         assert tuple(await store.log_lines(taken.task.task_id, after=1, limit=2)) == said[1:3]
+        assert await store.log_lengths([taken.task.task_id, TaskId("task_silent")]) == {taken.task.task_id: 5}
 
     async def test_the_next_attempt_speaks_after_the_one_before(self, store: Store, run: Run) -> None:
         definition = workflow(retry=Retry(max_attempts=2, initial_delay_ms=0))
@@ -762,6 +763,8 @@ class WorkContract:
         assert await store.workflow("default", "report", 1) == definition
         assert await store.workflow("default", "report") == replace(definition, version=2, description="new")
         assert await store.workflow("other", "report") is None
+        assert [one.version for one in await store.page_of_workflows("default", after="", limit=10)] == [2]
+        assert await store.page_of_workflows("default", after="report", limit=10) == []
         newest = await store.newest_workflows("default", ["none", "report"])
         assert [one.version for one in newest] == [2]
 
@@ -793,6 +796,30 @@ class WorkContract:
         assert await store.find("default", schedule.schedule_id) == changed
         assert await store.find("default", "asked") == on_demand
         assert [one.actor for one in await store.revisions(schedule.uid)] == ["ada", "ada"]
+
+    async def test_schedules_are_removed_together_with_what_is_added(self, store: Store, schedule: Schedule) -> None:
+        now = NOON + MINUTE
+        wish = Application(added=[minutely("new")], removed=[verdict_before(schedule, now=now)])
+
+        assert await store.apply(wish, now=now, actor="ada", tzdata="")
+
+        assert await store.find("default", schedule.schedule_id) is None
+        assert await store.find("default", "new") is not None
+        assert [one.actor for one in await store.revisions(schedule.uid)] == ["ada", "ada"]
+        # What was due has been decided before.
+        assert [tick.decision.planned_at for tick in await store.ticks(schedule.uid, before=1 << 62, limit=9)] == [now]
+
+    async def test_a_removed_schedule_that_was_changed_by_others_voids_the_whole_wish(
+        self, store: Store, schedule: Schedule, definition: Workflow
+    ) -> None:
+        verdict = verdict_before(schedule, now=NOON)
+        await self.launched(store, schedule, "a")
+        wish = Application(workflows=[definition], added=[minutely("new")], removed=[verdict])
+
+        assert not await store.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert await store.find("default", schedule.schedule_id) is not None
+        assert await store.find("default", "new") is None
+        assert await store.workflow("default", "report") is None
 
     async def test_a_schedule_that_was_changed_by_others_voids_the_whole_wish(
         self, store: Store, schedule: Schedule, definition: Workflow

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gnomon.adapters.yaml_files import read_jobs
+from gnomon.core.happenings import matches
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job, read_job, read_when, warnings
 from gnomon.core.requests import Defaults
@@ -96,3 +97,25 @@ def test_in_a_file_the_word_needs_no_quotes(tmp_path: Path) -> None:
     [found] = read_jobs(file, Defaults(), now=NOW)
 
     assert found.spec.trigger == OnEvent("model.drift")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "body", "matched"),
+    [
+        (1, 1, True),
+        (1, 1.0, True),
+        (1, True, False),
+        (False, 0, False),
+        (True, True, True),
+        ([1, {"a": True}], [1, {"a": True}], True),
+        ([1, {"a": True}], [1, {"a": 1}], False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        (None, None, True),
+    ],
+)
+def test_values_are_compared_as_json_has_them(wanted: object, body: object, matched: bool) -> None:  # noqa: FBT001
+    assert matches({"value": wanted}, {"value": body}) is matched
+
+
+def test_what_is_not_there_equals_nothing() -> None:
+    assert not matches({"a.b": None}, {"a": {}})

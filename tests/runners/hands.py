@@ -17,7 +17,7 @@ from gnomon.ports.work import Held
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource
-from gnomon.settings import Secrets, Working
+from gnomon.settings import Secrets, Shell, Working
 
 TESTS = Path(__file__).parents[1]
 PLANNED = 1_772_452_800_000
@@ -128,6 +128,7 @@ async def hands_on(
     *,
     secrets: Secrets | None = None,
     environ: Mapping[str, str] | None = None,
+    shell: Shell | None = None,
     imports: tuple[str, ...] = (),
     **settings: Any,  # noqa: ANN401 - those of a worker
 ) -> AsyncIterator[Hands]:
@@ -139,6 +140,7 @@ async def hands_on(
         default_timeout_ms=30_000,
         secrets=SecretSource(secrets or Secrets(), environ or {}),
         on_finished=lambda: loop.call_soon_threadsafe(called.set),
+        shell=shell,
         imports=imports,
     )
     try:

@@ -1,15 +1,20 @@
-"""A worker to be killed: `python owner_process.py FILE`. Its isolated function notes its number in the file."""
+"""A worker to be killed: `python owner_process.py FILE [COMMAND]`.
+
+Its isolated function notes its number in the file; with a command, that is run instead.
+"""
 
 import asyncio
 import sys
 
-from gnomon.core.workflow import Isolation
+from gnomon.core.workflow import SHELL, Isolation
 from runners.hands import hands_on
 from runners.isolated import FUNCTIONS
 
 
 async def main() -> None:
     async with hands_on(FUNCTIONS) as hands:
+        if len(sys.argv) > 2:
+            await hands.run(SHELL, command=sys.argv[2])
         await hands.run("traps", {"file": sys.argv[1]}, isolation=Isolation.PROCESS)
 
 

@@ -8,8 +8,8 @@ import pytest
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.core.triggers import OnDemand, OnEvent
+from gnomon.core.workflow import SHELL, Step, When
 from gnomon.core.workflow import Retry as CoreRetry
-from gnomon.core.workflow import Step, When
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, Retry
 from gnomon.runners.workflows import Workflows, index, item, step
@@ -284,3 +284,27 @@ def test_two_workflows_of_one_name_are_refused(desk: Desk) -> None:
     desk.workflow(name="etl")(one)
     with pytest.raises(FieldError, match="already the name of the job"):
         desk.workflow(name="etl")(other)
+
+
+def test_a_step_may_be_a_command(desk: Desk) -> None:
+    @desk.workflow
+    def nightly() -> None:
+        found = step(desk.extract, date="today")
+        step(command="pg_dump -Fc", env={"DAY": found.output["date"]}, timeout="5m")
+
+    assert desk.steps()[1] == Step(
+        name="pg_dump",
+        function=SHELL,
+        command="pg_dump -Fc",
+        input={"env": {"DAY": "${steps.extract.output.date}"}},
+        depends_on=("extract",),
+        timeout_ms=300_000,
+    )
+
+
+def test_a_command_is_not_beside_a_function(desk: Desk) -> None:
+    with pytest.raises(FieldError, match="cannot be beside a function"):
+
+        @desk.workflow
+        def nightly() -> None:
+            step(desk.extract, command="date")

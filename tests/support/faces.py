@@ -15,6 +15,7 @@ from gnomon.api.door import application
 from gnomon.api.guarding import App, guarded
 from gnomon.core.model import Result, RunId
 from gnomon.core.requests import Defaults
+from gnomon.core.server import Server
 from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.services.dead_letters import DeadLetterOffice
@@ -28,7 +29,6 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Server
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.labour import ended, taken_by, workflow
 

@@ -12,17 +12,37 @@ from gnomon.core.workflow import ONLY_STEP, Step, Workflow
 from gnomon.ports.dead_letters import DeadLetters
 from gnomon.ports.event_log import EventLog
 from gnomon.ports.jobs import Jobs
+from gnomon.ports.keeping import Keeping, Turns
 from gnomon.ports.ledger import Ledger
+from gnomon.ports.mending import Mending
 from gnomon.ports.runs import Executions, Runs
 from gnomon.ports.schedules import History, Schedules
 from gnomon.ports.shards import Shards
+from gnomon.ports.vitals import Vitals
 from gnomon.ports.work import Work
 from gnomon.ports.workers import Workers
 
 LEASE = 30_000
 
 
-class Store(Ledger, Schedules, History, Runs, Executions, DeadLetters, Jobs, Work, Workers, EventLog, Shards, Protocol):
+class Store(
+    Ledger,
+    Schedules,
+    History,
+    Runs,
+    Executions,
+    DeadLetters,
+    Jobs,
+    Work,
+    Workers,
+    EventLog,
+    Shards,
+    Keeping,
+    Turns,
+    Mending,
+    Vitals,
+    Protocol,
+):
     """All the ports of a store together."""
 
 

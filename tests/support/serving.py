@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gnomon.api.server import address_of, listen, serve_api
-from gnomon.settings import Server
+from gnomon.core.server import Server
 from support.faces import Face
 
 

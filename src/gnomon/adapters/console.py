@@ -7,6 +7,7 @@ from typing import TextIO
 
 from gnomon.adapters.lines import Lines
 from gnomon.core.states import TERMINAL
+from gnomon.core.vitals import Vital
 from gnomon.ports.events import Events
 
 #: So many lines a second can be read; what comes beyond that is counted.
@@ -51,6 +52,17 @@ def _reconciled(facts: Facts) -> str:
     return f"{mark} {_whose(facts)}: {facts['result']}{_why(facts, ': ')}"
 
 
+def _counted(facts: Facts) -> str:
+    return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in facts.items())
+
+
+#: What is wrong if one of these fails.
+VITALS = {
+    Vital.NEXT_FIRE.value: "had no next fire",
+    Vital.OWNERS.value: "attempts are in the hands of nobody, and nobody ends them",
+    Vital.MARKS.value: "ticks are due and nobody decides them",
+    Vital.COUNTS.value: "its runs were not counted as they are",
+}
 #: What each event says. Those that are not here are for logs.
 LINES: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {f['job']}{_took(f)}",
@@ -71,6 +83,13 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
+    "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
+    "vital_failed": lambda f: f"! {VITALS[str(f['vital'])]}",
+    "vital_repaired": lambda f: f"* {f['schedule']}: {VITALS[str(f['vital'])]}; mended",
+    "vital_recovered": lambda f: f"* no longer: {VITALS[str(f['vital'])]}",
+    "ping_failed": lambda f: f"! {f['job']}: {f['url']} was called in vain: {_first_line(f['error'])}",
+    "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
+    "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
     "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
     "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",

@@ -117,6 +117,14 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     return data
 
 
+def read_text(path: Path) -> str:
+    """What a file of another kind holds; FileError if that cannot be read."""
+    try:
+        return _content(path).decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise FileError(path, f"cannot be read: {_why(problem)}") from None
+
+
 def _sentence(error: FieldError) -> str:
     """What is wrong, to stand after the name of the field."""
     value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")

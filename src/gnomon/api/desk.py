@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gnomon.core.requests import Defaults
+from gnomon.core.server import Server
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Tokens
 from gnomon.ports.workers import Workers
@@ -19,7 +20,6 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
 from gnomon.services.workflows import WorkflowStore
-from gnomon.settings import Server
 
 
 class Desk(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ import uvicorn
 from gnomon.api.desk import Desk
 from gnomon.api.door import application
 from gnomon.api.guarding import App, guarded
+from gnomon.core.server import Server
 from gnomon.errors import UsageError
-from gnomon.settings import Server
 
 #: How many connections may wait to be taken up.
 _BACKLOG = 512

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import operating
+from gnomon.cli import foreseeing, importers, operating
 from gnomon.cli.options import Config, Database, From, Output, Port, Quiet
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
+app.add_typer(importers.imports)
 
 
 @app.callback(invoke_without_command=True)
@@ -81,6 +82,28 @@ def schedule(
     show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
 
 
+@app.command()
+def why(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.")],
+    *,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:00" or 02:00.'),
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, max=1000, help="How many of the newest; 3.")] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say why a job ran, or did not: at a moment, or last of all, and what it waits for."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.why import why as run
+
+    run(job, at, last, Where(database, config), output)
+
+
+app.command("simulate")(foreseeing.simulate)
+operating.jobs.command("plan")(foreseeing.plan_jobs)
 app.command("workers")(operating.list_workers)
 database = typer.Typer(name="db", help="The database behind the ledger.", no_args_is_help=True)
 app.add_typer(database)
@@ -97,6 +120,21 @@ def migrate(
     from gnomon.cli.database import migrate as run
 
     run(url)
+
+
+@database.command()
+def clean(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    place: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Archive and remove history that is older than its retention, as the scheduler does by itself."""
+    from gnomon.cli.database import clean as run
+    from gnomon.cli.offices import Where
+
+    run(Where(place, config), output, dry=dry_run)
 
 
 @app.command()

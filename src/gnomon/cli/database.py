@@ -4,7 +4,10 @@ import asyncio
 import os
 import sys
 
-from gnomon.app import migrate_database
+from gnomon.app import archives, migrate_database
+from gnomon.cli.offices import Where, in_office, say
+from gnomon.cli.output import Format, print_data, print_table
+from gnomon.errors import UsageError
 from gnomon.settings import load
 
 
@@ -13,3 +16,19 @@ def migrate(url: str | None) -> None:
     settings = load(flags={"database.url": url} if url else None, environment=os.environ)
     revision = asyncio.run(migrate_database(settings))
     sys.stdout.write(f"schema {revision}\n")
+
+
+def clean(where: Where, form: Format, *, dry: bool) -> None:
+    """Let go of old history and say how much that was."""
+    if not dry and not archives(where.settings()):
+        raise UsageError("execution.archive_dir names no folder to archive to; say none to remove without an archive")
+    done = in_office(where, lambda office: office.cleaner.clean(dry=dry))
+    if form is not Format.TABLE:
+        gone = {kind.value: count for kind, count in done.gone.items()}
+        print_data({"dry_run": dry, "gone": gone, "archived_rows": dict(done.rows)}, form)
+        return
+    if not done.gone:
+        say("nothing is old enough to go")
+        return
+    rows = [[kind.value.replace("_", " "), f"{count:,}"] for kind, count in done.gone.items()]
+    print_table(["what", "would go" if dry else "gone"], rows)

@@ -100,6 +100,8 @@ def _terms(step: Step, *, asked: bool = True) -> str:
 
 def _does(step: Step) -> str:
     does = step.function or (f"workflow {step.workflow}" if step.workflow else "")
+    if step.command:
+        does = first_line(step.command, 40)
     waits = f"waits {span(step.delay_ms)}" if step.delay_ms else f"waits until {step.delay_until}"
     if step.delay_ms is None and step.delay_until is None:
         waits = ""

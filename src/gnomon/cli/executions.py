@@ -123,7 +123,8 @@ async def _follow(office: Office, execution_id: str) -> None:
 async def _print_new(office: Office, execution_id: str, seen: dict[TaskId, int] | None = None) -> dict[TaskId, int]:
     said, now_seen = await office.executions.logs(execution_id, seen=seen)
     for one in said:
-        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {one.step}  {one.line.text}"))
+        who = one.step if one.item is None else f"{one.step}[{one.item}]"
+        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {who}  {one.line.text}"))
     sys.stdout.flush()
     return now_seen
 

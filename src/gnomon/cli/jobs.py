@@ -9,12 +9,13 @@ from gnomon.cli.executions import sentence
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
 from gnomon.cli.output import Format, print_data, print_table, visible
-from gnomon.cli.readable import facts, iso, moment, span, state_of, zone_of
+from gnomon.cli.readable import facts, first_line, iso, moment, span, state_of, zone_of
 from gnomon.cli.starts import start_of
 from gnomon.core.instants import ms_of
 from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
 from gnomon.core.model import Run, RunStatus, Tick
+from gnomon.core.workflow import Workflow
 from gnomon.services.answering import (
     execution,
     functions_of,
@@ -24,8 +25,9 @@ from gnomon.services.answering import (
     next_run_at,
     started,
 )
-from gnomon.services.applying import Change
+from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import Applied, JobView
+from gnomon.services.jobs_keeper import refuse_doubles
 
 _PAGE = 1000
 
@@ -40,12 +42,12 @@ def validate(file: Path, where: Where, form: Format) -> None:
     say(f"{file}: {_counted(len(jobs))}, nothing wrong")
 
 
-def apply(file: Path, where: Where, form: Format) -> None:
-    """Make the jobs of a file stand as they are written."""
-    jobs = _read(file, where)
+def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None = None) -> None:
+    """Make the jobs of the files stand as they are written."""
+    jobs = read_files(files, where)
 
     async def work(office: Office) -> list[Applied]:
-        return await office.jobs.apply(jobs, actor=actor())
+        return await office.jobs.apply(jobs, actor=actor(), prune=prune)
 
     done = in_office(where, work, make=True)
     _warn(jobs)
@@ -54,7 +56,7 @@ def apply(file: Path, where: Where, form: Format) -> None:
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
-        [one.name, one.change, str(one.version), moment(one.next_run_at, zones[one.name])]
+        [one.name, one.change, str(one.version), moment(one.next_run_at, zones.get(one.name, "UTC"))]
         for one in done
         if one.change is not Change.UNCHANGED
     ]
@@ -171,8 +173,20 @@ def schema(form: Format) -> None:
     print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
 
 
-def _read(file: Path, where: Where) -> list[Job]:
-    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)))
+def to_prune(tag: str | None, *, everything: bool) -> Prune | None:
+    """What was typed about jobs that no file names."""
+    return Prune(tag) if everything or tag is not None else None
+
+
+def read_files(files: list[Path], where: Where, *, now: int | None = None) -> list[Job]:
+    """The jobs of all files, read as they are at some time or now; UsageError if one stands in two of them."""
+    found = {str(file): _read(file, where, now=now) for file in files}
+    refuse_doubles(found)
+    return [job for jobs in found.values() for job in jobs]
+
+
+def _read(file: Path, where: Where, *, now: int | None = None) -> list[Job]:
+    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)) if now is None else now)
 
 
 def _warned(jobs: list[Job]) -> list[tuple[str, list[str]]]:
@@ -189,6 +203,11 @@ def _counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
+def _commands(workflow: Workflow) -> list[str]:
+    """What the steps have a shell run, as far as one line shows it."""
+    return [first_line(step.command, 90) for step in workflow.steps if step.command]
+
+
 def _show_text(view: JobView) -> None:
     schedule, workflow, zone = view.schedule, view.workflow, zone_of(view.schedule.spec)
     told = [
@@ -199,6 +218,7 @@ def _show_text(view: JobView) -> None:
         ("zone", zone),
         ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
         ("functions", ", ".join(functions_of(workflow)) if workflow else "not registered"),
+        ("commands", "\n".join(_commands(workflow)) if workflow else ""),
         ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
         ("tags", ", ".join(workflow.tags) if workflow else ""),
         ("under way", ", ".join(run.run_id for run in view.under_way)),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnomon.cli.options import Config, Database, JobsFile, Key, OfJob, Output
+from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output, PruneTag
 from gnomon.cli.output import Format
 
 jobs = typer.Typer(name="jobs", help="What runs and when.", no_args_is_help=True)
@@ -34,13 +34,19 @@ def validate_jobs(
 
 @jobs.command("apply")
 def apply_jobs(
-    file: JobsFile, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+    file: JobsFiles,
+    *,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove every job that no file names.")] = False,
+    prune_tag: PruneTag = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Make the jobs stand as a file says, all of them or none. Doing it again changes nothing."""
-    from gnomon.cli.jobs import apply
+    from gnomon.cli.jobs import apply, to_prune
     from gnomon.cli.offices import Where
 
-    apply(file, Where(database, config), output)
+    apply(file, Where(database, config), output, prune=to_prune(prune_tag, everything=prune))
 
 
 @jobs.command("list")
@@ -263,6 +269,15 @@ def deploy_workflow(
     from gnomon.cli.workflows import deploy
 
     deploy(file, Where(database, config), output)
+
+
+@workflows.command("list")
+def list_all_workflows(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """List every workflow in its newest version. Each job has one of its own name."""
+    from gnomon.cli.offices import Where
+    from gnomon.cli.workflows import list_workflows
+
+    list_workflows(Where(database, config), output)
 
 
 @workflows.command("show")

@@ -18,6 +18,12 @@ Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Where the API listens; 8062.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
+JobsFiles = Annotated[
+    list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")
+]
+PruneTag = Annotated[
+    str | None, typer.Option("--prune-tag", metavar="TAG", help="The same, but only of jobs that have this tag.")
+]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.")]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")

@@ -1,14 +1,11 @@
 """Times and spans as a person reads them, and as a machine does."""
 
 from gnomon.cli.output import in_zone, visible
+from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS
 from gnomon.services.answering import state_of, zone_of
 
 __all__ = ["facts", "first_line", "iso", "moment", "span", "state_of", "zone_of"]
-
-_HOUR_MS = 60 * MINUTE_MS
-_UNITS = (("d", DAY_MS), ("h", _HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
 
 
 def moment(at: int | None, zone: str = "UTC") -> str:
@@ -26,18 +23,7 @@ def iso(at: int | None) -> str | None:
 
 def span(ms: int | None) -> str:
     """A stretch of time in its two largest units; nothing for none."""
-    if ms is None:
-        return ""
-    if ms < SECOND_MS:
-        return f"{ms} ms"
-    if ms < MINUTE_MS:
-        return f"{ms / SECOND_MS:.1f} s"
-    words: list[str] = []
-    for unit, length in _UNITS:
-        count, ms = divmod(ms, length)
-        if count and len(words) < 2:
-            words.append(f"{count} {unit}")
-    return " ".join(words)
+    return "" if ms is None else span_text(ms)
 
 
 def first_line(text: str | None, width: int = 60) -> str:

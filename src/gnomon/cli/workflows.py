@@ -6,12 +6,15 @@ from gnomon.app import Office
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, actor, in_office, say
-from gnomon.cli.output import Format, print_data
+from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts
 from gnomon.core.job_data import workflow_as_data
+from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError
-from gnomon.services.answering import workflow_deployed
+from gnomon.services.answering import workflow_deployed, workflow_summary
 from gnomon.services.workflows import Deployed
+
+_PAGE = 1000
 
 
 def deploy(file: Path, where: Where, form: Format) -> None:
@@ -32,6 +35,25 @@ def deploy(file: Path, where: Where, form: Format) -> None:
         say(f"schedule {name}")
     for name in done.removed:
         say(f"schedule {name} is deleted; its history stays")
+
+
+def list_workflows(where: Where, form: Format) -> None:
+    """List every workflow in its newest version."""
+
+    async def work(office: Office) -> list[Workflow]:
+        found: list[Workflow] = []
+        while page := await office.workflows.page(after=found[-1].workflow_id if found else "", limit=_PAGE):
+            found += page
+        return found
+
+    found = in_office(where, work)
+    if form is not Format.TABLE:
+        print_data([workflow_summary(one) for one in found], form)
+    elif not found:
+        say("no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one")
+    else:
+        rows = [[one.workflow_id, str(one.version), str(len(one.steps)), ", ".join(one.tags)] for one in found]
+        print_table(["workflow", "version", "steps", "tags"], rows)
 
 
 def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:

@@ -192,6 +192,8 @@ class LogEntry(Answer, frozen=True, kw_only=True):
     at: datetime
     level: str
     step: str
+    #: Which item of the step, if it is done for each of several.
+    item: int | None
     text: str
 
 
@@ -299,6 +301,15 @@ class WorkflowDeployed(Answer, frozen=True, kw_only=True):
     new: bool
     schedules: list[str]
     removed: list[str]
+
+
+class WorkflowSummary(Answer, frozen=True, kw_only=True):
+    """A workflow in its newest version."""
+
+    workflow_id: str
+    version: int
+    steps: list[str]
+    tags: list[str]
 
 
 class EventEntry(Answer, frozen=True, kw_only=True):

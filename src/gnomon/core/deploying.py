@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.job_commands import COMMAND_FIELDS
 from gnomon.core.job_steps import WORK_FIELDS, read_workflow
 from gnomon.core.jobs import blamed
 from gnomon.core.model import Spec
@@ -15,7 +16,7 @@ from gnomon.core.workflow import Workflow
 from gnomon.errors import CronError, FieldError
 
 #: What a workflow may say besides its name, its steps and its triggers: the same as a job, in the same words.
-_SAME = tuple(field for field in WORK_FIELDS if field not in ("name", "function", "dag", "lock"))
+_SAME = tuple(field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "dag", "lock"))
 DEFINITION_FIELDS = ("workflow_id", "version", "steps", "triggers", *_SAME)
 _OTHER_NAMES = {"id": "workflow_id", "nodes": "steps"}
 #: The kind of trigger that is ours; those of other kinds are for others to read.

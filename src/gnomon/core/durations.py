@@ -7,11 +7,12 @@ from gnomon.errors import FieldError
 
 _HOUR_MS = 60 * MINUTE_MS
 _UNITS = {"d": DAY_MS, "h": _HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
+_SPOKEN = {"d": DAY_MS, "h": _HOUR_MS, "min": MINUTE_MS, "s": SECOND_MS}
 #: Each unit at most once, the larger before the smaller.
 _WRITTEN = re.compile("".join(f"(?:(?P<{unit}>[0-9]{{1,12}}){unit}(?![a-z]))?" for unit in _UNITS))
 _BARE = re.compile(r"[0-9]{1,12}")
 #: A century: nothing that is planned takes longer.
-LONGEST_MS = 36_525 * DAY_MS
+LONGEST_MS: int = 36_525 * DAY_MS
 
 
 def duration_ms(field: str, value: object, *, low: int = 0, high: int = LONGEST_MS) -> int:
@@ -30,6 +31,20 @@ def duration_text(span_ms: int) -> str:
         if count:
             words.append(f"{count}{unit}")
     return "".join(words) or "0s"
+
+
+def span_text(span_ms: int) -> str:
+    """The span as a person says it, in its two largest units: `350 ms`, `4.2 s`, `3 h 20 min`."""
+    if span_ms < SECOND_MS:
+        return f"{span_ms} ms"
+    if span_ms < MINUTE_MS:
+        return f"{span_ms / SECOND_MS:.1f} s"
+    words: list[str] = []
+    for unit, length in _SPOKEN.items():
+        count, span_ms = divmod(span_ms, length)
+        if count and len(words) < 2:
+            words.append(f"{count} {unit}")
+    return " ".join(words)
 
 
 def _from_text(field: str, value: str) -> int:

@@ -69,7 +69,16 @@ def event_id(tenant: str, name: str, key: str) -> str:
 
 def matches(where: Mapping[str, Any], body: object) -> bool:
     """Whether the body has everything that is asked for: paths such as `model.name`, with the value they lead to."""
-    return all(_at(body, path.split(".")) == wanted for path, wanted in where.items())
+    return all(_same(_at(body, path.split(".")), wanted) for path, wanted in where.items())
+
+
+def _same(found: object, wanted: object) -> bool:
+    """Whether two values are equal as JSON has it: true is not 1."""
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        return found.keys() == wanted.keys() and all(_same(found[key], wanted[key]) for key in wanted)
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(_same, found, wanted))
+    return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted
 
 
 def _at(body: object, path: Sequence[str]) -> object:

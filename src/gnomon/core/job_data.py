@@ -7,7 +7,9 @@ from typing import Any
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
+from gnomon.core.job_commands import COMMAND_FIELDS
 from gnomon.core.job_events import event_trigger_as_data
+from gnomon.core.job_pings import ping_as_data
 from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.triggers import At, Every, OnEvent
@@ -15,7 +17,7 @@ from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, Wh
 
 _MS = timedelta(milliseconds=1)
 #: What a job with one function says about its only step.
-_STEP_WORDS = ("function", "timeout", "retry", "isolation", "lock")
+_STEP_WORDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock")
 
 
 def job_as_data(job: Job) -> dict[str, Any]:
@@ -93,6 +95,8 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
     yield from _said("lock", workflow.lock, False).items()
     yield from _said("dead_letter", workflow.dead_letter, False).items()
     yield from _said("retention", workflow.retention_days, None).items()
+    if workflow.ping is not None:
+        yield "ping", ping_as_data(workflow.ping)
     yield from _said("tags", list(workflow.tags), []).items()
 
 
@@ -101,6 +105,8 @@ def _is_a_graph(workflow: Workflow) -> bool:
     plain = Step(
         name=ONLY_STEP,
         function=first.function,
+        command=first.command,
+        input=first.input if first.command else {},
         timeout_ms=first.timeout_ms,
         retry=first.retry,
         isolation=first.isolation,
@@ -109,13 +115,17 @@ def _is_a_graph(workflow: Workflow) -> bool:
 
 
 def _step(step: Step) -> Iterator[tuple[str, Any]]:
-    yield from _said("function", step.function, "").items()
+    if step.command:
+        yield "command", step.command
+        yield from step.input.items()
+    else:
+        yield from _said("function", step.function, "").items()
+        yield from _said("input", step.input, {}).items()
     yield from _said("workflow", step.workflow, None).items()
     yield from _said("depends_on", list(step.depends_on), []).items()
     if step.when is not When.ALL_SUCCESS:
         yield "when", step.when.value
     yield from _said("if", step.condition, None).items()
-    yield from _said("input", step.input, {}).items()
     yield from _said("foreach", step.foreach, None).items()
     yield from _said("max_parallel", step.max_parallel, None).items()
     yield from _span("delay", step.delay_ms, None).items()

@@ -88,9 +88,8 @@ def _check_step(field: str, step: Step, graph: Workflow) -> None:
 
 def _values(field: str, step: Step) -> Iterator[tuple[str, object, bool]]:
     """All of a step that may refer to something: where it stands, what it is, and whether an item is at hand there."""
-    yield from (
-        (f"{field}.input.{key_text(key)}", value, step.foreach is not None) for key, value in step.input.items()
-    )
+    inputs = field if step.command else f"{field}.input"
+    yield from ((f"{inputs}.{key_text(key)}", value, step.foreach is not None) for key, value in step.input.items())
     yield f"{field}.foreach", step.foreach, False
     yield f"{field}.delay_until", step.delay_until, False
     if step.condition is not None:

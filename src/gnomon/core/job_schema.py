@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from gnomon.core.cron import Dialect
 from gnomon.core.cron.dst import Fold, Gap
+from gnomon.core.job_commands import COMMAND_FIELDS, ENV_NAME, LONGEST_COMMAND
 from gnomon.core.job_events import LARGEST_BATCH
 from gnomon.core.job_steps import (
     FUNCTION,
@@ -16,6 +17,7 @@ from gnomon.core.job_steps import (
     MOST_TAGS,
 )
 from gnomon.core.model import Catchup, Overlap
+from gnomon.core.pings import Moment
 from gnomon.core.said import LONGEST_LIST, LONGEST_TEXT, NAME
 from gnomon.core.workflow import Delivery, Isolation, When
 
@@ -27,6 +29,7 @@ _SPAN_TEXT: _Schema = {
 }
 #: Under at_most_once there is one attempt.
 _ONE_ATTEMPT: _Schema = {"max_attempts": {"const": 1}}
+_WITH_COMMAND: _Schema = {field: ["command"] for field in COMMAND_FIELDS[1:]}
 
 
 def job_file_schema() -> _Schema:
@@ -46,10 +49,13 @@ def job_schema() -> _Schema:
     return {
         **_mapping("A workflow and its schedule under one name.", _job_fields()),
         "required": ["name"],
-        "oneOf": [{"required": ["function"]}, {"required": ["dag"]}],
+        "oneOf": [{"required": [field]} for field in ("function", "command", "dag")],
+        "dependentRequired": _WITH_COMMAND,
         "allOf": [
             *({"not": {"required": list(two)}} for two in combinations(("schedule", "at", "every", "on"), 2)),
             {"not": {"required": ["function", "max_parallel"]}},
+            {"not": {"required": ["command", "max_parallel"]}},
+            {"not": {"required": ["command", "isolation"]}},
             {
                 "if": {"required": ["lock"], "properties": {"lock": {"const": True}}},
                 "then": {"properties": {"overlap": {"const": "skip"}}},
@@ -88,6 +94,7 @@ def _job_fields() -> _Schema:
             ],
             "description": "How long its history is kept, in days.",
         },
+        "ping": _ping_schema(),
         "tags": {
             "type": "array",
             "maxItems": MOST_TAGS,
@@ -96,6 +103,14 @@ def _job_fields() -> _Schema:
             "description": "Words to find it by.",
         },
     }
+
+
+def _ping_schema() -> _Schema:
+    url = _text("What is called; /start and /fail stand behind it when a run starts and fails.")
+    some = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(one) for one in Moment]}}
+    fields = {"url": url, "on": {"anyOf": [_one_of(Moment, "When."), some], "description": "When it is called."}}
+    mapping = {**_mapping("What is called, and when.", fields), "required": ["url"]}
+    return {"anyOf": [url, mapping], "description": "An address that is called when a run starts and ends."}
 
 
 def _time_fields() -> _Schema:
@@ -133,10 +148,30 @@ def _policy_fields() -> _Schema:
 def _work_fields() -> _Schema:
     return {
         "function": {"type": "string", "pattern": f"^{FUNCTION.pattern}$", "description": "What a worker runs."},
+        **_command_fields(),
         "input": {"type": "object", "description": "What it is given; at most 64 KiB as JSON."},
         "timeout": _duration("How long one attempt may take."),
         "retry": _mapping("How often and when a failed attempt is followed by another.", _retry_fields()),
         "isolation": _one_of(Isolation, "Where the function runs."),
+    }
+
+
+def _command_fields() -> _Schema:
+    return {
+        "command": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_COMMAND,
+            "description": "What sh runs in the workspace, instead of a function.",
+        },
+        "env": {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{ENV_NAME.pattern}$"},
+            "additionalProperties": {"type": ["string", "number"]},
+            "description": "Variables of the command; they may hold references and secrets.",
+        },
+        "workdir": _text("Where in the workspace the command runs."),
+        "stdin": {"type": "string", "description": "What the command reads; nothing, if not given."},
     }
 
 
@@ -163,9 +198,12 @@ def _step_schema() -> _Schema:
     return {
         **_mapping("One step.", _step_fields()),
         "required": ["step"],
-        "anyOf": [{"required": [field]} for field in ("function", "workflow", "delay", "delay_until")],
-        "not": {"required": ["function", "workflow"]},
-        "dependentRequired": {"max_parallel": ["foreach"]},
+        "anyOf": [{"required": [field]} for field in ("function", "command", "workflow", "delay", "delay_until")],
+        "allOf": [
+            *({"not": {"required": list(two)}} for two in combinations(("function", "command", "workflow"), 2)),
+            *({"not": {"required": ["command", field]}} for field in ("input", "isolation")),
+        ],
+        "dependentRequired": {"max_parallel": ["foreach"], **_WITH_COMMAND},
     }
 
 

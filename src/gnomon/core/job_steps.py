@@ -9,21 +9,23 @@ from msgspec.structs import asdict
 from gnomon.core.durations import duration_ms
 from gnomon.core.inputs import check_input, check_size, read_input, read_json, read_schema
 from gnomon.core.instants import instant_of
+from gnomon.core.job_commands import COMMAND_FIELDS, read_command, refuse_without_command
 from gnomon.core.job_graphs import check_graph, is_reference
+from gnomon.core.job_pings import read_ping
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import Said, printable, schedule_name
-from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, When, Workflow
+from gnomon.core.workflow import ONLY_STEP, SHELL, Delivery, Isolation, Retry, Step, When, Workflow
 from gnomon.errors import FieldError
 
 #: What says how a step is tried; a job may say it for all of its steps.
 _TRY_FIELDS = ("timeout", "retry", "isolation")
 WORK_FIELDS = (
-    "name", "description", "tags", "function", "dag", "max_parallel", "input", "input_schema", *_TRY_FIELDS,
-    "delivery", "lock", "dead_letter", "retention",
+    "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
+    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
 )  # fmt: skip
 STEP_FIELDS = (
-    "step", "function", "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel", "delay",
-    "delay_until", *_TRY_FIELDS,
+    "step", "function", *COMMAND_FIELDS, "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel",
+    "delay", "delay_until", *_TRY_FIELDS,
 )  # fmt: skip
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
@@ -67,14 +69,17 @@ def read_workflow(said: Said) -> Workflow:
         max_parallel=_max_parallel(said, "dag"),
         lock=said.flag("lock", default=False),
         retention_days=_retention_days(said),
+        ping=read_ping(said),
     )
 
 
 def _steps(said: Said, name: str, trying: _Trying) -> tuple[Step, ...]:
-    if "function" in said and "dag" in said:
-        raise said.refused("dag", "cannot be beside function: say one of them")
+    named = [field for field in ("function", "command", "dag") if field in said]
+    if len(named) > 1:
+        raise said.refused(named[1], f"cannot be beside {named[0]}: say one of them")
+    refuse_without_command(said)
     if "dag" not in said:
-        return (Step(name=ONLY_STEP, function=_function(said), **asdict(trying)),)
+        return (Step(name=ONLY_STEP, **_calling(said, trying, alone=True)),)
     steps = tuple(_step(Said(step, STEP_FIELDS, path=path), trying) for path, step in said.entries("dag"))
     if not steps:
         raise said.refused("dag", "has no steps")
@@ -99,7 +104,6 @@ def _step(said: Said, above: _Trying) -> Step:
         depends_on=tuple(schedule_name(path, name) for path, name in said.entries("depends_on")),
         when=_when(said),
         condition=said.text("if") if "if" in said else None,
-        input=read_input(said.at("input"), said["input"]) if "input" in said else {},
         foreach=_foreach(said),
         max_parallel=_max_parallel(said, "foreach"),
         delay_ms=said.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
@@ -109,19 +113,37 @@ def _step(said: Said, above: _Trying) -> Step:
 
 
 def _doing(said: Said, above: _Trying) -> dict[str, Any]:
-    """What the step does: it calls a function, runs another workflow, or only waits. Tried as far as that can be."""
+    """What the step does: it calls a function, runs a command or another workflow, or only waits.
+
+    Tried as far as that can be.
+    """
     trying = _trying(said, above)
+    given = {"input": read_input(said.at("input"), said["input"])} if "input" in said else {}
+    refuse_without_command(said)
     if "workflow" in said:
-        _refuse_beside(said, "function", "workflow", "say one of them")
+        for field in ("function", "command"):
+            _refuse_beside(said, field, "workflow", "say one of them")
         for field in ("timeout", "isolation"):
             _refuse_beside(said, field, "workflow", "whose own steps have theirs")
-        return {"workflow": said.name("workflow"), "retry": trying.retry}
+        return {"workflow": said.name("workflow"), "retry": trying.retry, **given}
+    if "command" in said:
+        _refuse_beside(said, "function", "command", "say one of them")
+        _refuse_beside(said, "input", "command", "give it as env, or as stdin")
+        return _calling(said, trying, alone=False)
     if "function" not in said and ("delay" in said or "delay_until" in said):
         for field in ("input", "foreach", *_TRY_FIELDS):
             if field in said:
                 raise said.refused(field, "means nothing for a step that only waits")
         return {}
-    return {"function": _function(said), **asdict(trying)}
+    return _calling(said, trying, alone=False) | given
+
+
+def _calling(said: Said, trying: _Trying, *, alone: bool) -> dict[str, Any]:
+    """The function that is called or the command that is run, and how it is tried. `alone`: as a job's only step."""
+    if "command" not in said:
+        return {"function": _function(said), **asdict(trying)}
+    _refuse_beside(said, "isolation", "command", "it has processes of its own in any case")
+    return {**read_command(said, alone=alone), "timeout_ms": trying.timeout_ms, "retry": trying.retry}
 
 
 def _refuse_beside(said: Said, field: str, other: str, reason: str) -> None:
@@ -195,6 +217,8 @@ def _function(said: Said) -> str:
     value = said.required("function")
     if not isinstance(value, str) or not FUNCTION.fullmatch(value):
         raise said.refused("function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function")
+    if value == SHELL:
+        raise said.refused("function", "is what runs commands: say command instead")
     return value
 
 

@@ -132,6 +132,11 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     #: Of a one-shot: gone once its run has succeeded, paused once it has failed.
     delete_after_run: bool = False
 
+    @property
+    def timezone(self) -> str:
+        """The zone whose clocks it goes by."""
+        return self.trigger.timezone if isinstance(self.trigger, Cron) else "UTC"
+
 
 class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     """A spec under a name, and how far its ticks have been decided."""

@@ -5,9 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.pings import Ping
+
 SECOND_MS = 1000
 #: The name of the only step of a job that has no graph.
 ONLY_STEP = "main"
+#: The function that a step with a command calls: workers that can run commands offer it.
+SHELL = "gnomon.shell"
 
 
 class Delivery(StrEnum):
@@ -56,6 +60,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     #: Empty if it runs another workflow, or only waits.
     function: str = ""
+    #: What a shell runs, if its function is SHELL; then its input may have `env`, `workdir` and `stdin`.
+    command: str = ""
     #: The steps that must be over before this one starts.
     depends_on: tuple[str, ...] = ()
     when: When = When.ALL_SUCCESS
@@ -108,6 +114,8 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lock: bool = False
     #: How long its history is kept; None for the default.
     retention_days: int | None = None
+    #: What is called when a run starts and ends.
+    ping: Ping | None = None
 
     @property
     def first_steps(self) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ class Application(Struct, frozen=True, kw_only=True):
     #: New schedules.
     added: Sequence[Schedule] = ()
     edits: Sequence[Edit] = ()
+    #: Schedules that are to go, as Schedules.delete takes them.
+    removed: Sequence[Verdict] = ()
 
 
 class Jobs(Protocol):
@@ -31,6 +33,10 @@ class Jobs(Protocol):
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
         """That version of the workflow; the newest, if none is named."""
+        ...
+
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """The newest version of each workflow whose id comes after `after`, in the order of their ids."""
         ...
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:

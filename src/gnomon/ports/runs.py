@@ -75,6 +75,10 @@ class Executions(Payloads, Protocol):
         """The `input` of a run or a task, or the `output` of a task."""
         ...
 
+    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+        """How many lines each of these tasks has said, of those that have said any."""
+        ...
+
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """What the attempts of a task have said, oldest first, without the first `after` lines."""
         ...

@@ -27,6 +27,14 @@ class Pause(Struct, frozen=True, kw_only=True):
     resumed_by: str | None = None
 
 
+class Gone(Struct, frozen=True, kw_only=True):
+    """A schedule that was deleted, as it was at the end."""
+
+    schedule: Schedule
+    deleted_at: int
+    deleted_by: str
+
+
 class Schedules(Protocol):
     """Registering and changing."""
 
@@ -78,4 +86,8 @@ class History(Protocol):
 
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """When it was paused, oldest first."""
+        ...
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+        """The schedules that had that name and were deleted, newest first."""
         ...

@@ -1,4 +1,4 @@
-"""The worker's end of an isolated function's process."""
+"""The worker's end of a process that carries out an attempt."""
 
 import asyncio
 import os
@@ -6,17 +6,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
 
+from gnomon.runners.context import Facts
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.redaction import Redactor
 from gnomon.runners.trees import MARK, kill_tree
 from gnomon.runners.wire import Ended, Request, Said
 
-_CHUNK = 65_536
+#: How much is read at once, and how long a line may be that is printed.
+CHUNK = 65_536
 _messages = msgspec.json.Decoder(Said | Ended)
 
 
@@ -54,26 +56,25 @@ class Lines:
             self._skipping = True
 
 
-class ChildProcess:
-    """A started process: what it says, and that it ends."""
+class Spawned:
+    """A started process in a session of its own: what it says on its pipes, and that it ends."""
 
-    def __init__(self, request: Request, log: TaskLog, *, limit: int) -> None:
+    def __init__(self, log: TaskLog, heard: Sequence[Lines]) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
         self._mark = uuid.uuid4().hex
-        #: What it sent in the end.
-        self.ended: Ended | None = None
         #: Done when it has ended, before it is reaped: until then nobody else gets its number.
         self.exited: asyncio.Future[None] = self._loop.create_future()
-        ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
+        ours, theirs = zip(*(os.pipe() for _ in heard), strict=True)
         try:
-            self._process, self._pidfd = self._spawned(request, *theirs)
+            self._process = self._spawned(theirs)
+            self._pidfd = self._watched()
         except BaseException:
             _close_all(ours)
             raise
         finally:
             _close_all(theirs)
-        self._readers = dict(zip(ours, self._listeners(limit), strict=True))
+        self._readers = dict(zip(ours, heard, strict=True))
         for each in ours:
             os.set_blocking(each, False)
             self._loop.add_reader(each, self._read, each)
@@ -106,6 +107,11 @@ class ChildProcess:
         self._process.wait()
 
     @property
+    def ended(self) -> Ended | None:
+        """How it ended, if it has said so."""
+        raise NotImplementedError
+
+    @property
     def last_words(self) -> str:
         """How it ended, if it ended without an outcome."""
         code = self._process.returncode
@@ -114,43 +120,21 @@ class ChildProcess:
                 return f"its process was killed by signal {-code} ({signal.Signals(-code).name})"
         return f"its process ended with exit code {code} and without a result"
 
-    def _spawned(self, request: Request, result: int, out: int, err: int) -> tuple[subprocess.Popen[bytes], int]:
-        with os.fdopen(os.memfd_create("gnomon-request"), "wb") as file:
-            file.write(msgspec.json.encode(request))
-            file.seek(0)
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                # -P: a file in the working folder is no module of ours.
-                [sys.executable, "-u", "-P", "-m", "gnomon.runners.child", str(result)],
-                stdin=file,
-                stdout=out,
-                stderr=err,
-                pass_fds=(result,),
-                start_new_session=True,
-                env=os.environ | self._environment(request),
-            )
+    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        """Start it, with these pipes to write to."""
+        raise NotImplementedError
+
+    def _watched(self) -> int:
         try:
-            return process, os.pidfd_open(process.pid)
+            return os.pidfd_open(self._process.pid)
         except OSError:
-            process.kill()
-            process.wait()
+            self._process.kill()
+            self._process.wait()
             raise
 
-    def _environment(self, request: Request) -> dict[str, str]:
-        facts = request.facts
-        return {
-            MARK: self._mark,
-            "GNOMON_RUN_ID": facts.run_id,
-            "GNOMON_TASK_ID": facts.task_id,
-            "GNOMON_ATTEMPT": str(facts.attempt),
-            "GNOMON_FENCE": str(facts.fence),
-            "GNOMON_IDEMPOTENCY_KEY": facts.idempotency_key,
-        }
-
-    def _listeners(self, limit: int) -> tuple[Lines, Lines, Lines]:
-        def printed(level: str) -> Lines:
-            return Lines(_CHUNK, lambda line, cut: self._log.add(level, self._text(line, cut=cut)))
-
-        return Lines(limit, self._told), printed("stdout"), printed("stderr")
+    def _adding(self, level: str) -> Callable[[bytes, bool], None]:
+        """Adds the lines of a pipe to the log."""
+        return lambda line, cut: self._log.add(level, self._text(line, cut=cut))
 
     def _text(self, line: bytes, *, cut: bool) -> str:
         text = line.decode(errors="replace").removesuffix("\r")
@@ -159,18 +143,10 @@ class ChildProcess:
             return redact.without_beginnings(redact(text))
         return text
 
-    def _told(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as Lines calls it
-        with suppress(msgspec.DecodeError):
-            message = _messages.decode(line)
-            if isinstance(message, Said):
-                self._log.add(message.line.level, message.line.text, message.line.at)
-            elif not cut:
-                self.ended = message
-
     def _read(self, each: int) -> bool:
         """Hear what there is on one pipe; False if that is nothing."""
         try:
-            piece = os.read(each, _CHUNK)
+            piece = os.read(each, CHUNK)
         except BlockingIOError:
             return False
         if not piece:
@@ -190,6 +166,57 @@ class ChildProcess:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self.exited.set_result(None)
+
+
+def variables(facts: Facts) -> dict[str, str]:
+    """What every process of an attempt finds in its environment."""
+    return {
+        "GNOMON_RUN_ID": facts.run_id,
+        "GNOMON_TASK_ID": facts.task_id,
+        "GNOMON_ATTEMPT": str(facts.attempt),
+        "GNOMON_FENCE": str(facts.fence),
+        "GNOMON_IDEMPOTENCY_KEY": facts.idempotency_key,
+    }
+
+
+class ChildProcess(Spawned):
+    """The process of an isolated function."""
+
+    def __init__(self, request: Request, log: TaskLog, *, limit: int) -> None:
+        self._request = request
+        self._ended: Ended | None = None
+        super().__init__(
+            log, (Lines(limit, self._told), *(Lines(CHUNK, self._adding(level)) for level in ("stdout", "stderr")))
+        )
+
+    @property
+    def ended(self) -> Ended | None:
+        """What it sent in the end."""
+        return self._ended
+
+    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        result, out, err = pipes
+        with os.fdopen(os.memfd_create("gnomon-request"), "wb") as file:
+            file.write(msgspec.json.encode(self._request))
+            file.seek(0)
+            return subprocess.Popen(  # noqa: S603 - our own program
+                # -P: a file in the working folder is no module of ours.
+                [sys.executable, "-u", "-P", "-m", "gnomon.runners.child", str(result)],
+                stdin=file,
+                stdout=out,
+                stderr=err,
+                pass_fds=(result,),
+                start_new_session=True,
+                env=os.environ | variables(self._request.facts) | {MARK: self._mark},
+            )
+
+    def _told(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as Lines calls it
+        with suppress(msgspec.DecodeError):
+            message = _messages.decode(line)
+            if isinstance(message, Said):
+                self._log.add(message.line.level, message.line.text, message.line.at)
+            elif not cut:
+                self._ended = message
 
 
 def _close_all(descriptors: Iterable[int]) -> None:

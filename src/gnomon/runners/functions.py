@@ -1,23 +1,24 @@
-"""The runner of functions: on a loop of their own, on threads, or each in a process."""
+"""The runner of functions, on a loop of their own, on threads, or each in a process, and of commands."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import Isolation
+from gnomon.core.workflow import SHELL, Isolation
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.bodies import Body, Desk, Shop
+from gnomon.runners.commands import COMMAND, Commands
 from gnomon.runners.coroutines import Coroutines
 from gnomon.runners.logs import CAPTURE, TaskLog
 from gnomon.runners.loops import LoopThread
 from gnomon.runners.processes import Processes
-from gnomon.runners.registry import Functions
+from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.runners.threaded import Threaded
-from gnomon.settings import Working
+from gnomon.settings import Shell, Working
 
 #: How often bodies are looked for that should have stopped, in seconds.
 _SLOWEST_SWEEP, _QUICKEST_SWEEP = 1.0, 0.02
@@ -27,7 +28,7 @@ _STOPS = "the worker stops"
 
 
 class FunctionRunner:
-    """Runs registered functions. Its threads begin with the first assignment and end when it is closed."""
+    """Runs registered functions and commands. Its threads begin with the first assignment and end when it is closed."""
 
     def __init__(
         self,
@@ -37,9 +38,11 @@ class FunctionRunner:
         default_timeout_ms: int,
         secrets: SecretSource,
         on_finished: Callable[[], object],
+        shell: Shell | None = None,
         imports: Sequence[str] = (),
     ) -> None:
-        self._functions = functions
+        self._functions = _Offered(functions)
+        self._shell = shell or Shell()
         self._settings = settings
         self._default_timeout_ms = default_timeout_ms
         self._imports = tuple(imports)
@@ -80,13 +83,16 @@ class FunctionRunner:
                 reason = _STOPS if homes is None else f"no function {assignment.step.function!r} here"
                 self._desk.tell(assignment, Outcome(result=Result.NEVER_STARTED, error=reason))
                 continue
-            timeout_ms = assignment.step.timeout_ms or self._default_timeout_ms
+            timeout_ms = assignment.step.timeout_ms or self._usual_timeout_ms(function)
             log = TaskLog(self._shop.max_log_lines)
             body = Body(assignment, function, timeout_ms=timeout_ms, log=log)
             self._desk.enter(body)
             batches.setdefault(homes.of(body), []).append(body)
         for home, bodies in batches.items():
             home.start(bodies)
+
+    def _usual_timeout_ms(self, function: Function) -> int:
+        return self._shell.timeout_ms if function is COMMAND else self._default_timeout_ms
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""
@@ -144,8 +150,29 @@ class FunctionRunner:
     def _opened(self) -> "_Homes | None":
         if self._homes is None and not self._refuses:
             CAPTURE.install()
-            self._homes = _Homes(self._desk, self._shop, self._settings, self._imports)
+            self._homes = _Homes(self._desk, self._shop, self._settings, self._shell, self._imports)
         return None if self._refuses else self._homes
+
+
+class _Offered(Collection[str]):
+    """The functions that are registered, and the one that stands for commands."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def __contains__(self, name: object) -> bool:
+        return name == SHELL or name in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._functions
+        yield SHELL
+
+    def __len__(self) -> int:
+        return len(self._functions) + 1
+
+    def get(self, name: str) -> Function | None:
+        """The function of that name."""
+        return COMMAND if name == SHELL else self._functions.get(name)
 
 
 Home = Coroutines | Threaded | Processes
@@ -154,18 +181,19 @@ Home = Coroutines | Threaded | Processes
 class _Homes:
     """Where bodies run, and who looks after them."""
 
-    def __init__(self, desk: Desk, shop: Shop, settings: Working, imports: Sequence[str]) -> None:
+    def __init__(self, desk: Desk, shop: Shop, settings: Working, shell: Shell, imports: Sequence[str]) -> None:
         self._desk = desk
         self._shop = shop
         self._minder = LoopThread("gnomon-minder")
         self._coroutines = Coroutines(desk, shop)
         self._threaded = Threaded(desk, shop, self._minder, threads=settings.threads)
-        self.processes = Processes(desk, shop, self._minder, limit=settings.max_concurrent, imports=imports)
+        commands = Commands(shop, shell)
+        self.processes = Processes(desk, shop, self._minder, commands, limit=settings.max_concurrent, imports=imports)
         self._minder.call(self._sweep)
 
     def of(self, body: Body) -> Home:
         """Where the body belongs."""
-        if body.assignment.step.isolation is Isolation.PROCESS:
+        if body.function is COMMAND or body.assignment.step.isolation is Isolation.PROCESS:
             return self.processes
         return self._coroutines if body.function.is_coroutine else self._threaded
 

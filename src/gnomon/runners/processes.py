@@ -1,4 +1,4 @@
-"""Functions that run in a process of their own each, which can be killed with everything that it started."""
+"""Attempts in processes: isolated functions and commands, which can be killed with everything that they started."""
 
 import asyncio
 import os
@@ -11,9 +11,11 @@ import msgspec
 
 from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
+from gnomon.core.workflow import SHELL
 from gnomon.errors import UsageError
 from gnomon.runners.bodies import Body, Desk, Shop, stopped
-from gnomon.runners.childprocess import ChildProcess
+from gnomon.runners.childprocess import ChildProcess, Spawned
+from gnomon.runners.commands import Commands
 from gnomon.runners.loops import LoopThread
 from gnomon.runners.outcomes import failed, gave_up, raised
 from gnomon.runners.redaction import redactor
@@ -23,7 +25,10 @@ from gnomon.runners.wire import Request
 class Processes:
     """Starts them from a thread that lives as long as they do: when that thread ends, the system kills them."""
 
-    def __init__(self, desk: Desk, shop: Shop, minder: LoopThread, *, limit: int, imports: Sequence[str]) -> None:
+    def __init__(
+        self, desk: Desk, shop: Shop, minder: LoopThread, commands: Commands, *, limit: int, imports: Sequence[str]
+    ) -> None:
+        self._commands = commands
         self._desk = desk
         self._shop = shop
         self._minder = minder
@@ -81,9 +86,9 @@ class Processes:
 
     async def _outcome(self, body: Body, stop: asyncio.Event) -> Outcome:
         if not hasattr(os, "pidfd_open"):
-            return gave_up("isolation: process needs Linux")
+            return gave_up("processes of their own need Linux")
         body.ends = time.monotonic() + body.timeout
-        child = ChildProcess(self._request(body), body.log, limit=2 * self._shop.max_output_bytes + 65_536)
+        child = self._started(body)
         try:
             await self._ended(body, child, stop)
         finally:
@@ -93,11 +98,17 @@ class Processes:
             self._desk.give_up(body, "; its process cannot be killed")
             await child.exited
             child.reap()
-        if body.why is not None and (child.ended is None or child.ended.cancelled):
+        ended = child.ended
+        if body.why is not None and (ended is None or ended.cancelled):
             return stopped(body)
-        return child.ended.outcome if child.ended is not None else failed(child.last_words)
+        return ended.outcome if ended is not None else failed(child.last_words)
 
-    async def _ended(self, body: Body, child: ChildProcess, stop: asyncio.Event) -> None:
+    def _started(self, body: Body) -> Spawned:
+        if body.assignment.step.function == SHELL:
+            return self._commands.started(body)
+        return ChildProcess(self._request(body), body.log, limit=2 * self._shop.max_output_bytes + 65_536)
+
+    async def _ended(self, body: Body, child: Spawned, stop: asyncio.Event) -> None:
         """The process has ended, or was told to and has had its grace."""
         if await _either(asyncio.shield(child.exited), stop, body.timeout):
             return

@@ -66,6 +66,7 @@ class JobWords(TypedDict, total=False):
     delete_after_run: bool
     enabled: bool
     retention: Span
+    ping: str | Mapping[str, Any]
     user_id: str
 
 

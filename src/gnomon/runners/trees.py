@@ -27,10 +27,13 @@ class _Process(NamedTuple):
     session: int
 
 
-def kill_tree(root: int, mark: str) -> bool:
-    """Kill `root`, which must not have been reaped yet, and all that it started; False if some do not go away."""
+def kill_tree(root: int, mark: str, *, spare: int | None = None) -> bool:
+    """Kill `root`, which must not have been reaped yet, and all that it started; False if some do not go away.
+
+    `spare` is left alive: it is the one who kills.
+    """
     for _ in range(_ROUNDS):
-        alive = _living(root, mark)
+        alive = [pid for pid in _living(root, mark) if pid != spare]
         if not alive:
             return True
         for pid in alive:

@@ -91,6 +91,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     /,
     *,
     name: str | None = None,
+    command: str | None = None,
     workflow: str | None = None,
     after: Iterable[StepHandle | str] = (),
     when: str | None = None,
@@ -105,14 +106,12 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
     **given: Any,  # noqa: ANN401 - whatever the function takes
 ) -> StepHandle:
-    """Name a step of the workflow that is being written: a function or another workflow, and what it is given.
+    """Name a step of the workflow that is being written: a function, a command, another workflow, or only a wait.
 
-    What it is given besides, under names that mean something here, goes into `input`. Taking the output of a step makes
-    this one come after it. Without a function or a workflow it only waits.
+    What a function is given under names that mean something here goes into `input`. A command is given `env`, `workdir`
+    and `stdin`. Taking the output of a step makes this one come after it.
     """
-    builder = _building.get()
-    if builder is None:
-        raise UsageError("gnomon.step was called outside of a workflow: call it in a function under @gnomon.workflow")
+    builder = _current_builder()
     said: dict[str, Any] = {
         "when": when,
         "if": None if condition is None else _spoken(condition),
@@ -124,8 +123,15 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
         "retry": retry,
         "isolation": isolation,
     }
-    doing = builder.doing(what, workflow)
+    doing = builder.doing(what, command=command, workflow=workflow)
     return builder.add(name, doing, said, {**(input or {}), **given}, after)
+
+
+def _current_builder() -> "_Builder":
+    builder = _building.get()
+    if builder is None:
+        raise UsageError("gnomon.step was called outside of a workflow: call it in a function under @gnomon.workflow")
+    return builder
 
 
 class _Builder:
@@ -136,12 +142,14 @@ class _Builder:
         self._workflows = workflows
         self.steps: dict[str, dict[str, Any]] = {}
 
-    def doing(self, what: Callable[..., Any] | str | None, workflow: str | None) -> dict[str, str]:
+    def doing(self, what: Callable[..., Any] | str | None, **instead: str | None) -> dict[str, str]:
         """What is to be done, in the words of a jobs file."""
-        if what is not None and workflow is not None:
-            raise FieldError("workflow", workflow, "cannot be beside a function: say one of them")
-        if workflow is not None:
-            return {"workflow": workflow}
+        named = {field: value for field, value in instead.items() if value is not None}
+        if what is not None and named:
+            field, value = next(iter(named.items()))
+            raise FieldError(field, value, "cannot be beside a function: say one of them")
+        if named:
+            return named
         if what is None:
             return {}
         if isinstance(what, str):
@@ -164,7 +172,9 @@ class _Builder:
         """One more step, after those that it names and those whose outputs it takes."""
         name = self._free_name(name, doing)
         words = {field: _referring(f"{name}.{field}", value) for field, value in said.items() if value is not None}
-        if given:
+        if "command" in doing:
+            words |= {field: _referring(f"{name}.{field}", value) for field, value in given.items()}
+        elif given:
             words["input"] = read_input(f"{name}.input", _referring(f"{name}.input", given))
         needs = [one.name if isinstance(one, StepHandle) else one for one in after]
         needs += [path[1] for path in _paths(words) if path[0] == "steps" and len(path) > 1]
@@ -173,8 +183,8 @@ class _Builder:
 
     def _free_name(self, name: str | None, doing: Mapping[str, str]) -> str:
         if name is None:
-            does = doing.get("function") or doing.get("workflow")
-            if does is None:
+            does = doing.get("function") or doing.get("workflow") or (doing.get("command") or "").partition(" ")[0]
+            if not does:
                 raise FieldError("name", None, "is missing: a step that only waits has none of its own")
             name = re.sub(r"[^a-z0-9_-]", "-", re.split(r"[/.:@]", does)[-1].lower())
         if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from gnomon.core import answers
-from gnomon.core.cron import Cron
 from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job
@@ -33,7 +32,7 @@ def at(instant: int | None) -> datetime | None:
 
 def zone_of(spec: Spec) -> str:
     """The zone whose clocks a schedule goes by."""
-    return spec.trigger.timezone if isinstance(spec.trigger, Cron) else "UTC"
+    return spec.timezone
 
 
 def state_of(schedule: Schedule) -> str:
@@ -242,7 +241,7 @@ def attempts(tried: Sequence[Attempt]) -> list[answers.AttemptDetail]:
 def log_entry(said: Said) -> answers.LogEntry:
     """A line that a step has said."""
     line = said.line
-    return answers.LogEntry(at=instant_of(line.at), level=line.level, step=said.step, text=line.text)
+    return answers.LogEntry(at=instant_of(line.at), level=line.level, step=said.step, item=said.item, text=line.text)
 
 
 def started(done: Triggered) -> answers.Started:
@@ -325,6 +324,16 @@ def workflow_deployed(done: Deployed) -> answers.WorkflowDeployed:
         new=done.new,
         schedules=list(done.schedules),
         removed=list(done.removed),
+    )
+
+
+def workflow_summary(workflow: Workflow) -> answers.WorkflowSummary:
+    """The workflow as it is listed."""
+    return answers.WorkflowSummary(
+        workflow_id=workflow.workflow_id,
+        version=workflow.version,
+        steps=[step.name for step in workflow.steps],
+        tags=list(workflow.tags),
     )
 
 

@@ -23,19 +23,30 @@ class Change(StrEnum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+    REMOVED = "removed"
+
+
+class Prune(Struct, frozen=True):
+    """Which jobs are removed that no file names: all of them, or those with a tag."""
+
+    tag: str | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What is to be done about one job."""
 
     change: Change
-    #: As it stands; None if there is none yet.
-    standing: Schedule | None = None
-    #: As it will stand.
+    #: As it will stand; as it stood, if it is removed.
     schedule: Schedule
+    #: As it is written; None if it is not.
+    job: Job | None = None
+    #: As it stands; None if it does not.
+    standing: Schedule | None = None
     #: A version that there was not.
     workflow: Workflow | None = None
     edit: Edit | None = None
+    #: What is due of a schedule that is to go.
+    removal: Verdict | None = None
     #: Ticks that are to be decided before anything else, because the catch-up cap leaves more of them.
     overdue: Verdict | None = None
 
@@ -48,9 +59,10 @@ def created(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str,
     workflow, spec = _versioned(job, newest, tenant)
     made = fresh(uid, tenant, job.name, spec, now=now)
     if _is_gone(spec, now):
-        return Plan(change=Change.UNCHANGED, schedule=made)
+        return Plan(change=Change.UNCHANGED, schedule=made, job=job)
     return Plan(
         change=Change.CREATED,
+        job=job,
         schedule=made if job.enabled else replace(made, paused_at=now, next_fire_at=None),
         workflow=_new(workflow, newest),
     )
@@ -61,17 +73,30 @@ def changed(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) 
     workflow, spec = _versioned(job, newest, standing.tenant)
     same, pauses = same_spec(standing.spec, spec), not job.enabled and standing.paused_at is None
     new = _new(workflow, newest)
+    plan = Plan(change=Change.CHANGED, schedule=standing, job=job, standing=standing)
     if same and not pauses:
-        change = Change.UNCHANGED if new is None else Change.CHANGED
-        return Plan(change=change, standing=standing, schedule=standing, workflow=new)
+        return replace(plan, change=Change.UNCHANGED if new is None else Change.CHANGED, workflow=new)
     verdict = verdict_before(standing, now=now)
     if leaves_some_due(verdict, now=now):
-        return Plan(change=Change.CHANGED, standing=standing, schedule=standing, overdue=verdict)
+        return replace(plan, overdue=verdict)
     after = paused(verdict, now=now) if same else edited(verdict, kept_grid(standing.spec, spec), now=now)
     if pauses:
         after = replace(after, paused_at=now, next_fire_at=None)
-    edit = Edit(verdict, after)
-    return Plan(change=Change.CHANGED, standing=standing, schedule=after, workflow=_new(workflow, newest), edit=edit)
+    return replace(plan, schedule=after, workflow=new, edit=Edit(verdict, after))
+
+
+def removed(standing: Schedule, *, now: int) -> Plan:
+    """The plan for a job that there is and that is to go. What it has under way goes on."""
+    plan = Plan(change=Change.REMOVED, schedule=standing, standing=standing)
+    verdict = verdict_before(standing, now=now)
+    if leaves_some_due(verdict, now=now):
+        return replace(plan, overdue=verdict)
+    return replace(plan, removal=verdict)
+
+
+def prunable(standing: Schedule) -> bool:
+    """Whether it may go because no file names it: a schedule of a deployed workflow comes and goes with that."""
+    return standing.spec.workflow_id == standing.schedule_id
 
 
 def _is_gone(spec: Spec, now: int) -> bool:
@@ -85,6 +110,7 @@ def application(plans: Iterable[Plan]) -> Application:
         workflows=[plan.workflow for plan in plans if plan.workflow is not None],
         added=[plan.schedule for plan in plans if plan.change is Change.CREATED],
         edits=[plan.edit for plan in plans if plan.edit is not None],
+        removed=[plan.removal for plan in plans if plan.removal is not None],
     )
 
 

@@ -55,6 +55,8 @@ class Said(Struct, frozen=True):
 
     step: str
     line: LogLine
+    #: Of a step that is done once for each item: for which.
+    item: int | None = None
 
 
 class ExecutionBook:
@@ -121,12 +123,12 @@ class ExecutionBook:
         """What the steps have said, in the order of time, without the lines that were seen; and how many are now."""
         run = await self._find(tenant, execution_id)
         said, counts = list[Said](), dict(seen or {})
-        for task in await self._history.tasks([run]):
-            while lines := await self._executions.log_lines(
-                task.task_id, after=counts.get(task.task_id, 0), limit=_LINES
-            ):
-                said += [Said(task.step, line) for line in lines]
-                counts[task.task_id] = counts.get(task.task_id, 0) + len(lines)
+        tasks = {task.task_id: task for task in await self._history.tasks([run])}
+        for name, length in (await self._executions.log_lengths(list(tasks))).items():
+            while counts.get(name, 0) < length:
+                lines = await self._executions.log_lines(name, after=counts.get(name, 0), limit=_LINES)
+                said += [Said(tasks[name].step, line, tasks[name].item) for line in lines]
+                counts[name] = counts.get(name, 0) + len(lines)
         return sorted(said, key=lambda one: one.line.at), counts
 
     async def looks(self, execution_id: str, *, tenant: str = "default") -> AsyncIterator[Run]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
 from typing import TypeVar
@@ -19,7 +19,17 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.schedules import History, Schedules
-from gnomon.services.applying import Change, Plan, application, changed, created, decide_overdue
+from gnomon.services.applying import (
+    Change,
+    Plan,
+    Prune,
+    application,
+    changed,
+    created,
+    decide_overdue,
+    prunable,
+    removed,
+)
 from gnomon.services.registrar import Registrar, next_runs
 
 T = TypeVar("T")
@@ -123,18 +133,25 @@ class JobBook:
         self._registrar = Registrar(schedules, history, clock, ids, tzdata=tzdata)
 
     async def apply(
-        self, jobs: Sequence[Job], *, actor: str, tenant: str = "default", only_if: OnlyIf = lambda _: None
+        self,
+        jobs: Sequence[Job],
+        *,
+        actor: str,
+        tenant: str = "default",
+        prune: Prune | None = None,
+        only_if: OnlyIf = lambda _: None,
     ) -> list[Applied]:
         """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing.
 
-        `only_if` may object to what is about to be done, by an error; what it was shown is then what still stands.
+        What is to be pruned is removed in the same transaction, see `planned`. `only_if` may object to what is about
+        to be done, by an error; what it was shown is then what still stands.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
         _refuse_doubles(jobs)
         for _ in range(_TRIES):
             now = self._clock.now()
-            plans = await self._planned(jobs, tenant, now)
+            plans = await self.planned(jobs, now=now, tenant=tenant, prune=prune)
             for plan in plans:
                 only_if(plan)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]
@@ -144,7 +161,13 @@ class JobBook:
                 return [_applied(plan, now) async for plan in _in_turns(plans)]
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
-    async def _planned(self, jobs: Sequence[Job], tenant: str, now: int) -> list[Plan]:
+    async def planned(
+        self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: Prune | None = None
+    ) -> list[Plan]:
+        """What `apply` would do about each of them and, if others are to be pruned, about those.
+
+        Schedules that a workflow's triggers made are not pruned: they come and go with the workflow.
+        """
         names = [job.name for job in jobs]
         standing = await self._standing(tenant, names)
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
@@ -156,7 +179,22 @@ class JobBook:
                 plans.append(created(job, workflow, uid=uid, tenant=tenant, now=now))
             else:
                 plans.append(changed(job, workflow, schedule, now=now))
+        if prune is not None:
+            plans += [removed(schedule, now=now) async for schedule in self._others(tenant, frozenset(names), prune)]
         return plans
+
+    async def _others(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
+        """The schedules of the jobs that have other names and are to be pruned."""
+        after = ""
+        while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
+            others = [one for one in page if one.schedule_id not in names and prunable(one)]
+            if prune.tag is not None:
+                newest = await self._jobs.newest_workflows(tenant, [one.schedule_id for one in others])
+                tagged = {one.workflow_id for one in newest if prune.tag in one.tags}
+                others = [one for one in others if one.schedule_id in tagged]
+            for schedule in others:
+                yield schedule
+            after = page[-1].schedule_id
 
     async def _standing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
         """The schedules that have these names, a page at a time: thousands must not take thousands of questions."""
@@ -171,7 +209,7 @@ class JobBook:
 
     async def _carried_out(self, plans: Sequence[Plan], actor: str, now: int) -> bool:
         wish = application(plans)
-        if not (wish.workflows or wish.added or wish.edits):
+        if not (wish.workflows or wish.added or wish.edits or wish.removed):
             return True
         return await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata)
 
@@ -307,7 +345,7 @@ def _refuse_doubles(jobs: Sequence[Job]) -> None:
 
 def _applied(plan: Plan, now: int) -> Applied:
     schedule = plan.schedule
-    idle = schedule.paused_at is not None
+    idle = schedule.paused_at is not None or plan.change is Change.REMOVED
     coming = () if idle else next_runs(schedule, now=now, limit=1)
     return Applied(
         schedule.schedule_id,

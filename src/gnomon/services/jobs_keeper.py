@@ -11,6 +11,8 @@ from gnomon.services.applying import Change
 from gnomon.services.jobs import Applied, JobBook
 from gnomon.services.patience import Backoff
 
+#: What may become of a job of a watched file: nothing in it removes one.
+_TOLD = (Change.CREATED, Change.CHANGED, Change.UNCHANGED)
 #: How often the file is looked at.
 _LOOK_SECONDS = 1.0
 
@@ -71,7 +73,7 @@ class JobsKeeper:
     def announce(self, applied: Iterable[Applied]) -> None:
         """Say what became of the jobs of the file."""
         changes = Counter(one.change for one in applied)
-        self._events.emit("jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in Change})
+        self._events.emit("jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in _TOLD})
 
     async def step(self) -> float:
         """One look at the file. Returns how many seconds to wait before the next."""

@@ -1,13 +1,12 @@
 """The workflow store: DAGs by id and version, and the schedules that come and go with them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.deploying import Definition, read_definition
-from gnomon.core.editing import leaves_some_due, verdict_before
 from gnomon.core.jobs import Job
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.requests import Defaults, printable, schedule_name
@@ -17,7 +16,7 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.schedules import Schedules
-from gnomon.services.applying import Plan, application, changed, created, decide_overdue
+from gnomon.services.applying import Plan, application, changed, created, decide_overdue, removed
 
 #: How often a deployment is tried against others who change the same.
 _TRIES = 20
@@ -59,8 +58,8 @@ class WorkflowStore:
     async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> Deployed:
         """Keep the workflow under a new version, unless it is the newest already, and let its triggers stand.
 
-        The version and all schedules come into being together. Then schedules of triggers that are no longer there are
-        deleted: if we die in between, deploying again does the rest.
+        The version and all schedules come into being together, and with that the schedules of triggers that are no
+        longer there are gone.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -79,7 +78,9 @@ class WorkflowStore:
         newest = await self._jobs.workflow(tenant, read.workflow.workflow_id)
         workflow = _versioned(read, newest, tenant)
         standing = await self._standing(tenant, workflow.workflow_id)
+        gone = [one for name, one in standing.items() if name not in read.schedules]
         plans = await self._planned(read, newest, standing, tenant, now)
+        plans += [removed(schedule, now=now) for schedule in gone]
         overdue = [plan.schedule for plan in plans if plan.overdue is not None]
         for schedule in overdue:
             await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
@@ -87,15 +88,12 @@ class WorkflowStore:
         wish = replace(application(plans), workflows=[workflow] if new else [])
         if overdue or not await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata):
             return None
-        removed = [one for name, one in standing.items() if name not in read.schedules]
-        for schedule in removed:
-            await self._remove(schedule, actor)
         return Deployed(
             workflow_id=workflow.workflow_id,
             version=workflow.version,
             new=new,
             schedules=tuple(read.schedules),
-            removed=tuple(one.schedule_id for one in removed),
+            removed=tuple(one.schedule_id for one in gone),
         )
 
     async def _planned(
@@ -127,19 +125,13 @@ class WorkflowStore:
             after = page[-1].schedule_id
         return found
 
-    async def _remove(self, schedule: Schedule, actor: str) -> None:
-        """Its due ticks are decided, and its name is free; whoever is quicker than we are has done the same."""
-        for _ in range(_TRIES):
-            now = self._clock.now()
-            found = await self._schedules.find(schedule.tenant, schedule.schedule_id)
-            if found is None or found.uid != schedule.uid:
-                return
-            verdict = verdict_before(found, now=now)
-            if leaves_some_due(verdict, now=now):
-                await decide_overdue(self._schedules, found, now=now, tzdata=self._tzdata)
-            elif await self._schedules.delete(verdict, now=now, actor=actor):
-                return
-        raise Contended("schedule", schedule.schedule_id)
+    async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Workflow]:
+        """Workflows in their newest versions, in the order of their ids."""
+        schedule_name("tenant", tenant)
+        printable("after", after)
+        if not 1 <= limit <= _PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_PAGE}")
+        return await self._jobs.page_of_workflows(tenant, after=after, limit=limit)
 
     async def get(self, workflow_id: str, version: int | None = None, *, tenant: str = "default") -> Workflow:
         """That version of the workflow, or the newest; NotFound if there is none."""

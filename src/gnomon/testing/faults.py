@@ -273,6 +273,10 @@ class FaultyWorkplace:
         await self._trouble.before()
         return await self._store.workflow(tenant, workflow_id, version)
 
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.page_of_workflows."""
+        return await self._store.page_of_workflows(tenant, after=after, limit=limit)
+
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
         return await self._store.newest_workflows(tenant, workflow_ids)

@@ -1,7 +1,7 @@
 """The end of tasks and runs in memory, and what follows from it: the next steps, room for others, dead letters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -37,6 +37,26 @@ from gnomon.ports.workers import WorkerCard
 IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
 
 
+class TaskTable(dict[TaskId, Task]):
+    """All tasks, and apart from them those that are not over: most questions are about these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: dict[TaskId, Task] = {}
+
+    def __setitem__(self, task_id: TaskId, task: Task) -> None:
+        super().__setitem__(task_id, task)
+        if task.state in TERMINAL:
+            self.live.pop(task_id, None)
+        else:
+            self.live[task_id] = task
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Tasks that there were not."""
+        for task in tasks:
+            self[task.task_id] = task
+
+
 class MemoryEndings(ABC):
     """Everything that is kept, and the rules by which it ends."""
 
@@ -45,7 +65,7 @@ class MemoryEndings(ABC):
         self._schedules: dict[ScheduleUid, Schedule] = {}
         self._ticks: dict[tuple[ScheduleUid, int], Tick] = {}
         self._runs: dict[RunId, Run] = {}
-        self._tasks: dict[TaskId, Task] = {}
+        self._tasks = TaskTable()
         self._attempts: dict[Held, Attempt] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         self._logs: dict[TaskId, list[LogLine]] = {}
@@ -84,7 +104,7 @@ class MemoryEndings(ABC):
             *next_tasks(run, after.held, held=True, now=now),
             *(not_run_task(run, one, now=now) for one in after.not_run),
         ]
-        self._tasks |= {task.task_id: task for task in made}
+        self._tasks.add(made)
         for name in after.released:
             self._release(tasks[name], now)
         if after.status is not None:
@@ -163,7 +183,8 @@ class MemoryEndings(ABC):
         """A one-shot has done its work: it is gone if that was well, paused if not."""
 
     def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
-        queued = [r for r in self._runs.values() if r.schedule_uid == schedule.uid and r.queued and not r.over]
+        runs = self._runs.values() if schedule.queued_runs else ()
+        queued = [r for r in runs if r.schedule_uid == schedule.uid and r.queued and not r.over]
         room = room_made(active=active, waiting=tuple(sorted(queued, key=lambda r: (r.planned_at, r.run_id))))
         self._schedules[schedule.uid] = replace(schedule, active_runs=room.active, queued_runs=room.queued)
         if room.released is not None:
@@ -264,8 +285,8 @@ class MemoryEndings(ABC):
         return task.state if task is not None and task.fence == held[1] else None
 
     def _resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
-        letter = self._dead_letters[dead_letter_id]
-        if letter.resolved_at is not None:
+        letter = self._dead_letters.get(dead_letter_id)
+        if letter is None or letter.resolved_at is not None:
             return False
         self._dead_letters[dead_letter_id] = replace(letter, resolved_at=now, resolved_by=by)
         return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.event_log import MemoryEventLog
+from gnomon.adapters.memory.vitals import MemoryVitals
 from gnomon.core.editing import CARETAKER, paused, verdict_before
 from gnomon.core.keys import SHARDS, run_id
 from gnomon.core.launching import first_tasks
@@ -14,11 +14,11 @@ from gnomon.core.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
-from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 
 
-class MemoryStore(MemoryEventLog):
+class MemoryStore(MemoryVitals):
     """Every port of a store, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -66,7 +66,7 @@ class MemoryStore(MemoryEventLog):
             if decision.starts_a_run:
                 made = run(before, decision, now=now)
                 self._runs[made.run_id] = made
-                self._tasks |= {task.task_id: task for task in first_tasks(made, before.spec.first_steps, now=now)}
+                self._tasks.add(first_tasks(made, before.spec.first_steps, now=now))
         if verdict.replaces:
             # The newest is the one that replaces; those it replaces may make room for it at once.
             self._supersede(before.uid, now, by=run_id(before.uid, verdict.decisions[-1].planned_at))
@@ -158,6 +158,11 @@ class MemoryStore(MemoryEventLog):
         wanted = [one for one in versions if version in (None, one.version)]
         return max(wanted, key=lambda one: one.version, default=None)
 
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.page_of_workflows."""
+        names = sorted(name for owner, name in self._workflows if owner == tenant and name > after)
+        return await self.newest_workflows(tenant, names[:limit])
+
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
         found = [await self.workflow(tenant, name) for name in sorted(set(workflow_ids))]
@@ -167,7 +172,7 @@ class MemoryStore(MemoryEventLog):
         """See Jobs.apply."""
         taken = any((one.tenant, one.schedule_id) in self._names for one in wish.added)
         known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in wish.workflows])
-        read = [edit.verdict.schedule for edit in wish.edits]
+        read = [verdict.schedule for verdict in (*(edit.verdict for edit in wish.edits), *wish.removed)]
         as_read = all((current := self._schedules.get(s.uid)) is not None and unchanged(s, current) for s in read)
         if taken or known or not as_read:
             return False
@@ -176,6 +181,8 @@ class MemoryStore(MemoryEventLog):
         await self.add(wish.added, actor=actor, tzdata=tzdata)
         for edit in wish.edits:
             await self.change(edit.verdict, edit.changed, now=now, actor=actor, tzdata=tzdata)
+        for verdict in wish.removed:
+            await self.delete(verdict, now=now, actor=actor)
         return True
 
     # ---- history -----------------------------------------------------------------------------
@@ -202,6 +209,16 @@ class MemoryStore(MemoryEventLog):
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See History.pauses."""
         return tuple(self._pauses.get(uid, ()))
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+        """See History.gone."""
+        last = [kept[-1] for uid, kept in self._revisions.items() if uid not in self._schedules]
+        found = [
+            Gone(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)
+            for one in last
+            if (one.schedule.tenant, one.schedule.schedule_id) == (tenant, schedule_id)
+        ]
+        return sorted(found, key=lambda one: (one.deleted_at, one.schedule.uid), reverse=True)[:limit]
 
     # ---- shards ------------------------------------------------------------------------------
 

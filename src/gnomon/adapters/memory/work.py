@@ -47,7 +47,7 @@ class MemoryWork(MemoryEndings):
         return min((task.available_at for task in self._waiting_tasks()), default=None)
 
     def _waiting_tasks(self) -> Iterable[Task]:
-        tasks = self._tasks.values()
+        tasks = self._tasks.live.values()
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
     def _with_run(self, task: Task) -> Waiting:
@@ -114,7 +114,7 @@ class MemoryWork(MemoryEndings):
     ) -> Sequence[Waiting]:
         """See Work.take."""
         del known  # reading is free
-        ready = sorted((t for t in self._tasks.values() if t.state is TaskState.SCHEDULED), key=_earliest)
+        ready = sorted((t for t in self._tasks.live.values() if t.state is TaskState.SCHEDULED), key=_earliest)
         taken = []
         for task in ready[:limit]:
             held = replace(task, state=TaskState.DISPATCHED, fence=task.fence + 1, note=None)
@@ -217,12 +217,12 @@ class MemoryWork(MemoryEndings):
 
     def _add_run(self, run: Run, wish: Launch, schedule: Schedule | None, now: int) -> None:
         self._runs[run.run_id] = run
-        self._tasks |= {task.task_id: task for task in first_tasks(run, wish.first_steps, now=now)}
+        self._tasks.add(first_tasks(run, wish.first_steps, now=now))
         if wish.input is not None:
             self._payloads[run.run_id, "input"] = wish.input
-        if run.replay_of is not None:
-            letter = self._dead_letters[run.replay_of]
-            self._dead_letters[run.replay_of] = replace(letter, replayed_by=run.run_id)
+        letter = self._dead_letters.get(run.replay_of or "")
+        if letter is not None:
+            self._dead_letters[letter.dead_letter_id] = replace(letter, replayed_by=run.run_id)
         if schedule is not None:
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             self._schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
@@ -273,7 +273,8 @@ class MemoryWork(MemoryEndings):
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""
-        return [attempt for held, attempt in sorted(self._attempts.items()) if held[0] in tasks]
+        wanted = set(tasks)
+        return [attempt for held, attempt in sorted(self._attempts.items()) if held[0] in wanted]
 
     async def payload(self, owner_id: str, kind: str) -> bytes | None:
         """See Executions.payload."""
@@ -282,6 +283,10 @@ class MemoryWork(MemoryEndings):
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
         """See Executions.payloads."""
         return {name: self._payloads[name, kind] for name in owner_ids if (name, kind) in self._payloads}
+
+    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+        """See Executions.log_lengths."""
+        return {name: len(lines) for name in tasks if (lines := self._logs.get(name))}
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""

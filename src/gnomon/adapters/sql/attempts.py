@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.executions import log_lengths
 from gnomon.core.attempts import Ending
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
@@ -14,7 +15,6 @@ _END = bulk.changing(tables.attempt, ("ended_at", "result", "error"), by=("task_
 KEEP = bulk.inserting(
     tables.payload, ("owner_id", "kind", "body"), "ON CONFLICT (owner_id, kind) DO UPDATE SET body = excluded.body"
 )
-_SAID = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
 
 
 def write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
@@ -42,8 +42,8 @@ def _ended_row(one: Ending) -> tuple[object, ...]:
 def _keep_logs(conn: sa.Connection, endings: Sequence[Ending]) -> None:
     if not endings:
         return
-    names: list[str] = [one.task_id for one in endings]
-    said = {task_id: last for task_id, last in bulk.rows(conn, _SAID, names)}  # noqa: C416
+    names = [one.task_id for one in endings]
+    said = log_lengths(conn, names)
     lines = [
         (one.task_id, number, line.at, line.level, line.text)
         for one in endings

@@ -34,6 +34,8 @@ _LOG = (
     .order_by(_log.seq)
     .limit(sa.bindparam("limit"))
 )
+# Lines are counted from 1, so that the last one's number is how many there are.
+_SAID = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
 
 
 def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
@@ -82,6 +84,12 @@ def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
 def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
     """See Executions.payloads."""
     return {owner_id: body for owner_id, body in bulk.rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
+
+
+def log_lengths(conn: sa.Connection, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+    """See Executions.log_lengths."""
+    names: list[str] = list(tasks)
+    return {task_id: last for task_id, last in bulk.rows(conn, _SAID, names)}  # noqa: C416 - rows are no tuples
 
 
 def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:

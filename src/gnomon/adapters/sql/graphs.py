@@ -24,7 +24,8 @@ from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import Workflow
 
-_STEPS = bulk.statement(f"SELECT {named(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
+#: The tasks of runs but for items.
+STEPS = bulk.statement(f"SELECT {named(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
 _ADD = bulk.inserting(tables.task, NEW_STEP)
 _RELEASE = bulk.changing(tables.task, ("wait_reason", "available_at"), by=("task_id",))
 _COUNTED = "open_items = open_items - {}, failed_items = failed_items + {}"
@@ -108,7 +109,7 @@ def _runs_after(conn: sa.Connection, over: Sequence[Over]) -> Sequence[Ended]:
         graphs = [one for one in over if one.task.graph is not None]
         steps = end_inner(conn, _items_over(conn, [one for one in graphs if one.parent is not None]))
         _leave_letters(conn, steps)
-        for one in _advance(conn, [*(one for one in graphs if one.parent is None), *steps]):
+        for one in advance(conn, _going([*(one for one in graphs if one.parent is None), *steps])):
             ended.setdefault(one.run.run_id, one)
     return list(ended.values())
 
@@ -125,41 +126,49 @@ def _leave_letters(conn: sa.Connection, over: Sequence[Over]) -> None:
 # ---- steps ---------------------------------------------------------------------------------------
 
 
-def _advance(conn: sa.Connection, over: Sequence[Over]) -> list[Ended]:
+class Going(NamedTuple):
+    """A run of which something is over, and what it was made from."""
+
+    run: Run
+    graph: Workflow
+    at: int
+
+
+def _going(over: Sequence[Over]) -> list[Going]:
+    return [Going(one.run, one.task.graph, one.at) for one in over if one.task.graph is not None]
+
+
+def advance(conn: sa.Connection, going: Sequence[Going]) -> list[Ended]:
     """The steps whose turn has come have tasks. The runs of which no step is left come back."""
-    runs = {one.run.run_id: one for one in over if not one.run.over}
+    runs = {one.run.run_id: one for one in going if not one.run.over}
     if not runs:
         return []
     tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs}
-    for task in map(task_of, bulk.rows(conn, _STEPS, sorted(runs))):
+    for task in map(task_of, bulk.rows(conn, STEPS, sorted(runs))):
         tasks[task.run_id].append(task)
     moved = [_Moved(one, tasks[run_id]) for run_id, one in runs.items()]
     bulk.many(conn, _ADD, [step_row(task) for one in moved for task in one.made])
-    bulk.many(conn, _RELEASE, [(WaitReason.READY.value, one.over.at, name) for one in moved for name in one.released])
+    bulk.many(conn, _RELEASE, [(WaitReason.READY.value, one.of.at, name) for one in moved for name in one.released])
     return [
-        Ended(one.over.run, one.after.status, one.after.error, one.over.at)
-        for one in moved
-        if one.after.status is not None
+        Ended(one.of.run, one.after.status, one.after.error, one.of.at) for one in moved if one.after.status is not None
     ]
 
 
 class _Moved:
     """A run that goes on, or ends, after the end of one of its steps."""
 
-    def __init__(self, over: Over, tasks: Sequence[Task]) -> None:
-        self.over = over
-        graph, run = over.task.graph, over.run
-        assert graph is not None  # noqa: S101 - it has other tasks
-        place = {step.name: number for number, step in enumerate(in_order(graph))}
+    def __init__(self, of: Going, tasks: Sequence[Task]) -> None:
+        self.of = of
+        place = {step.name: number for number, step in enumerate(in_order(of.graph))}
         in_line = sorted(tasks, key=lambda task: (task.created_at, place.get(task.step, 0)))
         self._tasks = {task.step: task for task in in_line}
         states = {name: step_state(task) for name, task in self._tasks.items()}
-        self.after: Progress = progress(graph, states, cancelled=run.cancel_requested_at is not None)
+        self.after: Progress = progress(of.graph, states, cancelled=of.run.cancel_requested_at is not None)
 
     @property
     def made(self) -> Sequence[Task]:
         """The tasks of the steps whose turn has come, and of those that will never have one."""
-        run, now, after = self.over.run, self.over.at, self.after
+        run, now, after = self.of.run, self.of.at, self.after
         return (
             *next_tasks(run, after.ready, held=False, now=now),
             *next_tasks(run, after.held, held=True, now=now),
@@ -214,7 +223,7 @@ def _items_over(conn: sa.Connection, items: Sequence[Over]) -> list[Inner]:
         graph = last.task.graph
         assert graph is not None  # noqa: S101 - it has items
         if not parent.open_items and parent.state is TaskState.RUNNING:
-            done.append(Inner(parent, last.run, graph, _together(conn, parent, last.run), last.at))
+            done.append(Inner(parent, last.run, graph, together(conn, parent, last.run), last.at))
         elif _may_hold(graph, parent):
             bulk.run(conn, _NEXT_ITEMS, last.at, parent.task_id, len(ended))
     return done
@@ -229,7 +238,8 @@ def _may_hold(graph: Workflow, parent: Task) -> bool:
     return step is not None and step.max_parallel is not None
 
 
-def _together(conn: sa.Connection, parent: Task, run: Run) -> Outcome:
+def together(conn: sa.Connection, parent: Task, run: Run) -> Outcome:
+    """How a step has ended whose items are all over."""
     outputs = [body for (body,) in bulk.rows(conn, _OF_ITEMS, run.run_id, parent.task_id)]
     return items_outcome(outputs, failed=parent.failed_items, cancelled=run.cancel_requested_at is not None)
 
@@ -244,11 +254,12 @@ def _runs_over(conn: sa.Connection, ended: Sequence[Ended]) -> list[Inner]:
         one = waited_for[task.task_id]
         waits = definition(conn, run.tenant, run.workflow_id, run.workflow_version)
         if waits is not None and task.state is TaskState.RUNNING and one.run.run_id == sub_run_id(task):
-            done.append(Inner(task, run, waits, _of_run(conn, one), one.at))
+            done.append(Inner(task, run, waits, outcome_of(conn, one), one.at))
     return done
 
 
-def _of_run(conn: sa.Connection, ended: Ended) -> Outcome:
+def outcome_of(conn: sa.Connection, ended: Ended) -> Outcome:
+    """How a step has ended that waited for this run."""
     run = replace(ended.run, status=ended.status, error=why(ended.run, ended.status, ended.error))
     if run.status is not RunStatus.COMPLETED:
         return run_outcome(run, None, {})

@@ -8,7 +8,7 @@ from gnomon.adapters.sql import tables
 from gnomon.adapters.sql.rows import SCHEDULE, pause_of, revision_of, schedule_of, tick_of
 from gnomon.adapters.sql.run_rows import RUN, TASK, run_of, task_of
 from gnomon.core.model import Run, ScheduleUid, Task, Tick
-from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.schedules import Gone, Pause, Revision
 
 _tick, _run, _task = tables.tick.c, tables.run.c, tables.task.c
 _UID = sa.bindparam("uid", type_=tables.Name)
@@ -34,6 +34,21 @@ _REVISIONS = (
     .order_by(tables.schedule_revision.c.revision)
 )
 _PAUSES = sa.select(tables.pause).where(tables.pause.c.uid == _UID).order_by(tables.pause.c.number)
+_schedule, _revision = tables.schedule.c, tables.schedule_revision.c
+_GONE = (
+    sa.select(*SCHEDULE, _schedule.deleted_at, _revision.actor)
+    .join(
+        tables.schedule_revision,
+        sa.and_(_revision.uid == _schedule.uid, _revision.revision == _schedule.revision),
+    )
+    .where(
+        _schedule.tenant == sa.bindparam("tenant"),
+        _schedule.schedule_id == sa.bindparam("name"),
+        _schedule.deleted_at.is_not(None),
+    )
+    .order_by(_schedule.deleted_at.desc(), _schedule.uid.desc())
+    .limit(_LIMIT)
+)
 #: A database takes only so many parameters.
 _RUNS_AT_ONCE = 1000
 
@@ -69,3 +84,9 @@ def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:
 def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
     """See History.pauses."""
     return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))
+
+
+def gone(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[Gone]:
+    """See History.gone."""
+    found = conn.execute(_GONE, {"tenant": tenant, "name": schedule_id, "limit": limit})
+    return [Gone(schedule=schedule_of(row), deleted_at=row.deleted_at, deleted_by=row.actor) for row in found]

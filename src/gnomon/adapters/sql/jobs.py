@@ -23,11 +23,13 @@ _ADD = bulk.inserting(
     tuple(column.name for column in tables.workflow.columns),
     "ON CONFLICT (tenant, workflow_id, version) DO NOTHING",
 )
-_NEWEST_OF_EACH = bulk.statement(
-    "SELECT definition FROM workflow AS w WHERE tenant = ? AND workflow_id IN KEYS AND version ="
+_NEWEST_OF_EACH = (
+    "SELECT definition FROM workflow AS w WHERE tenant = ? AND {} AND version ="
     " (SELECT max(version) FROM workflow AS v WHERE v.tenant = w.tenant AND v.workflow_id = w.workflow_id)"
     " ORDER BY workflow_id"
 )
+_NEWEST_OF_THESE = bulk.statement(_NEWEST_OF_EACH.format("workflow_id IN KEYS"))
+_NEWEST_AFTER = bulk.statement(f"{_NEWEST_OF_EACH.format('workflow_id > ?')} LIMIT ?")
 
 
 class Void(Exception):
@@ -44,8 +46,13 @@ def workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int | 
 
 def newest_workflows(conn: sa.Connection, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
     """See Jobs.newest_workflows."""
-    found = bulk.rows(conn, _NEWEST_OF_EACH, tenant, sorted(set(workflow_ids)))
+    found = bulk.rows(conn, _NEWEST_OF_THESE, tenant, sorted(set(workflow_ids)))
     return [decoded(text) for (text,) in found]
+
+
+def page_of_workflows(conn: sa.Connection, tenant: str, after: str, limit: int) -> Sequence[Workflow]:
+    """See Jobs.page_of_workflows."""
+    return [decoded(text) for (text,) in bulk.rows(conn, _NEWEST_AFTER, tenant, after, limit)]
 
 
 def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: str) -> None:
@@ -57,6 +64,10 @@ def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: 
         raise Void
     if not book.change_all(conn, wish.edits, now, actor, tzdata):
         raise Void
+    # In one order, so that two who remove the same do not wait for each other.
+    for verdict in sorted(wish.removed, key=lambda one: one.schedule.uid):
+        if not book.delete(conn, verdict, now, actor):
+            raise Void
 
 
 def _row(one: Workflow, now: int, actor: str) -> tuple[object, ...]:

@@ -115,6 +115,17 @@ class Rooms:
         wait = [WaitReason.DELAY if run.fire_at > at else WaitReason.READY for run, at in freed]
         bulk.many(self._conn, _WAKE, [(why.value, run.run_id) for why, (run, _) in zip(wait, freed, strict=True)])
 
+    def recount(self, uid: ScheduleUid, *, active: int, queued: int, now: int) -> None:
+        """So many are under way and waiting, whatever was counted; if none is, the first that waits goes on."""
+        counts = self._counts[uid]
+        assert counts is not None  # noqa: S101 - only those that are there are counted
+        counts.active, counts.queued = active, queued
+        room = room_made(active=active, waiting=tuple(self._in_line({uid: []}).get(uid, ())))
+        if room.released is not None:
+            counts.active, counts.queued = room.active, queued - 1
+            self._release([(room.released, now)])
+        self.write([uid])
+
     def write(self, uids: Iterable[str]) -> None:
         """What is counted of these schedules stands in the database."""
         counted = [(uid, self._counts[uid]) for uid in sorted(uids)]

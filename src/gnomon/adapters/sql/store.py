@@ -15,6 +15,7 @@ from gnomon.adapters.sql import (
     workers,
 )
 from gnomon.adapters.sql.halting import cancel
+from gnomon.adapters.sql.housekeeping import SqlHousekeeping
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
@@ -40,13 +41,13 @@ from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
 from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
-class SqlStore:
+class SqlStore(SqlHousekeeping):
     """Each method is one transaction of the engine it was given."""
 
     def __init__(self, transactions: Transactions) -> None:
@@ -180,6 +181,10 @@ class SqlStore:
         """See Executions.payloads."""
         return await self.transactions.read(lambda conn: executions.payloads(conn, owner_ids, kind))
 
+    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
+        """See Executions.log_lengths."""
+        return await self.transactions.read(lambda conn: executions.log_lengths(conn, tasks))
+
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
         return await self.transactions.read(lambda conn: executions.log_lines(conn, task_id, after, limit))
@@ -236,6 +241,10 @@ class SqlStore:
         """See Jobs.workflow."""
         return await self.transactions.read(lambda conn: jobs.workflow(conn, tenant, workflow_id, version))
 
+    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.page_of_workflows."""
+        return await self.transactions.read(lambda conn: jobs.page_of_workflows(conn, tenant, after, limit))
+
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
         return await self.transactions.read(lambda conn: jobs.newest_workflows(conn, tenant, workflow_ids))
@@ -291,6 +300,10 @@ class SqlStore:
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See History.pauses."""
         return await self.transactions.read(lambda conn: history.pauses(conn, uid))
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+        """See History.gone."""
+        return await self.transactions.read(lambda conn: history.gone(conn, tenant, schedule_id, limit))
 
     # ---- shards ------------------------------------------------------------------------------
 

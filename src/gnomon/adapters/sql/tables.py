@@ -17,6 +17,7 @@ WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
 OPEN = "ended_at IS NULL"
+IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
 
@@ -76,7 +77,10 @@ schedule = sa.Table(
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
     _partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+    # By their names, newest first.
+    _partial("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
     _partial("schedule_listening", "tenant", "expression", where=LISTENS),
+    _partial("schedule_idle", "uid", where=IDLE),
 )
 
 schedule_revision = sa.Table(
@@ -328,6 +332,14 @@ node = sa.Table(
     metadata,
     sa.Column("holder", Name, primary_key=True),
     sa.Column("seen_until", Instant, nullable=False),
+)
+
+turn = sa.Table(
+    "turn",
+    metadata,
+    sa.Column("name", Name, primary_key=True),
+    sa.Column("holder", Name, nullable=False),
+    sa.Column("until_at", Instant, nullable=False),
 )
 
 gnomon_meta = sa.Table(

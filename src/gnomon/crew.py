@@ -1,0 +1,108 @@
+"""Those who bring tasks to their end in this process: gatherer, dispatcher, worker, reconciler, and what wakes them."""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+
+from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.runners.announcing import AnnouncingRunner
+from gnomon.runners.functions import FunctionRunner
+from gnomon.runners.registry import Functions
+from gnomon.runners.secrets import SecretSource
+from gnomon.services.dispatcher import Dispatcher
+from gnomon.services.listening import Gatherer
+from gnomon.services.looping import keep_stepping
+from gnomon.services.reconciler import Reconciler
+from gnomon.services.shelf import Shelf
+from gnomon.services.worker import Worker
+from gnomon.settings import Settings
+
+
+class Crew:
+    """Those who bring tasks to their end: gatherer, dispatcher, worker, reconciler, and what wakes them."""
+
+    def __init__(
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        functions: Functions,
+        imports: Sequence[str],
+    ) -> None:
+        self._events = events
+        self._alone = False
+        #: Set to say that tasks may be ready, and that there may be something to take or to report.
+        self.dispatch, self.work = asyncio.Event(), asyncio.Event()
+        #: Set to say that there may be events that wait for others.
+        self.gather = asyncio.Event()
+        shelf, gate, loop = Shelf(store), OpenGate(), asyncio.get_running_loop()
+        runner = self.runner = AnnouncingRunner(
+            FunctionRunner(
+                functions,
+                settings.worker,
+                default_timeout_ms=settings.execution.default_timeout_ms,
+                secrets=SecretSource(settings.secrets, os.environ),
+                shell=settings.shell,
+                on_finished=partial(_wake_from_afar, loop, self.work),
+                imports=imports,
+            )
+        )
+        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
+        self.dispatcher.on_scheduled = self.work.set
+        name = RandomIds().new("worker", clock.now())
+        self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
+        self.dispatcher.on_left = self.dispatch.set
+        self._introduce()
+        self.worker.on_taken = self.work.set
+        self.worker.on_ready = self.dispatch.set
+        self.reconciler = Reconciler(store, shelf, clock, events, settings)
+        self.reconciler.on_ready = self.dispatch.set
+        self.reconciler.own = name
+        self.gatherer = Gatherer(store, clock, events)
+        self.gatherer.on_ready = self.dispatch.set
+
+    def _introduce(self) -> None:
+        """Dispatcher and worker know of each other: what one has let through the other need not look for."""
+        dispatcher, worker = self.dispatcher, self.worker
+        dispatcher.meanwhile = worker.take_along
+        dispatcher.backlog = worker.backlog
+        worker.backlog.on_low = self.dispatch.set
+        # The gate is open, so that the next step can be passed on without asking anybody.
+        worker.hand_over = dispatcher.hand_over
+
+    async def begin(self, *, alone: bool) -> None:
+        """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
+        self._alone = alone
+        await self.worker.step()
+        if alone:
+            await self.reconciler.recover(alive={self.worker.worker})
+
+    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops, until told to stop."""
+        return [
+            keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
+            keep_stepping(self.worker.step, stop=stop, wake=self.work, events=self._events),
+            keep_stepping(self.reconciler.step, stop=stop, events=self._events),
+            keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
+        ]
+
+    def look(self) -> None:
+        """Someone may have written something: look at all of it."""
+        self.worker.look()
+        self.gather.set()
+        self.dispatch.set()
+        if self.worker.in_hand or not self._alone:
+            # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
+            self.work.set()
+
+
+def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,110 @@
+"""Telling the world: every event goes to the log, to the counters and to whoever listens, in the order of events."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gnomon.core.instants import instant_of
+from gnomon.declarative.errors import shown
+from gnomon.declarative.events import Cause, Event, SchedulerInitializationFailed, TaskRunFailed
+from gnomon.declarative.overriding import Overrides
+from gnomon.ports.clock import Clock
+
+E = TypeVar("E", bound=Event)
+log = logging.getLogger("gnomon.declarative")
+_FAILURES = (TaskRunFailed, SchedulerInitializationFailed)
+
+
+@dataclass(slots=True)
+class Counters:
+    """How often what happened, since the scheduler was made."""
+
+    #: Events by name.
+    events: Counter[str] = field(default_factory=Counter)
+    #: Starts that came later than the specification allows, and the worst lateness of any.
+    late_starts: int = 0
+    worst_lateness_ms: int = 0
+    #: Writes that failed, and will be or were tried again.
+    failed_writes: int = 0
+    #: Outcomes that could not be written before `stop` had to end; their tasks run again.
+    lost_outcomes: int = 0
+    #: Events of which the listener did not want to hear: it raised.
+    unheard: int = 0
+    #: How often schedules were looked at.
+    polls: int = 0
+
+
+class Announcer:
+    """Makes events and tells them. Nothing that a listener or a log does harms the scheduler."""
+
+    def __init__(self, clock: Clock, on_event: Callable[[Event], object] | None) -> None:
+        self._clock = clock
+        self._on_event = on_event
+        self.counters = Counters()
+
+    def tell(self, kind: type[E], cause: Cause, *, task: str | None = None, at: int | None = None, **more: Any) -> None:  # noqa: ANN401 - what this kind has besides
+        """The event happened, now unless told otherwise."""
+        event = kind(at=instant_of(self._clock.now() if at is None else at), cause=cause, task=task, **more)
+        self.counters.events[kind.__name__] += 1
+        self._log(event)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            self.counters.unheard += 1
+            log.exception("a listener failed on %s", event.name)
+
+    def _log(self, event: Event) -> None:
+        level = logging.WARNING if type(event) in _FAILURES else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        about = f" task={shown(repr(event.task))}" if event.task is not None else ""
+        if isinstance(event, SchedulerInitializationFailed):
+            # Whoever called gets all of it; here its kind will do.
+            about = f" error={type(event.error).__name__}"
+        error = event.error if isinstance(event, TaskRunFailed) else None
+        log.log(level, "%s%s cause=%s", event.name, about, event.cause, exc_info=error)
+
+    def overrides(self, overrides: Overrides) -> None:
+        """What new registrations did to what was persisted."""
+        modified = overrides.modified
+        total = len(overrides.added) + len(overrides.removed) + len(modified)
+        if not total and not overrides.orphaned:
+            return
+        log.info(
+            "registrations: %d added, %d removed, %d fields modified, %d orphaned",
+            *(len(part) for part in (overrides.added, overrides.removed, modified, overrides.orphaned)),
+            extra={
+                "removed": list(overrides.removed),
+                "added": list(overrides.added),
+                "modified": [{"name": m.name, "field": m.field, "from": m.before, "to": m.after} for m in modified],
+                "orphaned": list(overrides.orphaned),
+                "total": total,
+            },
+        )
+
+    def lateness(self, late_ms: list[int], *, allowed_ms: int) -> None:
+        """Tasks are being started so much later than they could have been."""
+        worst = max(late_ms, default=0)
+        self.counters.worst_lateness_ms = max(self.counters.worst_lateness_ms, worst)
+        late = sum(1 for ms in late_ms if ms > allowed_ms)
+        if late:
+            self.counters.late_starts += late
+            log.warning("%d tasks start late, up to %d ms; %d ms are allowed", late, worst, allowed_ms)
+
+    def write_failed(self, error: BaseException) -> None:
+        """State could not be written; it will be tried again."""
+        self.counters.failed_writes += 1
+        log.warning("state could not be written and will be tried again", exc_info=error)
+
+    def outcomes_lost(self, count: int) -> None:
+        """The scheduler stops although outcomes were not written."""
+        self.counters.lost_outcomes += count
+        log.error("stopped with %d outcomes unwritten: those tasks will run again", count)
+
+    def stumbled(self, error: BaseException) -> None:
+        """Something that nobody foresaw went wrong in the loop, which goes on."""
+        log.error("polling stumbled and goes on", exc_info=error)

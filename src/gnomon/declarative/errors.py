@@ -1,0 +1,199 @@
+"""Every error of the declarative scheduler: the names, messages and details that its specification lists.
+
+SchedulerError
+├── RegistrationsNotArrayError, RegistrationShapeError, InvalidRegistrationError
+├── ScheduleDuplicateTaskError, NegativeRetryDelayError, CronExpressionInvalidError
+├── SchedulerAlreadyActiveError
+├── InvalidCronExpressionError, FieldParseError   reading an expression
+├── CronCalculationError                          asking an expression for an instant that it does not have
+├── TaskTryDeserializeError                       a persisted record that cannot be believed
+│   ├── TaskMissingFieldError, TaskInvalidTypeError
+│   └── TaskInvalidValueError, TaskInvalidStructureError
+├── StopWithinTaskError                           a task that waits for itself to end
+├── StateInUseError                               another scheduler has the state
+├── StateForeignError                             the state file belongs to something else
+└── StateUnavailableError                         the state cannot be read or written
+
+A message never holds a path, nor the text of an error from outside: what it wraps is in `details["cause"]`.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from gnomon.errors import GnomonError
+
+#: Longer texts are none that anybody wrote, and are cut in messages.
+_LONGEST = 1000
+
+
+class SchedulerError(GnomonError):
+    """Base of them all. `details` has what the message says, as values."""
+
+    code = "declarative"
+
+    def __init__(self, message: str, **details: Any) -> None:  # noqa: ANN401 - each class says which
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+
+    @property
+    def name(self) -> str:
+        """The name of the error, which stays the same across versions."""
+        return type(self).__name__
+
+
+# ---- registrations -------------------------------------------------------------------------------
+
+
+class RegistrationsNotArrayError(SchedulerError):
+    """What was to be a list of registrations is none."""
+
+    def __init__(self) -> None:
+        super().__init__("Registrations must be an array")
+
+
+class RegistrationShapeError(SchedulerError):
+    """A registration has the wrong length or holds something of a wrong type."""
+
+    def __init__(self, index: int, received: object) -> None:
+        message = "Invalid registration shape: expected [string, string, function, Duration]"
+        super().__init__(message, registrationIndex=index, received=received)
+
+
+class InvalidRegistrationError(SchedulerError):
+    """A registration has the right shape, and a value that cannot be."""
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid registration: {field} {reason}", field=field, value=value, reason=reason)
+
+
+class ScheduleDuplicateTaskError(SchedulerError):
+    """Two registrations have one name."""
+
+    def __init__(self, task_name: str) -> None:
+        super().__init__(f'Task with name "{shown(task_name)}" is already scheduled', taskName=task_name)
+
+
+class NegativeRetryDelayError(SchedulerError):
+    """A task would have to be retried before it failed."""
+
+    def __init__(self, retry_delay_ms: float) -> None:
+        super().__init__("Retry delay must be non-negative", retryDelayMs=retry_delay_ms)
+
+
+class SchedulerAlreadyActiveError(SchedulerError):
+    """The scheduler was to be initialised a second time. Nothing was done."""
+
+    def __init__(self, current_state: str) -> None:
+        message = f"Cannot initialize scheduler: scheduler is already {current_state}"
+        super().__init__(message, currentState=current_state)
+
+
+# ---- cron ----------------------------------------------------------------------------------------
+
+
+class _RefusedExpression(SchedulerError):
+    def __init__(self, expression: str, field: str, reason: str) -> None:
+        message = f'Invalid cron expression "{shown(expression)}": {field} field {shown(reason)}'
+        super().__init__(message, expression=expression, field=field, reason=reason)
+
+
+class CronExpressionInvalidError(_RefusedExpression):
+    """The cron expression of a registration was refused."""
+
+
+class InvalidCronExpressionError(_RefusedExpression):
+    """A cron expression was refused by whoever reads them."""
+
+
+class FieldParseError(SchedulerError):
+    """One field of a cron expression was refused."""
+
+    def __init__(self, field_value: str, field_name: str, reason: str) -> None:
+        super().__init__(f"{field_name} field {shown(reason)}", fieldValue=field_value, fieldName=field_name)
+
+
+class CronCalculationError(SchedulerError):
+    """An expression has no occurrence where one was asked for."""
+
+    def __init__(self, expression: str, current_time: datetime, cause: Exception) -> None:
+        message = f"Failed to calculate next occurrence: {cause}"
+        super().__init__(message, expression=expression, currentTime=current_time.isoformat(), cause=cause)
+
+
+# ---- persisted records ---------------------------------------------------------------------------
+
+
+class TaskTryDeserializeError(SchedulerError):
+    """A persisted record cannot be believed. Nothing was written."""
+
+    #: Which record it is, counted from 0 in the order in which they are kept.
+    record_index: int | None = None
+
+
+class TaskMissingFieldError(TaskTryDeserializeError):
+    """A record lacks a field."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"Missing required field: {field}", field=field)
+
+
+class TaskInvalidTypeError(TaskTryDeserializeError):
+    """A field of a record is of the wrong type."""
+
+    def __init__(self, field: str, value: object, expected_type: str, actual_type: str) -> None:
+        message = f"Invalid type for field '{field}': expected {expected_type}, got {actual_type}"
+        super().__init__(message, field=field, value=value, expectedType=expected_type, actualType=actual_type)
+
+
+class TaskInvalidValueError(TaskTryDeserializeError):
+    """A field of a record has a value that cannot be."""
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        message = f"Invalid value for field '{field}': {shown(reason)}"
+        super().__init__(message, field=field, value=value, reason=reason)
+
+
+class TaskInvalidStructureError(TaskTryDeserializeError):
+    """A record is no record at all."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        super().__init__(f"Invalid task record: {reason}", value=value)
+
+
+# ---- the rest ------------------------------------------------------------------------------------
+
+
+class StopWithinTaskError(SchedulerError):
+    """A running task waits for `stop()`, which would have to wait for that task. Nothing was stopped."""
+
+    def __init__(self) -> None:
+        super().__init__("Cannot stop scheduler: stop() waits for running tasks, and a running task waits for stop()")
+
+
+class StateInUseError(SchedulerError):
+    """Another scheduler, in this process or another, has the state. Nothing was read or written."""
+
+    def __init__(self) -> None:
+        super().__init__("Cannot initialize scheduler: another scheduler is using this state file")
+
+
+class StateForeignError(SchedulerError):
+    """The file is no state file, or a newer scheduler made it. Nothing was written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Cannot initialize scheduler: the state file {reason}", reason=reason)
+
+
+class StateUnavailableError(SchedulerError):
+    """The world failed while state was read or written. What was there before is there still."""
+
+    def __init__(self, doing: str, cause: BaseException) -> None:
+        what = getattr(cause, "sqlite_errorname", None) or type(cause).__name__
+        super().__init__(f"Cannot {doing}: {what}", cause=cause)
+
+
+def shown(text: str) -> str:
+    """The text on one line that no terminal or log obeys, cut if it is endless."""
+    cut = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut)

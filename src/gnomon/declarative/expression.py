@@ -1,0 +1,95 @@
+"""Strict POSIX cron for the declarative scheduler: reading it, and asking when it is due.
+
+An occurrence is an instant at which a civil minute begins whose local fields match. What a clock change skips has no
+such instant, and what it repeats has two: there is nothing more to decide about clock changes here.
+"""
+
+from datetime import datetime
+from functools import lru_cache
+
+from gnomon.core.cron import Cron
+from gnomon.core.cron.fields import Fields
+from gnomon.core.cron.wheel import wheel
+from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND, instant_of, ms_of
+from gnomon.core.zones import Zone
+from gnomon.declarative.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError
+from gnomon.errors import CronError
+
+#: The calendar repeats after 400 years: what was not due in that time never will be.
+_CYCLE = 146_097 * DAY_SECONDS
+#: Twice the largest change a clock has ever seen.
+_MARGIN = 2 * DAY_SECONDS
+
+
+@lru_cache(maxsize=4096)
+def parse(expression: str) -> Fields:
+    """The fields of a strict POSIX expression, or InvalidCronExpressionError."""
+    try:
+        return Cron(expression, dialect="posix").fields
+    except CronError as error:
+        raise _refusal(error) from _field_refusal(error)
+
+
+def _refusal(error: CronError) -> InvalidCronExpressionError:
+    return InvalidCronExpressionError(error.expression, error.field, error.reason)
+
+
+def _field_refusal(error: CronError) -> FieldParseError | None:
+    """What was wrong with one field, if one field is to blame."""
+    if error.field == "expression" or error.position is None:
+        return None
+    value = error.expression[error.position.start : error.position.end]
+    return FieldParseError(value, error.field, error.reason)
+
+
+class Occurrences:
+    """When an expression is due in a zone. Instants are milliseconds."""
+
+    __slots__ = ("_ahead", "_behind", "_zone", "expression")
+
+    def __init__(self, expression: str, zone: Zone) -> None:
+        fields = parse(expression)
+        self.expression = expression
+        self._ahead = wheel(fields, mirrored=False)
+        self._behind = wheel(fields, mirrored=True)
+        self._zone = zone
+
+    def first_after(self, at: int) -> int | None:
+        """The first occurrence later than `at`; None if the calendar ends before it."""
+        start = at // 1000 + 1
+        limit = min(start + _CYCLE, LAST_SECOND)
+        while start <= limit:
+            span = self._zone.span_at(start)
+            found = self._ahead.first_from(0, start + span.offset) - span.offset
+            if found < span.end:
+                return found * 1000 if found <= limit else None
+            # Behind a span that was searched from its beginning nothing new is repeated, so whatever comes next is
+            # not before the wall time found, give or take the largest change of a clock.
+            start = max(span.end, found - _MARGIN) if start <= span.settled else span.end
+        return None
+
+    def last_until(self, at: int) -> int | None:
+        """The last occurrence not later than `at`; None if there was none."""
+        end = at // 1000 + 1
+        limit = end - _CYCLE
+        while end >= limit:
+            span = self._zone.span_at(end - 1)
+            found = ~self._behind.first_from(0, ~(end - 1 + span.offset)) - span.offset
+            if found >= span.start:
+                return found * 1000 if found >= FIRST_SECOND else None
+            end = min(span.start, found + _MARGIN) if end >= span.settled else span.start
+        return None
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first occurrence after `instant`, in UTC, or CronCalculationError."""
+        found = self.first_after(ms_of(instant))
+        if found is None:
+            raise CronCalculationError(self.expression, instant, LookupError("no future occurrence"))
+        return instant_of(found)
+
+    def previous_until(self, instant: datetime) -> datetime:
+        """The last occurrence not after `instant`, in UTC, or CronCalculationError."""
+        found = self.last_until(ms_of(instant))
+        if found is None:
+            raise CronCalculationError(self.expression, instant, LookupError("no previous occurrence"))
+        return instant_of(found)

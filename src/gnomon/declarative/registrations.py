@@ -1,0 +1,86 @@
+"""Reading registrations: in the order of the list, and within one always in the same order. The first error wins."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from gnomon.declarative.errors import (
+    CronExpressionInvalidError,
+    InvalidCronExpressionError,
+    InvalidRegistrationError,
+    NegativeRetryDelayError,
+    RegistrationShapeError,
+    RegistrationsNotArrayError,
+    ScheduleDuplicateTaskError,
+)
+from gnomon.declarative.expression import parse
+
+Callback = Callable[[], Awaitable[object]]
+#: Task name, cron expression, what to call, how long to wait after a failure.
+Registration = tuple[str, str, Callback, timedelta]
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_NAME = 1000
+
+
+class Registered(NamedTuple):
+    """A registration that was found valid."""
+
+    name: str
+    cron_expression: str
+    callback: Callback
+    retry_delay_ms: int
+
+
+def read_registrations(registrations: object) -> dict[str, Registered]:
+    """Every task by its name, in the order of the list; or the error of the first that is wrong."""
+    if not isinstance(registrations, list | tuple):
+        raise RegistrationsNotArrayError
+    found: dict[str, Registered] = {}
+    for index, received in enumerate(registrations):
+        registered = _read(index, received, found)
+        found[registered.name] = registered
+    return found
+
+
+def _read(index: int, received: object, before: dict[str, Registered]) -> Registered:
+    name, cron, callback, delay = _shaped(index, received)
+    _check_name(name)
+    if not _is_async(callback):
+        raise InvalidRegistrationError("callback", callback, "must be an async function")
+    if name in before:
+        raise ScheduleDuplicateTaskError(name)
+    try:
+        parse(cron)
+    except InvalidCronExpressionError as error:
+        raise CronExpressionInvalidError(**error.details) from error
+    if delay < timedelta():
+        raise NegativeRetryDelayError(delay / _MILLISECOND)
+    return Registered(name, cron, callback, _rounded_up(delay))
+
+
+def _rounded_up(delay: timedelta) -> int:
+    """The delay in milliseconds: a retry may come late, never early."""
+    return (delay.days * 86_400 + delay.seconds) * 1000 - -delay.microseconds // 1000
+
+
+def _shaped(index: int, received: object) -> tuple[str, str, Callback, timedelta]:
+    match received:
+        case (str() as name, str() as cron, callback, timedelta() as delay) if callable(callback):
+            return name, cron, callback, delay
+    raise RegistrationShapeError(index, received)
+
+
+def _check_name(name: str) -> None:
+    if not name:
+        raise InvalidRegistrationError("name", name, "must not be empty")
+    if len(name) > _LONGEST_NAME:
+        raise InvalidRegistrationError("name", name, f"must not be longer than {_LONGEST_NAME} characters")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRegistrationError("name", name, "must be a text that UTF-8 can write") from None
+
+
+def _is_async(callback: Any) -> bool:  # noqa: ANN401 - whatever was given
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004 - not whether it can be called, but how

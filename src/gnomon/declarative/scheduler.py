@@ -1,0 +1,185 @@
+"""The declarative scheduler: say what shall run when, and it does, across restarts, until it is stopped."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from gnomon.adapters.system import SystemClock
+from gnomon.declarative.announcing import Announcer, Counters
+from gnomon.declarative.errors import (
+    SchedulerAlreadyActiveError,
+    SchedulerError,
+    StateUnavailableError,
+    StopWithinTaskError,
+)
+from gnomon.declarative.events import (
+    Cause,
+    Event,
+    SchedulerInitializationCompleted,
+    SchedulerInitializationFailed,
+    SchedulerInitializationStarted,
+    SchedulerStopped,
+    SchedulerStopRequested,
+)
+from gnomon.declarative.expression import Occurrences
+from gnomon.declarative.hostzone import zone_named
+from gnomon.declarative.overriding import resolve
+from gnomon.declarative.polling import Polling
+from gnomon.declarative.reading import read_records
+from gnomon.declarative.records import encode
+from gnomon.declarative.registrations import Registered, Registration, read_registrations
+from gnomon.declarative.scribe import Scribe
+from gnomon.declarative.slots import Slot
+from gnomon.declarative.state import State, state_at
+from gnomon.errors import FieldError
+from gnomon.ports.clock import Clock
+
+
+class SchedulerState(StrEnum):
+    """What a scheduler is doing."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class Scheduler:
+    """Runs async callbacks by cron, with its memory in one file.
+
+    Without arguments it follows the clock and the zone of the host and keeps its state in `scheduler.db`. `on_event`
+    is called with every event, in order; what it raises is logged and counted, and harms nobody.
+    """
+
+    def __init__(
+        self,
+        state: str | os.PathLike[str] | State = "scheduler.db",
+        *,
+        clock: Clock | None = None,
+        timezone: str | None = None,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> None:
+        if on_event is not None and not callable(on_event):
+            raise FieldError("on_event", on_event, "must be a function of one event")
+        zone_named(timezone)
+        self._timezone = timezone
+        self._state = state_at(state)
+        self._clock: Clock = clock or SystemClock()
+        self._announcer = Announcer(self._clock, on_event)
+        self._status = SchedulerState.UNINITIALIZED
+        self._identifier: str | None = None
+        self._initialized = asyncio.Event()
+        self._stop_wanted = False
+        self._polling: Polling | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def initialize(self, registrations: Sequence[Registration]) -> None:
+        """These tasks, and no others, are scheduled from here on.
+
+        Raises a SchedulerError, and has then changed nothing. No callback is invoked before this returns.
+        """
+        if self._status is SchedulerState.INITIALIZING:
+            raise SchedulerAlreadyActiveError("initializing")
+        if self._status in (SchedulerState.RUNNING, SchedulerState.STOPPING):
+            raise SchedulerAlreadyActiveError("running")
+        self._status = SchedulerState.INITIALIZING
+        self._initialized = asyncio.Event()
+        self._stop_wanted = False
+        self._announcer.tell(SchedulerInitializationStarted, Cause.CALL)
+        try:
+            self._polling = await self._prepared(read_registrations(registrations))
+        except BaseException as error:
+            self._status = SchedulerState.UNINITIALIZED
+            self._announcer.tell(SchedulerInitializationFailed, Cause.ERROR, error=error)
+            raise
+        else:
+            self._status = SchedulerState.RUNNING
+            if not self._stop_wanted:
+                self._polling.start()
+            self._announcer.tell(SchedulerInitializationCompleted, Cause.CALL)
+        finally:
+            self._initialized.set()
+
+    async def stop(self) -> None:
+        """Nothing is started from here on; returns when nothing runs any more and all is written.
+
+        May be called at any time, and any number of times. An `initialize` that is under way is waited for.
+        """
+        if self._polling is not None and self._polling.is_running(asyncio.current_task()):
+            raise StopWithinTaskError
+        while self._status is SchedulerState.INITIALIZING:
+            self._stop_wanted = True
+            await self._initialized.wait()
+        if self._status is SchedulerState.RUNNING and self._polling is not None:
+            self._status = SchedulerState.STOPPING
+            self._announcer.tell(SchedulerStopRequested, Cause.CALL)
+            self._polling.request_stop()
+            self._stopping = asyncio.create_task(self._stop(self._polling))
+        if self._status is SchedulerState.STOPPING and self._stopping is not None:
+            # Whoever waits may give up waiting; the stop goes on for the others.
+            await asyncio.shield(self._stopping)
+
+    async def _prepared(self, registered: dict[str, Registered]) -> Polling:
+        """Everything is read, decided and written; all that is left is to begin."""
+        zone = zone_named(self._timezone)
+        occurrences = {
+            expression: Occurrences(expression, zone)
+            for expression in {task.cron_expression for task in registered.values()}
+        }
+        self._identifier = self._identifier or secrets.token_hex(8)
+        try:
+            rows = await self._state.open()
+            try:
+                slots = await self._taken_over(rows, registered, occurrences)
+            except BaseException:
+                await self._state.close()
+                raise
+        except SchedulerError:
+            raise
+        except Exception as error:
+            raise StateUnavailableError("initialize scheduler", error) from error
+        scribe = Scribe(self._state, self._clock, self._announcer)
+        return Polling(slots, self._identifier, self._clock, scribe, self._announcer)
+
+    async def _taken_over(
+        self,
+        rows: list[tuple[int, object]],
+        registered: dict[str, Registered],
+        occurrences: dict[str, Occurrences],
+    ) -> list[Slot]:
+        """The registered tasks with their history. What changes about what is kept is written, whole or not at all."""
+        kept = read_records(rows)
+        persisted = {name: row.record for name, row in kept.items()}
+        overrides = resolve(registered, persisted, occurrences, now=self._clock.now())
+        unused = max((row.number for row in kept.values()), default=0) + 1
+        numbers = {name: row.number for name, row in kept.items()}
+        numbers |= {name: unused + count for count, name in enumerate(overrides.added)}
+        written = [(numbers[record.name], encode(record)) for record in overrides.written]
+        removed = [numbers[name] for name in overrides.removed]
+        if written or removed:
+            await self._state.write(written, removed)
+        self._announcer.overrides(overrides)
+        return [
+            Slot(numbers[name], record, registered[name].callback, occurrences[record.cron_expression])
+            for name, record in overrides.records.items()
+        ]
+
+    async def _stop(self, polling: Polling) -> None:
+        """All that was started has ended, and everything is let go, whatever goes wrong on the way."""
+        for part in (polling.stopped, self._state.close):
+            try:
+                await part()
+            except Exception as error:  # noqa: BLE001 - stopping has to end in having stopped
+                self._announcer.stumbled(error)
+        polling.announce_stopped()
+        self._polling = None
+        self._status = SchedulerState.STOPPED
+        self._announcer.tell(SchedulerStopped, Cause.QUIET)
+
+
+def counters_of(scheduler: Scheduler) -> Counters:
+    """How often what happened in this scheduler. It goes on counting."""
+    return scheduler._announcer.counters  # noqa: SLF001 - a Scheduler has two public methods and nothing more

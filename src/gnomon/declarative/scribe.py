@@ -1,0 +1,68 @@
+"""Writing what became of tasks: many together, again if it fails, and never out of order."""
+
+import asyncio
+
+from gnomon.declarative.announcing import Announcer
+from gnomon.declarative.records import Record, encode
+from gnomon.declarative.slots import Slot
+from gnomon.declarative.state import State
+from gnomon.ports.clock import Clock
+
+#: How long to wait before a write that failed is tried again, and how often the last one is tried.
+AGAIN_SECONDS = 1.0
+_LAST_TRIES = 3
+
+
+class Scribe:
+    """Keeps the state in step with the slots. What is not written yet is written with whatever is next."""
+
+    def __init__(self, state: State, clock: Clock, announcer: Announcer) -> None:
+        self._state = state
+        self._clock = clock
+        self._announcer = announcer
+        self._unwritten: dict[int, Slot] = {}
+        # One write at a time: an older record must not arrive after a newer one.
+        self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+
+    def note(self, slot: Slot) -> None:
+        """The slot's record, as it is when its turn comes, will be written."""
+        self._unwritten[slot.number] = slot
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_on())
+
+    async def mark(self, marks: dict[int, Record]) -> None:
+        """These records, in place of those in the slots, and all that was noted are durable; or nothing is."""
+        async with self._turn:
+            noted, self._unwritten = self._unwritten, {}
+            records = {number: slot.record for number, slot in noted.items()} | marks
+            try:
+                await self._state.write([(number, encode(record)) for number, record in records.items()])
+            except BaseException:
+                self._unwritten = noted | self._unwritten
+                raise
+
+    async def finish(self) -> None:
+        """All is written, or it was tried often enough."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        for tries_left in reversed(range(_LAST_TRIES)):
+            if not self._unwritten:
+                return
+            try:
+                await self.mark({})
+            except Exception as error:  # noqa: BLE001 - whatever the state is made of
+                self._announcer.write_failed(error)
+                if tries_left:
+                    await self._clock.sleep(AGAIN_SECONDS)
+        if self._unwritten:
+            self._announcer.outcomes_lost(len(self._unwritten))
+
+    async def _write_on(self) -> None:
+        while self._unwritten:
+            try:
+                await self.mark({})
+            except Exception as error:  # noqa: BLE001 - whatever the state is made of
+                self._announcer.write_failed(error)
+                await self._clock.sleep(AGAIN_SECONDS)

@@ -1,0 +1,7 @@
+"""The theory of the declarative scheduler as code: traces, and a checker that says what is wrong with one."""
+
+from gnomon.declarative.theory.automata import Automata
+from gnomon.declarative.theory.checker import check
+from gnomon.declarative.theory.watching import Watched
+
+__all__ = ["Automata", "Watched", "check"]

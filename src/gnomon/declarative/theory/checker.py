@@ -1,0 +1,283 @@
+"""The theory of the declarative scheduler, as a judge of traces.
+
+Safety: S1 a start is owed, S2 between two successes something was due, S3 nothing runs when `stop` returns, S4 what is
+invalid never initialises, S5 what is valid fails only for a reason, S6 no second initialisation without an end of the
+first. Liveness: L1 what is owed is started in time, L2 `initialize` ends, L3 `stop` ends once nothing runs. EA: the
+trace itself cannot be.
+
+History is kept by name, and occurrences are judged by the schedule that is registered now. The judge knows nothing of
+the scheduler: it walks the minutes itself.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnomon.declarative.theory.dues import first_due, minute_matches, valid
+from gnomon.declarative.theory.traces import (
+    ClockSet,
+    Crash,
+    End,
+    Excused,
+    InitCall,
+    InitError,
+    InitOk,
+    RunError,
+    RunOk,
+    RunStart,
+    Seen,
+    StopCall,
+    StopReturn,
+    Task,
+    Violation,
+)
+
+#: How late a start may be, how long calls may take, by the specification's real-time bounds.
+LATEST_MS, LATEST_MS_PER_TASK = 60_000, 6
+
+
+def check(trace: Iterable[Seen], *, zone: str) -> list[Violation]:
+    """Everything in the trace that no correct scheduler does."""
+    judge = _Judge(zone)
+    for seen in trace:
+        judge.see(seen)
+    return judge.violations
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of a name for as long as it stays registered."""
+
+    known_since: int
+    #: Its first minute matched, and it has not been started.
+    boot: bool
+    last_start: int | None = None
+    last_success_start: int | None = None
+    #: It was due since then, by the schedule of the time.
+    due_since_success: bool = False
+    running: int | None = None
+    retry_at: int | None = None
+    orphan: bool = False
+    free_since: int = 0
+
+
+@dataclass(slots=True)
+class _Call:
+    at: int
+    tasks: tuple[Task, ...] = ()
+    #: Something that was so when it was entered lets it fail.
+    excused: bool = False
+    quiet_since: int | None = None
+
+
+@dataclass
+class _Judge:
+    zone: str
+    violations: list[Violation] = field(default_factory=list)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    lives: dict[str, _Life] = field(default_factory=dict)
+    active: bool = False
+    #: Initialised, and neither stopped nor crashed since.
+    established: bool = False
+    #: Since when nothing but the scheduler itself kept starts from happening.
+    free_since: int = 0
+    inits: dict[int, _Call] = field(default_factory=dict)
+    stops: dict[int, _Call] = field(default_factory=dict)
+    runs: dict[int, str] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+
+    def see(self, seen: Seen) -> None:
+        """Judge one more position."""
+        judges: dict[type[Seen], Callable[[Any], None]] = {
+            InitCall: self._init_call,
+            InitOk: self._init_ok,
+            InitError: self._init_error,
+            StopCall: self._stop_call,
+            StopReturn: self._stop_return,
+            RunStart: self._run_start,
+            RunOk: self._run_ok,
+            RunError: self._run_error,
+            Crash: self._crash,
+            ClockSet: self._clock_set,
+            Excused: self._excused,
+            End: self._end,
+        }
+        judges[type(seen)](seen)
+
+    def _blame(self, rule: str, at: int, text: str) -> None:
+        self.violations.append(Violation(rule, at, text))
+
+    @property
+    def _allowed_ms(self) -> int:
+        return max(LATEST_MS, LATEST_MS_PER_TASK * len(self.tasks))
+
+    # ---- calls -----------------------------------------------------------------------------------
+
+    def _init_call(self, seen: InitCall) -> None:
+        excused = bool(self.inits or self.stops or self.active or self.established)
+        self.inits[seen.call] = _Call(seen.at, seen.tasks, excused)
+
+    def _init_ok(self, seen: InitOk) -> None:
+        call = self._closed(self.inits, seen, "L2")
+        if not _acceptable(call.tasks):
+            self._blame("S4", seen.at, "an invalid list was initialised")
+        if self.established:
+            self._blame("S6", seen.at, "initialised a second time without a stop or a crash")
+        self.tasks = {task.name: task for task in call.tasks}
+        self.lives = {task.name: self.lives.get(task.name) or self._new(task, seen.at) for task in call.tasks}
+        self.established, self.active, self.free_since = True, not self.stops, seen.at
+
+    def _new(self, task: Task, at: int) -> _Life:
+        return _Life(at, valid(task.cron) and minute_matches(task.cron, self.zone, at))
+
+    def _init_error(self, seen: InitError) -> None:
+        call = self._closed(self.inits, seen, "L2")
+        if _acceptable(call.tasks) and not (call.excused or seen.excused):
+            self._blame("S5", seen.at, "a valid list was refused for no reason")
+
+    def _stop_call(self, seen: StopCall) -> None:
+        self._judge_unstarted(seen.at)
+        self.active = False
+        self.stops[seen.call] = _Call(seen.at, quiet_since=None if self.runs or self.inits else seen.at)
+
+    def _stop_return(self, seen: StopReturn) -> None:
+        call = self.stops.pop(seen.call, None)
+        if call is None:
+            self._blame("EA", seen.at, f"stop {seen.call} returns without a call")
+            return
+        if self.runs:
+            self._blame("S3", seen.at, f"stop returns while {sorted(self.runs.values())} run")
+        if self.inits:
+            self._blame("S3", seen.at, "stop returns while an initialisation is under way")
+        if call.quiet_since is not None and seen.at - call.quiet_since > self._allowed_ms:
+            self._blame("L3", seen.at, "stop took too long after everything had ended")
+        self.established = self.active = False
+
+    def _closed(self, calls: dict[int, _Call], seen: InitOk | InitError, rule: str) -> _Call:
+        call = calls.pop(seen.call, None)
+        if call is None:
+            self._blame("EA", seen.at, f"call {seen.call} ends without having begun")
+            return _Call(seen.at)
+        if seen.at - call.at > self._allowed_ms:
+            self._blame(rule, seen.at, "the call took too long")
+        self._note_quiet(seen.at)
+        return call
+
+    def _note_quiet(self, at: int) -> None:
+        if not self.runs and not self.inits:
+            for stop in self.stops.values():
+                stop.quiet_since = at if stop.quiet_since is None else stop.quiet_since
+
+    # ---- runs ------------------------------------------------------------------------------------
+
+    def _run_start(self, seen: RunStart) -> None:
+        life = self.lives.get(seen.task)
+        if life is None or not self.active:
+            why = "is not registered" if life is None else "starts although the scheduler is not active"
+            self._blame("S1", seen.at, f"{seen.task} {why}")
+            life = life or _Life(seen.at, boot=False)
+        elif life.running is not None:
+            self._blame("S1", seen.at, f"{seen.task} starts while it runs")
+        elif (owed := self._owed_since(seen.task, life, seen.at)) is None:
+            self._blame("S1", seen.at, f"{seen.task} starts although nothing is owed to it")
+        elif seen.at - owed > self._allowed_ms:
+            self._blame("L1", seen.at, f"{seen.task} starts {seen.at - owed} ms late")
+        if life.last_success_start is not None and seen.task in self.tasks:
+            cron, since = self.tasks[seen.task].cron, life.last_success_start
+            life.due_since_success |= first_due(cron, self.zone, after=since, until=seen.at) is not None
+        life.running, life.last_start = seen.run, seen.at
+        life.retry_at, life.orphan, life.boot = None, False, False
+        self.runs[seen.run], self.starts[seen.run] = seen.task, seen.at
+
+    def _run_ok(self, seen: RunOk) -> None:
+        ended = self._ended(seen)
+        if ended is None:
+            return
+        task, life, began = ended
+        if life.last_success_start is not None and not life.due_since_success:
+            self._blame("S2", seen.at, f"{task.name} succeeded twice and was not due in between")
+        life.last_success_start, life.due_since_success = began, False
+
+    def _run_error(self, seen: RunError) -> None:
+        ended = self._ended(seen)
+        if ended is not None:
+            task, life, _ = ended
+            life.retry_at = seen.at + task.retry_delay_ms
+
+    def _ended(self, seen: RunOk | RunError) -> tuple[Task, _Life, int] | None:
+        name = self.runs.pop(seen.run, None)
+        began = self.starts.pop(seen.run, seen.at)
+        if name is None:
+            self._blame("EA", seen.at, f"run {seen.run} ends without having begun")
+            return None
+        self._note_quiet(seen.at)
+        life = self.lives.get(name)
+        if life is None:
+            return None
+        life.running, life.free_since = None, seen.at
+        return self.tasks[name], life, began
+
+    def _owed_since(self, name: str, life: _Life, at: int) -> int | None:
+        """Since when a start has been owed at `at`; None if none is."""
+        task = self.tasks[name]
+        base = life.known_since if life.last_start is None else life.last_start
+        due = first_due(task.cron, self.zone, after=base, until=at)
+        retry = life.retry_at if life.retry_at is not None and life.retry_at <= at else None
+        at_once = life.known_since if life.boot else self.free_since if life.orphan else None
+        causes = [cause for cause in (due, retry, at_once) if cause is not None]
+        return max(min(causes), life.free_since, self.free_since) if causes else None
+
+    # ---- the world -------------------------------------------------------------------------------
+
+    def _crash(self, seen: Crash) -> None:
+        self._judge_unstarted(seen.at)
+        for name, life in self.lives.items():
+            if name in seen.unwritten:
+                life.orphan, life.retry_at, life.last_success_start = True, None, None
+            life.orphan = life.orphan or life.running is not None
+            life.running = None
+        self.runs, self.starts, self.inits, self.stops = {}, {}, {}, {}
+        self.active = self.established = False
+
+    def _clock_set(self, seen: ClockSet) -> None:
+        self._judge_unstarted(seen.at)
+        # Nobody can be blamed for what became late by setting the clock, and ends are not later than the present.
+        self.free_since = seen.to
+        for life in self.lives.values():
+            life.free_since = min(life.free_since, seen.to)
+        for call in (*self.inits.values(), *self.stops.values()):
+            call.at = seen.to
+            call.quiet_since = None if call.quiet_since is None else seen.to
+
+    def _excused(self, seen: Excused) -> None:
+        self.free_since = seen.at
+        for call in (*self.inits.values(), *self.stops.values()):
+            call.at = seen.at
+            call.quiet_since = None if call.quiet_since is None else seen.at
+
+    def _end(self, seen: End) -> None:
+        self._judge_unstarted(seen.at)
+        for call in self.inits.values():
+            if seen.at - call.at > self._allowed_ms:
+                self._blame("L2", seen.at, "an initialisation never ended")
+        for call in self.stops.values():
+            if call.quiet_since is not None and seen.at - call.quiet_since > self._allowed_ms:
+                self._blame("L3", seen.at, "a stop never ended")
+
+    def _judge_unstarted(self, at: int) -> None:
+        """L1: what has been owed for too long, and is still."""
+        if not self.active:
+            return
+        for name, life in self.lives.items():
+            owed = None if life.running is not None else self._owed_since(name, life, at)
+            if owed is not None and at - owed > self._allowed_ms:
+                self._blame("L1", at, f"{name} is owed a start since {owed} and was not started")
+
+
+def _acceptable(tasks: tuple[Task, ...]) -> bool:
+    names = [task.name for task in tasks]
+    return (
+        len(set(names)) == len(names)
+        and all(names)
+        and all(valid(task.cron) and task.retry_delay_ms >= 0 for task in tasks)
+    )

@@ -1,0 +1,193 @@
+"""Commands: each is run by a shell in the workspace, with its own variables, and ends with all that it started."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gnomon.core.attempts import Outcome
+from gnomon.core.workflow import SHELL
+from gnomon.errors import FieldError
+from gnomon.runners.bodies import Body, Shop
+from gnomon.runners.childprocess import CHUNK, Lines, Spawned, variables
+from gnomon.runners.logs import Redact, storable, unchanged
+from gnomon.runners.outcomes import failed, returned
+from gnomon.runners.redaction import redactor
+from gnomon.runners.registry import Function
+from gnomon.runners.wire import Ended
+from gnomon.settings import Shell
+
+#: Outlives the command for a moment, and ends all of it if the worker dies.
+_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+_PROGRAM = "/bin/sh"
+#: What a variable of the command is called until the profile of the login shell has been read.
+_LATER = "GNOMON_ENV_"
+#: What a shell adds to the number of the signal that ended a command.
+_SIGNALLED = 128
+#: What a character of the output takes at most, as JSON.
+_WIDEST = 6
+
+
+def _never_called() -> None:
+    """Stands for commands in the places where functions have one."""
+
+
+COMMAND = Function(SHELL, _never_called)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is needed to run a command. It may hold secrets."""
+
+    command: str
+    env: dict[str, str]
+    folder: str
+    stdin: str
+    base: dict[str, str]
+    max_output_bytes: int
+
+
+class Commands:
+    """Starts the commands of one worker."""
+
+    def __init__(self, shop: Shop, shell: Shell) -> None:
+        self._shop = shop
+        self._inherit = shell.inherit
+        self._workspace = Path(shell.workspace or Path.cwd()).resolve()
+
+    def started(self, body: Body) -> "CommandProcess":
+        """The process of the command; UsageError if it cannot be run as it is said."""
+        step, given = body.assignment.step, body.assignment.input
+        # Only what the step says: whoever triggers a run must not choose the variables of a program.
+        own = {field: given[field] for field in step.input if field in given}
+        filled, found = self._shop.secrets.resolve(own)
+        if found:
+            body.log.redact = redactor(found)
+        plan = Plan(
+            command=step.command,
+            env={name: _text(value) for name, value in filled.get("env", {}).items()},
+            folder=self._folder(filled.get("workdir", "")),
+            stdin=_text(filled.get("stdin", "")),
+            base={name: value for name in self._inherit if (value := os.environ.get(name)) is not None},
+            max_output_bytes=self._shop.max_output_bytes,
+        )
+        return CommandProcess(plan, body)
+
+    def _folder(self, workdir: object) -> str:
+        if not self._workspace.is_dir():
+            raise FieldError("shell.workspace", str(self._workspace), "is no folder")
+        wanted = (self._workspace / _text(workdir)).resolve()
+        if not wanted.is_relative_to(self._workspace):
+            raise FieldError("workdir", workdir, "is outside of the workspace")
+        if not wanted.is_dir():
+            raise FieldError("workdir", workdir, "is no folder")
+        return str(wanted)
+
+
+class CommandProcess(Spawned):
+    """A command that runs: its shell, under the eyes of its guardian."""
+
+    def __init__(self, plan: Plan, body: Body) -> None:
+        self._plan = plan
+        self._facts = body.facts()
+        self._told = False
+        most = plan.max_output_bytes // _WIDEST // 2
+        self._out, self._err = (_Kept(self._adding(level), most) for level in ("stdout", "stderr"))
+        super().__init__(body.log, (self._out, self._err))
+
+    def terminate(self) -> None:
+        """Tell it and its group to stop."""
+        self._told = self._told or not self.exited.done()
+        super().terminate()
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, if it ended by itself."""
+        code = self._process.returncode
+        if self._told or code is None or code < 0:
+            return None
+        return Ended(self._outcome(code))
+
+    def _outcome(self, code: int) -> Outcome:
+        redact = self._log.redact
+        if code:
+            return failed(f"exit status {code}{_signal(code)}{_after_colon(self._err.last_line(redact))}")
+        output: dict[str, Any] = {"status": code, "stdout": self._out.tail(redact)}
+        if self._out.cut:
+            output["truncated"] = True
+        return returned(output, max_bytes=self._plan.max_output_bytes, redact=redact)
+
+    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        out, err = pipes
+        plan = self._plan
+        later = {_LATER + name: value for name, value in plan.env.items()}
+        with os.fdopen(os.memfd_create("gnomon-stdin"), "wb") as file:
+            file.write(plan.stdin.encode())
+            file.seek(0)
+            return subprocess.Popen(  # noqa: S603 - running commands is what it is for
+                [sys.executable, "-I", "-S", _GUARDIAN, str(os.getpid()), self._mark, _PROGRAM, "-lc", _script(plan)],
+                stdin=file if plan.stdin else subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=plan.folder,
+                start_new_session=True,
+                env=plan.base | plan.env | later | variables(self._facts),
+            )
+
+
+class _Kept(Lines):
+    """Hands lines over, and keeps the last of all that was said."""
+
+    def __init__(self, heard: Callable[[bytes, bool], None], most: int) -> None:
+        super().__init__(CHUNK, heard)
+        self._most = most
+        self._last = bytearray()
+        self.cut = False
+
+    def feed(self, piece: bytes) -> None:
+        """See Lines.feed."""
+        self._last += piece
+        if len(self._last) > self._most:
+            del self._last[: -self._most]
+            self.cut = True
+        super().feed(piece)
+
+    def tail(self, redact: Redact) -> str:
+        """The last of it, without secrets."""
+        text = self._last.decode(errors="replace")
+        if self.cut and redact is not unchanged:
+            # The cut may have gone through a secret.
+            text = text.partition("\n")[2]
+        return storable(redact(text)).rstrip("\n")
+
+    def last_line(self, redact: Redact) -> str:
+        """The last line that is not empty."""
+        return self.tail(redact).rstrip().rpartition("\n")[2].strip()
+
+
+def _script(plan: Plan) -> str:
+    """The command, after the variables have been set again: the profile of a login shell may have changed them."""
+    if not plan.env:
+        return plan.command
+    again = " ".join(f'{name}="${_LATER}{name}"' for name in plan.env)
+    return f"export {again}; unset {' '.join(_LATER + name for name in plan.env)}\n{plan.command}"
+
+
+def _text(value: object) -> str:
+    """A value that a reference led to, as a program can read it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _signal(code: int) -> str:
+    with suppress(ValueError):
+        return f" ({signal.Signals(code - _SIGNALLED).name})"
+    return ""
+
+
+def _after_colon(text: str) -> str:
+    return f": {text}" if text else ""

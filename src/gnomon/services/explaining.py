@@ -1,0 +1,256 @@
+"""The explainer: gathers what is known about a job around a moment, and has it put into sentences."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gnomon.core.explaining.evidence import Answer, Evidence, Hand, Happening, Namesake, Ran, Subject
+from gnomon.core.explaining.life import Life, Rest, Version
+from gnomon.core.explaining.subjects import coming_subject, subjects_at, subjects_last
+from gnomon.core.explaining.telling import explained
+from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
+from gnomon.core.moments import Moment, read_moments
+from gnomon.core.requests import schedule_name
+from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.triggers import OnEvent
+from gnomon.core.workflow import Workflow
+from gnomon.errors import FieldError, NotFound
+from gnomon.ports.clock import Clock
+from gnomon.ports.event_log import EventLog
+from gnomon.ports.jobs import Jobs
+from gnomon.ports.runs import Executions
+from gnomon.ports.schedules import Gone, History, Schedules
+from gnomon.ports.workers import Workplace
+
+_FOREVER = 1 << 62
+#: How far back runs are looked for that may stand in the way.
+_LOOK_BACK = 100
+#: How many earlier jobs of one name are looked at.
+_NAMESAKES = 100
+_LONGEST = 1000
+#: More than there can be in a minute.
+_MOST_AT_ONCE = 1000
+#: Of how many items of a step that are not done the attempts are looked at.
+_ITEMS = 20
+_OPEN_ATTEMPTS = 1000
+
+
+class _Subjects(NamedTuple):
+    """What is to be explained, what is known so far, and how much more there is than will be told."""
+
+    found: tuple[Subject, ...]
+    evidence: Evidence
+    more: int = 0
+
+
+class Explainer:
+    """Says why: of a moment, or of what happened last. It asks a handful of questions, however much happened."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        history: History,
+        executions: Executions,
+        jobs: Jobs,
+        place: Workplace,
+        events: EventLog,
+        clock: Clock,
+    ) -> None:
+        self._schedules = schedules
+        self._history = history
+        self._executions = executions
+        self._jobs = jobs
+        self._place = place
+        self._events = events
+        self._clock = clock
+
+    async def at(self, job: str, moment: str, *, tenant: str = "default") -> Answer:
+        """Why the job did what it did at a moment, or did nothing; also of one to come, and of a deleted job.
+
+        The moment is one that `core.moments` reads, on the clocks of the schedule if it names none.
+        """
+        now, lives = self._clock.now(), await self._lives(tenant, job)
+        moments = read_moments(moment, lives[0].schedule.spec.timezone, now=now)
+        if lives[0].deleted_at is None and moments[0].first_at < lives[0].schedule.created_at:
+            lives += await self._gone(tenant, job)
+        life, earlier = _living_at(lives, moments[0].first_at)
+        evidence = Evidence(life=await self._whole(life), earlier=earlier)
+        subjects = await self._at(evidence, moments, now)
+        return await self._answer(subjects, now)
+
+    async def last(self, job: str, limit: int = 3, *, tenant: str = "default") -> Answer:
+        """Why what the job did last became of it, newest first, what goes on, and what comes next."""
+        if not 1 <= limit <= _LONGEST:
+            raise FieldError("last", limit, f"must be from 1 to {_LONGEST}")
+        now, lives = self._clock.now(), await self._lives(tenant, job)
+        life = await self._whole(lives[0])
+        ticks = await self._history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
+        evidence = Evidence(
+            life=life,
+            ticks=tuple(ticks),
+            runs=await self._runs(life, [_FOREVER], limit + _LOOK_BACK),
+            happenings=await self._happenings(life, _FOREVER, limit),
+        )
+        subjects = _Subjects(subjects_last(evidence, limit, now=now), evidence)
+        answer = await self._answer(subjects, now)
+        return replace(answer, coming=explained(evidence, coming_subject(evidence, now=now), now=now))
+
+    # ---- who it is ---------------------------------------------------------------------------
+
+    async def _lives(self, tenant: str, job: str) -> list[Life]:
+        """The schedule of that name, or those that had it and are gone, newest first, as far as their own rows say."""
+        standing = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
+        lives = await self._gone(tenant, job) if standing is None else [_life(standing)]
+        if not lives:
+            raise NotFound("job", job)
+        return lives
+
+    async def _gone(self, tenant: str, job: str) -> list[Life]:
+        return [_life(one.schedule, one) for one in await self._history.gone(tenant, job, limit=_NAMESAKES)]
+
+    async def _whole(self, life: Life) -> Life:
+        """The life with all that the schedule has said, and when it was paused."""
+        uid = life.schedule.uid
+        revisions = await self._history.revisions(uid)
+        said = revisions if life.deleted_at is None else revisions[:-1]  # its end is a revision, too
+        versions = tuple(
+            Version(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor) for one in said
+        )
+        rests = tuple(
+            Rest(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
+            for one in await self._history.pauses(uid)
+        )
+        return replace(life, versions=versions or life.versions, rests=rests)
+
+    # ---- what happened -----------------------------------------------------------------------
+
+    async def _at(self, evidence: Evidence, moments: Sequence[Moment], now: int) -> _Subjects:
+        life = evidence.life
+        ends = [_end(moment) for moment in moments]
+        ticks = await self._ticks(life, ends)
+        near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
+        ticks = [*await self._instead_of(near, life), *ticks]
+        befores = {*ends, _FOREVER, *(one.decided_at + 1 for one in near[:1])}
+        evidence = replace(
+            evidence,
+            ticks=tuple(ticks),
+            runs=await self._runs(life, befores, _MOST_AT_ONCE),
+            happenings=await self._happenings(life, ends[-1], _MOST_AT_ONCE),
+        )
+        told = [subjects_at(evidence, moment, now=now) for moment in moments]
+        found = tuple(subject for subjects, _ in told for subject in subjects)
+        return _Subjects(found, evidence, sum(more for _, more in told))
+
+    async def _ticks(self, life: Life, ends: Sequence[int]) -> list[Tick]:
+        """Those before each of the moments has ended, newest first."""
+        pages = [await self._history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
+        found = {one.decision.planned_at: one for page in pages for one in page}
+        return [found[at] for at in sorted(found, reverse=True)]
+
+    async def _instead_of(self, near: Sequence[Tick], life: Life) -> Sequence[Tick]:
+        """The newest ticks that were decided together with one that was left to a newer one."""
+        let_go = [one for one in near if one.decision.kind is TickKind.COALESCED]
+        if not let_go:
+            return ()
+        before = let_go[0].decided_at + life.schedule.spec.jitter_ms + 1
+        found = await self._history.ticks(life.schedule.uid, before=before, limit=2)
+        return [one for one in found if one.decision.planned_at > let_go[0].decision.last_at]
+
+    async def _runs(self, life: Life, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
+        found: dict[RunId, Run] = {}
+        for before in befores:
+            page = await self._history.runs(life.schedule.uid, before=before, limit=limit)
+            found |= {run.run_id: run for run in page}
+        return tuple(sorted(found.values(), key=lambda run: (run.planned_at, run.run_id), reverse=True))
+
+    async def _happenings(self, life: Life, before: int, limit: int) -> tuple[Happening, ...]:
+        schedule, trigger = life.schedule, life.version_at(before).spec.trigger
+        if not isinstance(trigger, OnEvent):
+            return ()
+        events = await self._events.list_events(schedule.tenant, name=trigger.event, after=(before, ""), limit=limit)
+        lived = [one for one in events if one.emitted_at >= schedule.created_at]
+        entries = await self._events.entries([one.event_id for one in lived]) if lived else ()
+        ours = {one.event_id: one for one in entries if one.schedule_uid == schedule.uid}
+        return tuple(Happening(one, ours.get(one.event_id)) for one in lived)
+
+    # ---- what became of it -------------------------------------------------------------------
+
+    async def _answer(self, subjects: _Subjects, now: int) -> Answer:
+        evidence = await self._with_work(subjects)
+        schedule = evidence.life.schedule
+        return Answer(
+            job=schedule.schedule_id,
+            timezone=schedule.spec.timezone,
+            schedule=schedule.spec.trigger.describe(),
+            explanations=tuple(explained(evidence, one, now=now) for one in subjects.found),
+            more=subjects.more,
+        )
+
+    async def _with_work(self, subjects: _Subjects) -> Evidence:
+        """The evidence with what the runs are made of, and who could carry them out."""
+        runs = {one.run.run_id: one.run for one in subjects.found if one.run is not None}
+        if not runs:
+            return subjects.evidence
+        tasks = await self._history.tasks(list(runs.values()))
+        attempts = await self._executions.attempts(_looked_into(tasks))
+        workflows = await self._workflows(run for run in runs.values() if not run.over)
+        owners = {task.task_id: task.run_id for task in tasks}
+        ran = {
+            run_id: Ran(
+                tasks=tuple(task for task in tasks if task.run_id == run_id),
+                attempts=tuple(one for one in attempts if owners[one.task_id] == run_id),
+                workflow=workflows.get((run.workflow_id, run.workflow_version)),
+            )
+            for run_id, run in runs.items()
+        }
+        return replace(subjects.evidence, ran=ran, hands=await self._hands(tasks))
+
+    async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
+        """What the runs go by: one question for each version, of which there are few."""
+        wanted = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
+        found = [await self._jobs.workflow(*one) for one in sorted(wanted)]
+        return {(one.workflow_id, one.version): one for one in found if one is not None}
+
+    async def _hands(self, tasks: Sequence[Task]) -> tuple[Hand, ...]:
+        if all(task.state in TERMINAL for task in tasks):
+            return ()
+        busy = Counter[str]()
+        if any(task.state is TaskState.SCHEDULED for task in tasks):
+            page = await self._place.open_attempts(after=TaskId(""), limit=_OPEN_ATTEMPTS)
+            busy = Counter(one.attempt.worker for one in page.attempts)
+        return tuple(
+            Hand(worker=card.worker, functions=card.functions, slots=card.slots, busy=busy[card.worker])
+            for card in await self._place.workers()
+        )
+
+
+def _life(schedule: Schedule, gone: Gone | None = None) -> Life:
+    first = Version(revision=1, spec=schedule.spec, from_at=schedule.created_at, by="")
+    if gone is None:
+        return Life(schedule=schedule, versions=(first,))
+    return Life(schedule=schedule, versions=(first,), deleted_at=gone.deleted_at, deleted_by=gone.deleted_by)
+
+
+def _living_at(lives: Sequence[Life], at: int) -> tuple[Life, Namesake | None]:
+    """The one that lived then; else the first that came after, or the last there was, and who was there before."""
+    before = [one for one in lives if one.deleted_at is not None and one.deleted_at <= at]
+    later = [one for one in lives if one not in before]
+    living = [one for one in later if one.schedule.created_at <= at]
+    if living or not before or not later:
+        return (living or later[-1:] or list(lives))[0], None
+    last = before[0]
+    return later[-1], Namesake(deleted_at=last.deleted_at or 0, deleted_by=last.deleted_by)
+
+
+def _end(moment: Moment) -> int:
+    """When all that belongs to the moment is over: what clocks have skipped is made up for at the next whole minute."""
+    return moment.last_at + (1 if moment.skipped is None else MINUTE_MS)
+
+
+def _looked_into(tasks: Sequence[Task]) -> list[TaskId]:
+    """The tasks whose attempts are told: every step, and of the items those that are not done, the first few."""
+    items = [task for task in tasks if task.parent is not None and task.state is not TaskState.SUCCEEDED]
+    items.sort(key=lambda task: (task.state in TERMINAL, task.item))
+    return [task.task_id for task in (*(one for one in tasks if one.parent is None), *items[:_ITEMS])]

@@ -1,0 +1,85 @@
+"""The planner: what applying a file would do, told before it is done. Nothing is written."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gnomon.core.fire_diff import Fate
+from gnomon.core.jobs import Job
+from gnomon.core.model import Schedule
+from gnomon.core.planning import Forecast, forecast
+from gnomon.core.workflow import Workflow
+from gnomon.ports.clock import Clock
+from gnomon.ports.jobs import Jobs
+from gnomon.services.applying import Change, Plan, Prune
+from gnomon.services.jobs import JobBook
+
+
+class PlannedJob(Struct, frozen=True, kw_only=True):
+    """What would become of one job."""
+
+    change: Change
+    forecast: Forecast
+    #: As it is written, or else as it stands: for its zone.
+    job: Job
+    #: As it stands; None if it does not.
+    standing: Schedule | None = None
+
+
+class JobsPlan(Struct, frozen=True, kw_only=True):
+    """What would become of all of them, and of their fires after `from_at` and up to `until_at`."""
+
+    from_at: int
+    until_at: int
+    jobs: tuple[PlannedJob, ...]
+
+    def count(self, change: Change) -> int:
+        """How many jobs that would become of."""
+        return sum(one.change is change for one in self.jobs)
+
+    def fires(self, fate: Fate) -> int:
+        """How many fires that would become of, as far as they were compared."""
+        return sum(one.forecast.fires.count(fate) for one in self.jobs)
+
+
+class Planner:
+    """Asks the book what `apply` would do, and says what that means."""
+
+    def __init__(self, book: JobBook, jobs: Jobs, clock: Clock) -> None:
+        self._book = book
+        self._jobs = jobs
+        self._clock = clock
+
+    async def plan(
+        self, jobs: Sequence[Job], *, ahead_ms: int, prune: Prune | None = None, tenant: str = "default"
+    ) -> JobsPlan:
+        """What would become of the jobs if they were applied now, and of their fires for so long."""
+        now = self._clock.now()
+        until = now + ahead_ms
+        plans = await self._book.planned(jobs, now=now, tenant=tenant, prune=prune)
+        return JobsPlan(from_at=now, until_at=until, jobs=tuple([await self._told(plan, now, until) for plan in plans]))
+
+    async def _told(self, plan: Plan, now: int, until: int) -> PlannedJob:
+        before = None if plan.standing is None else await self._as_it_stands(plan, plan.standing)
+        gone = plan.job is not None and before is None and plan.change is Change.UNCHANGED
+        after = plan.job
+        said = after or before
+        assert said is not None, "a plan is about a job"  # noqa: S101 - tells the type checker
+        if gone:
+            # A one-shot whose time is past: it does not come to stand.
+            before = after
+        told = forecast(before, after, now=now, until=until)
+        return PlannedJob(change=plan.change, forecast=told, job=said, standing=plan.standing)
+
+    async def _as_it_stands(self, plan: Plan, standing: Schedule) -> Job:
+        spec = standing.spec
+        if plan.change is Change.UNCHANGED and plan.job is not None:
+            workflow: Workflow | None = plan.job.workflow
+        elif plan.change is Change.REMOVED:
+            workflow = None
+        else:
+            workflow = await self._jobs.workflow(standing.tenant, spec.workflow_id, spec.workflow_version)
+        unknown = Workflow(workflow_id=spec.workflow_id, version=spec.workflow_version, steps=())
+        return Job(
+            name=standing.schedule_id, spec=spec, workflow=workflow or unknown, enabled=standing.paused_at is None
+        )

@@ -1,0 +1,216 @@
+"""A runner on virtual time: functions that only pretend, and real ones, which are called and then take their time."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import chain, repeat
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.durations import duration_ms
+from gnomon.core.instants import instant_of
+from gnomon.core.model import DAY_MS, Result
+from gnomon.errors import UsageError
+from gnomon.ports.runner import Finished
+from gnomon.ports.work import Held
+from gnomon.runners.bodies import Body, after_error
+from gnomon.runners.context import Facts, facts_of
+from gnomon.runners.logs import TaskLog, unchanged
+from gnomon.runners.outcomes import gave_up, raised, returned, with_logs
+from gnomon.runners.registry import Function
+from gnomon.runners.secrets import SecretSource
+from gnomon.settings import Secrets
+from gnomon.testing.agenda import Agenda
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.seen import Call
+
+#: A span of virtual time: "5m", a number of seconds, or a timedelta.
+Span = str | float | timedelta
+#: An error, or the class of one.
+Raised = BaseException | type[BaseException]
+_LONGEST_MS = 3_650 * DAY_MS
+_MAX_BYTES, _MAX_LINES = 1 << 20, 10_000
+
+
+@dataclass
+class Part:
+    """How a function is played."""
+
+    #: What is called; None if it only pretends.
+    function: Function | None = None
+    returns: object = None
+    #: One for each call; the last goes on for ever, and after the errors it succeeds.
+    takes: Iterator[int] = field(default_factory=lambda: repeat(0))
+    raises: Iterator[Raised | None] = field(default_factory=lambda: repeat(None))
+
+
+def part(
+    function: Function | None,
+    *,
+    returns: object,
+    takes: Span | Sequence[Span],
+    raises: Raised | Sequence[Raised | None] | None,
+) -> Part:
+    """The part as it was described."""
+    spans = takes if isinstance(takes, Sequence) and not isinstance(takes, str) else [takes]
+    lasting = [span_ms("takes", one) for one in spans] or [0]
+    if raises is None or isinstance(raises, Sequence):
+        errors: Iterator[Raised | None] = chain(raises or (), repeat(None))
+    else:
+        errors = repeat(raises)
+    return Part(function=function, returns=returns, takes=chain(lasting, repeat(lasting[-1])), raises=errors)
+
+
+def span_ms(name: str, span: Span) -> int:
+    """The span in milliseconds."""
+    said = span.total_seconds() if isinstance(span, timedelta) else span
+    return duration_ms(name, said, high=_LONGEST_MS)
+
+
+class _Body(Body):
+    """A body whose time is up by the virtual clock."""
+
+    __slots__ = ("_deadline_at",)
+
+    def __init__(self, assignment: Assignment, function: Function, *, timeout_ms: int, now: int) -> None:
+        super().__init__(assignment, function, timeout_ms=timeout_ms, log=TaskLog(_MAX_LINES))
+        self._deadline_at = now + timeout_ms
+
+    def facts(self) -> Facts:
+        return facts_of(self.assignment, deadline_at=self._deadline_at)
+
+
+class Players:
+    """All functions of a test. A function that nobody described does nothing, and succeeds."""
+
+    def __init__(self, clock: VirtualClock, agenda: Agenda, *, default_timeout_ms: int) -> None:
+        self._clock = clock
+        self._agenda = agenda
+        self._default_timeout_ms = default_timeout_ms
+        self._parts: dict[str, Part] = {}
+        self._known: set[str] = set()
+        self._to_perform: list[Assignment] = []
+        self._running: dict[Held, Assignment] = {}
+        self._finished: list[Finished] = []
+        #: How many ends have been told of.
+        self.told = 0
+        self.calls: dict[str, list[Call]] = {}
+        self.secrets: dict[str, str] = {}
+        #: Called when something has ended.
+        self.on_finished: Callable[[], None] = lambda: None
+
+    def know(self, names: Collection[str]) -> None:
+        """Functions that some job names."""
+        self._known |= set(names)
+
+    def cast(self, name: str, described: Part) -> None:
+        """From now on the function is played like this."""
+        self._parts[name] = described
+        self._known.add(name)
+
+    # ---- runner ------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> Collection[str]:
+        """See Runner.functions."""
+        return self._known
+
+    @property
+    def occupied(self) -> int:
+        """See Runner.occupied."""
+        return len(self._running)
+
+    @property
+    def overrunning(self) -> int:
+        """See Runner.overrunning: what is told to stop here does."""
+        return 0
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        """See Runner.start."""
+        self._running |= {_held(one): one for one in assignments}
+        self._to_perform += assignments
+
+    def finished(self) -> Sequence[Finished]:
+        """See Runner.finished."""
+        found, self._finished = self._finished, []
+        self.told += len(found)
+        return found
+
+    def stop(self, held: Collection[Held], *, why: Result) -> None:
+        """See Runner.stop: at once."""
+        for one in sorted(held):
+            if one in self._running:
+                self._end(self._running[one], Outcome(result=why, error=f"was stopped: {why}"))
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        """See Runner.close: nobody asks a process of a test to stop, they die."""
+        del drain_ms, grace_ms
+
+    def die(self) -> None:
+        """Nothing runs any more, and what has ended will never be told."""
+        self._running, self._finished, self._to_perform = {}, [], []
+
+    # ---- bodies ------------------------------------------------------------------------------
+
+    async def perform(self) -> None:
+        """What was started is called, one after the other, and ends when its time has passed."""
+        while self._to_perform:
+            assignment = self._to_perform.pop(0)
+            played = self._parts.get(assignment.step.function) or Part()
+            self._note(assignment)
+            outcome = await self._outcome(assignment, played)
+            lasts, timeout = next(played.takes), assignment.step.timeout_ms or self._default_timeout_ms
+            if lasts > timeout:
+                outcome = Outcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
+            self._end_after(min(lasts, timeout), assignment, outcome)
+
+    def _note(self, assignment: Assignment) -> None:
+        run = assignment.run
+        call = Call(
+            function=assignment.step.function,
+            job=run.schedule_id or run.workflow_id,
+            step=assignment.step.name,
+            execution_id=run.run_id,
+            planned_at=instant_of(run.planned_at),
+            at=instant_of(self._clock.now()),
+            attempt=assignment.attempt,
+            input=assignment.input,
+        )
+        self.calls.setdefault(call.function, []).append(call)
+
+    async def _outcome(self, assignment: Assignment, played: Part) -> Outcome:
+        error = next(played.raises)
+        if error is not None:
+            return raised(error if isinstance(error, BaseException) else error(), redact=unchanged)
+        if played.function is None:
+            return returned(played.returns, max_bytes=_MAX_BYTES, redact=unchanged)
+        timeout = assignment.step.timeout_ms or self._default_timeout_ms
+        return await self._called(_Body(assignment, played.function, timeout_ms=timeout, now=self._clock.now()))
+
+    async def _called(self, body: _Body) -> Outcome:
+        try:
+            try:
+                call = body.call(SecretSource(Secrets(allow=tuple(self.secrets)), self.secrets))
+            except UsageError as error:
+                return gave_up(body.log.redact(str(error)))
+            value = await call() if body.function.is_coroutine else await asyncio.to_thread(call)
+            outcome = returned(value, max_bytes=_MAX_BYTES, redact=body.log.redact)
+        except Exception as error:  # noqa: BLE001 - whatever a function raises is its outcome
+            outcome = after_error(body, error)
+        return with_logs(outcome, body.log.take())
+
+    def _end_after(self, ms: int, assignment: Assignment, outcome: Outcome) -> None:
+        async def end() -> None:
+            if self._running.get(_held(assignment)) is assignment:
+                self._end(assignment, outcome)
+
+        self._agenda.after(ms, end)
+
+    def _end(self, assignment: Assignment, outcome: Outcome) -> None:
+        del self._running[_held(assignment)]
+        self._finished.append(Finished(assignment, outcome))
+        self.on_finished()
+
+
+def _held(assignment: Assignment) -> Held:
+    return assignment.task.task_id, assignment.task.fence

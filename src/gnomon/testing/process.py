@@ -1,0 +1,129 @@
+"""A process on virtual time in which nothing goes wrong by itself: every service, woken when it has something to do."""
+
+from collections.abc import Awaitable, Callable
+
+from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.model import DAY_MS
+from gnomon.ports.events import Events
+from gnomon.services.dispatcher import Dispatcher
+from gnomon.services.elector import Elector
+from gnomon.services.listening import Gatherer
+from gnomon.services.reconciler import Reconciler
+from gnomon.services.shelf import Shelf
+from gnomon.services.ticker import Ticker
+from gnomon.services.worker import Worker
+from gnomon.settings import Executing, Leading, Reconciling, Settings, Ticking, Working
+from gnomon.testing.agenda import Agenda
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.players import Players
+
+#: Nobody else is there, so nobody has to be convinced again and again that we are alive.
+_LONG_MS = 36_500 * DAY_MS
+SETTINGS = Settings(
+    ticker=Ticking(tick_ms=30 * DAY_MS),
+    leader=Leading(ttl_ms=_LONG_MS, renew_interval_ms=_LONG_MS // 3, claim_interval_ms=DAY_MS),
+    worker=Working(lease_ms=_LONG_MS, poll_secs=24 * 60 * 60, slots=10_000),
+    execution=Executing(),
+    reconciler=Reconciling(poll_ms=DAY_MS, dispatch_timeout_ms=_LONG_MS, running_timeout_ms=_LONG_MS),
+)
+
+
+class _Part:
+    """A service, which looks again when it wants to, or when it is woken."""
+
+    def __init__(self, step: Callable[[], Awaitable[float]]) -> None:
+        self.step = step
+        #: The number of its next look: an earlier one that is still on the agenda is void.
+        self.turn = 0
+
+
+class Process:
+    """Ticker, dispatcher, worker, reconciler and gatherer of one process."""
+
+    def __init__(
+        self, store: MemoryStore, clock: VirtualClock, agenda: Agenda, players: Players, events: Events, *, name: str
+    ) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._players = players
+        self.name = name
+        self.alive = True
+        shelf, gate = Shelf(store), OpenGate()
+        elector = Elector(store, clock, events, SETTINGS.leader, holder=name, alone=True)
+        ticker = Ticker(store, elector, clock, events, SETTINGS.ticker)
+        dispatcher = Dispatcher(store, shelf, gate, clock, events, SETTINGS)
+        self._worker = Worker(store, shelf, players, gate, clock, events, settings=SETTINGS, worker=name)
+        self._reconciler = Reconciler(store, shelf, clock, events, SETTINGS)
+        self._gatherer = Gatherer(store, clock, events)
+        ticker.on_fired = self.look
+        dispatcher.on_scheduled = lambda: self.wake("worker")
+        self._worker.on_ready = lambda: self.wake("dispatcher")
+        self._reconciler.on_ready = lambda: self.wake("dispatcher")
+        self._reconciler.own = name
+        self._gatherer.on_ready = lambda: self.wake("dispatcher")
+        players.on_finished = lambda: self.wake("worker")
+        self._parts = {
+            "ticker": _Part(ticker.step),
+            "dispatcher": _Part(dispatcher.step),
+            "worker": _Part(self._work),
+            "reconciler": _Part(self._reconciler.step),
+            "gatherer": _Part(self._gather),
+        }
+        self._agenda.after(0, self._begin)
+
+    async def _begin(self) -> None:
+        """What a process before us had in hand is taken up again; then everyone looks around."""
+        if not self.alive:
+            return
+        await self._worker.step()
+        await self._reconciler.recover(alive={self.name})
+        for part in self._parts:
+            self.wake(part)
+
+    async def _work(self) -> float:
+        told = self._players.told
+        wait = await self._worker.step()
+        await self._players.perform()
+        if self._players.told > told:
+            # What has ended may have made room for something else.
+            self.wake("dispatcher")
+        return wait
+
+    async def _gather(self) -> float:
+        wait = await self._gatherer.step()
+        # Whoever emits says so: without a gathering there is nothing to look for.
+        return wait if await self._store.next_gathering_at() is not None else DAY_MS / 1000
+
+    def wake(self, part: str) -> None:
+        """Let a part look at once."""
+        self._look_after(0, self._parts[part])
+
+    def look(self) -> None:
+        """Something was written: everyone looks."""
+        self._worker.look()
+        for part in ("ticker", "dispatcher", "worker", "gatherer"):
+            self.wake(part)
+
+    def enlist_again(self) -> None:
+        """What can be run has changed."""
+        self._worker.enlist_again()
+        self.wake("worker")
+
+    def _look_after(self, ms: float, part: _Part) -> None:
+        part.turn += 1
+        turn = part.turn
+
+        async def step() -> None:
+            if self.alive and part.turn == turn:
+                wait = await part.step()
+                if part.turn == turn:
+                    self._look_after(round(wait * 1000), part)
+
+        self._agenda.after(ms, step)
+
+    async def die(self) -> None:
+        """The process is gone, with all that it had in hand."""
+        self.alive = False
+        self._players.die()
+        await self._store.dismiss(self.name)

@@ -1,0 +1,272 @@
+"""A rehearsal: the real ticker on a clock of our own, over the jobs of a file, with runs that only take their time.
+
+What decides is what decides in the world: the ticker and the plan of the ledger. Only the rest is left out: tasks,
+workers and stores, so that a month of a hundred jobs takes seconds. A run begins when it may and lasts as long as its
+job is said to last. What runs when an outage begins has to begin again when it is over, unless it may start only once.
+"""
+
+import gc
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
+
+from gnomon.core.editing import fresh
+from gnomon.core.jobs import Job
+from gnomon.core.keys import SHARDS
+from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.outages import Outage
+from gnomon.core.plan import settled, unchanged
+from gnomon.core.workflow import Delivery
+from gnomon.ports.ledger import Terms
+from gnomon.ports.shards import Attendance
+from gnomon.services.elector import Elector
+from gnomon.services.ticker import Ticker
+from gnomon.settings import Leading, Ticking
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.loads import Aftermath, Loads
+
+#: Longer than any rehearsal: nobody looks or renews in between, because nothing is ever unexpected.
+_LONG_MS = 4_000 * DAY_MS
+#: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
+_TICKING = Ticking(tick_ms=1, batch=10_000)
+_LEADING = Leading(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: nothing here is part of a cycle, and looking takes a fifth of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Silence:
+    """Events that nobody listens to."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+
+
+class Actor:
+    """What a job has under way, and what waits behind it."""
+
+    def __init__(self, schedule: Schedule, lasts_ms: int, *, once: bool) -> None:
+        self.schedule = schedule
+        self.lasts_ms = lasts_ms
+        #: A run that was lost is not begun again.
+        self.once = once
+        #: Runs under way, by number.
+        self.running: set[int] = set()
+        #: When each of the others may begin.
+        self.waiting: deque[int] = deque()
+
+
+class Stage:
+    """The ledger and the terms of a rehearsal. No method awaits half-way."""
+
+    def __init__(self, clock: VirtualClock, loads: Loads) -> None:
+        self._clock = clock
+        self._loads = loads
+        self._actors: dict[ScheduleUid, Actor] = {}
+        self._due: list[tuple[int, ScheduleUid]] = []
+        #: When runs begin or end: at, number, whose, and whether it begins.
+        self._coming: list[tuple[int, int, ScheduleUid, bool]] = []
+        self._numbered = 0
+
+    def enter(self, job: Job, lasts_ms: int) -> None:
+        """A job takes part from now on."""
+        uid, now = ScheduleUid(f"sch_{len(self._actors)}"), self._clock.now()
+        schedule = fresh(uid, "default", job.name, job.spec, now=now)
+        self._actors[uid] = Actor(schedule, lasts_ms, once=job.workflow.delivery is Delivery.AT_MOST_ONCE)
+        self._loads.enter(job.name, lasts_ms)
+        self._put(schedule)
+
+    def _put(self, schedule: Schedule) -> None:
+        if schedule.next_fire_at is not None:
+            heappush(self._due, (schedule.next_fire_at, schedule.uid))
+
+    # ---- ledger ------------------------------------------------------------------------------
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        """See Ledger.due."""
+        del shards
+        found: list[tuple[int, ScheduleUid]] = []
+        while len(found) < limit and (first := self._first_due()) is not None and first <= now:
+            found.append(heappop(self._due))
+        for entry in found:
+            heappush(self._due, entry)
+        return [self._actors[uid].schedule for _, uid in found]
+
+    async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
+        """See Ledger.next_due_at."""
+        del shards
+        return self._first_due()
+
+    def _first_due(self) -> int | None:
+        while self._due:
+            at, uid = self._due[0]
+            if self._actors[uid].schedule.next_fire_at == at:
+                return at
+            heappop(self._due)
+        return None
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        """See Ledger.decide."""
+        del terms
+        return frozenset(verdict.schedule.uid for verdict in verdicts if self._carry_out(verdict, now))
+
+    def _carry_out(self, verdict: Verdict, now: int) -> bool:
+        actor = self._actors[verdict.schedule.uid]
+        if not unchanged(verdict.schedule, actor.schedule):
+            return False
+        actor.schedule = settled(verdict)
+        self._put(actor.schedule)
+        name = actor.schedule.schedule_id
+        if verdict.replaces:
+            self._loads.jobs[name].replaced += len(actor.running) + len(actor.waiting)
+            actor.waiting.clear()
+        for decision in verdict.decisions:
+            self._loads.decided(name, decision)
+            begins = max(now, decision.fire_at or now)
+            if decision.kind is TickKind.FIRED:
+                self._launch(actor, begins)
+            elif decision.kind is TickKind.QUEUED:
+                actor.waiting.append(begins)
+        load = self._loads.jobs[name]
+        load.most_waiting = max(load.most_waiting, len(actor.waiting))
+        if verdict.replaces:
+            actor.running.clear()
+            self._make_room(actor, now)
+        return True
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    def _launch(self, actor: Actor, begins: int) -> None:
+        self._numbered += 1
+        beside = bool(actor.running)
+        actor.running.add(self._numbered)
+        uid = actor.schedule.uid
+        if begins > self._clock.now():
+            heappush(self._coming, (begins, self._numbered, uid, True))
+        else:
+            self._begin(actor, self._numbered, beside=beside)
+
+    def _begin(self, actor: Actor, number: int, *, beside: bool) -> None:
+        now = self._clock.now()
+        self._loads.started(actor.schedule.schedule_id, now, beside=beside)
+        heappush(self._coming, (now + actor.lasts_ms, number, actor.schedule.uid, False))
+
+    @property
+    def next_at(self) -> int | None:
+        """When the next tick is due, or the next run begins or ends."""
+        coming, due = self._coming[0][0] if self._coming else None, self._first_due()
+        return min((at for at in (coming, due) if at is not None), default=None)
+
+    def act(self) -> None:
+        """Everything has begun or ended that is to by now."""
+        now = self._clock.now()
+        while self._coming and self._coming[0][0] <= now:
+            _, number, uid, begins = heappop(self._coming)
+            actor = self._actors[uid]
+            if number not in actor.running:
+                continue
+            if begins:
+                self._begin(actor, number, beside=len(actor.running) > 1)
+            else:
+                actor.running.remove(number)
+                self._make_room(actor, now)
+
+    def _make_room(self, actor: Actor, now: int) -> None:
+        """The oldest that waits goes on once nothing is under way, as in every store."""
+        if not actor.running and actor.waiting:
+            self._launch(actor, max(now, actor.waiting.popleft()))
+        actor.schedule = replace(actor.schedule, active_runs=len(actor.running), queued_runs=len(actor.waiting))
+
+    def stop_until(self, at: int) -> None:
+        """Whatever was under way is lost, and begins again then; what may start only once has failed."""
+        lost, self._coming = self._coming, []
+        for coming, number, uid, begins in lost:
+            actor = self._actors[uid]
+            if begins:
+                again = max(coming, at), number, uid, True
+            else:
+                again = at if actor.once else at + actor.lasts_ms, number, uid, False
+            heappush(self._coming, again)
+
+    # ---- terms -------------------------------------------------------------------------------
+
+    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+        """See Shards.attend."""
+        return Attendance(await self.claim(holder, ttl_ms=ttl_ms, limit=SHARDS), 1, self._clock.now())
+
+    async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
+        """See Shards.claim: there is nobody else."""
+        del holder, ttl_ms, by_force
+        return dict.fromkeys(range(limit), 1)
+
+    async def leave(self, holder: str) -> None:
+        """See Shards.leave."""
+
+    async def release(self, holder: str, shards: Collection[int]) -> None:
+        """See Shards.release."""
+
+
+class Rehearsal:
+    """Jobs on a stage, from one instant, which belongs to it, to another, which does not."""
+
+    def __init__(self, jobs: Sequence[Job], *, start_at: int, zone: str = "UTC") -> None:
+        # What is planned for the very first moment fires, too.
+        self._clock = VirtualClock(start_at - 1)
+        self.loads = Loads(zone)
+        self._stage = Stage(self._clock, self.loads)
+        self._jobs = jobs
+        elector = Elector(self._stage, self._clock, _Silence(), _LEADING, holder="rehearsal", alone=True)
+        self._ticker = Ticker(self._stage, elector, self._clock, _Silence(), _TICKING)
+
+    async def run(
+        self,
+        until: int,
+        *,
+        durations: Mapping[str, int],
+        usual_ms: int = 0,
+        outages: Sequence[Outage] = (),
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Loads:
+        """Let the time pass; `progress` is told now and then how far it is. Who is not enabled takes no part."""
+        for job in self._jobs:
+            if job.enabled:
+                self._stage.enter(job, durations.get(job.name, usual_ms))
+        with _uncollected():
+            for outage in outages:
+                await self._play(outage.from_at - 1, progress)
+                self.loads.aftermaths.append(Aftermath(outage=outage, ticks=Counter()))
+                self._stage.stop_until(outage.until_at)
+                self._clock.advance(outage.until_at - self._clock.now())
+            if self._clock.now() < until:
+                await self._play(until - 1, progress)
+        self.loads.close()
+        return self.loads
+
+    async def _play(self, until: int, progress: Callable[[int], None]) -> None:
+        """Everything up to and including `until` happens."""
+        clock, stage, steps = self._clock, self._stage, 0
+        while True:
+            # A run began a moment after its tick, so that it ends a moment after whatever is planned for that time.
+            while not await self._ticker.step():
+                pass
+            stage.act()
+            soonest = stage.next_at
+            if soonest is None or soonest > until:
+                clock.advance(until - clock.now())
+                return
+            clock.advance(soonest - clock.now())
+            steps += 1
+            if not steps % 1000:
+                progress(clock.now())

@@ -1,0 +1,101 @@
+"""Under constant load the database stops growing: weeks of real services on a real file, in virtual time."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from contracts.store import HOUR, NOON
+from gnomon.adapters.archive import FolderArchive, read_archive
+from gnomon.adapters.sql import SqlStore, open_sqlite, tables
+from gnomon.core.jobs import read_job
+from gnomon.core.requests import Defaults
+from gnomon.services.cleaner import Cleaner
+from gnomon.services.elector import Elector
+from gnomon.services.jobs import JobBook
+from gnomon.services.ticker import Ticker
+from gnomon.testing.clock import CountedIds, VirtualClock
+from support.crew import Crewed
+
+JOBS, WEEKS, RETENTION_DAYS = 25, 4, 3
+#: Every so often they run.
+PERIOD_HOURS = 3
+A_DAY = 24 // PERIOD_HOURS
+#: What grows with what happens, not with what operators do.
+GROWING = ("run", "task", "attempt", "task_log", "payload", "tick")
+
+
+class Plant:
+    """A node, period by period."""
+
+    def __init__(self, store: SqlStore, clock: VirtualClock, archive: Path) -> None:
+        self.store, self.clock = store, clock
+        flags = {"cleaner.dedupe": "1d", "cleaner.pause": "0s", "execution.history_retention_days": RETENTION_DAYS}
+        self.crew = Crewed(store=store, clock=clock, flags=flags)
+        settings, events = self.crew.settings, self.crew.events
+        elector = Elector(store, clock, events, settings.leader, holder="node", alone=True)
+        self.ticker = Ticker(store, elector, clock, events, settings.ticker)
+        place = FolderArchive(archive)
+        self.cleaner = Cleaner(store, store, store, place, clock, events, settings=settings, holder="node")
+
+    async def register(self) -> None:
+        said = [
+            {"name": f"job-{n}", "function": "reports.make", "schedule": f"0 */{PERIOD_HOURS} * * *"}
+            for n in range(JOBS)
+        ]
+        jobs = [read_job(one, Defaults(), now=self.clock.now()) for one in said]
+        await JobBook(self.store, self.store, self.store, self.clock, CountedIds()).apply(jobs, actor="ada")
+
+    async def period(self) -> None:
+        """The jobs come due, run and end."""
+        self.clock.advance(PERIOD_HOURS * HOUR)
+        while not await self.ticker.step():
+            pass
+        await self.crew.go()
+        self.crew.runner.end_all(output=b'"' + b"x" * 500 + b'"')
+        await self.crew.go()
+
+    async def rows(self) -> dict[str, int]:
+        def count(conn: sa.Connection) -> dict[str, int]:
+            asked = {name: sa.select(sa.func.count()).select_from(tables.metadata.tables[name]) for name in GROWING}
+            return {name: conn.scalar(query) or 0 for name, query in asked.items()}
+
+        return await self.store.transactions.read(count)
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("gnomon.db*"))
+
+
+@pytest.fixture
+async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
+    clock = VirtualClock(NOON)
+    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    made = Plant(store, clock, tmp_path / "archive")
+    await made.register()
+    yield made
+    await store.close()
+
+
+@pytest.mark.req("H-11")
+@pytest.mark.req("Z-09")
+@pytest.mark.guarantee("S19")
+async def test_under_constant_load_the_database_stops_growing(plant: Plant, tmp_path: Path) -> None:
+    made = JOBS * A_DAY * 7 * WEEKS
+    weeks: list[dict[str, int]] = []
+    sizes: list[int] = []
+    for number in range(1, WEEKS * 7 * A_DAY + 1):
+        await plant.period()
+        if number % A_DAY == 0:
+            await plant.cleaner.clean()
+        if number % (7 * A_DAY) == 0:
+            weeks.append(await plant.rows())
+            sizes.append(size_of(tmp_path))
+
+    assert weeks[0]["run"] == pytest.approx(JOBS * A_DAY * RETENTION_DAYS, abs=JOBS)
+    assert weeks == [weeks[0]] * WEEKS
+    # Room that was let go of is used again.
+    assert sizes[-1] <= sizes[1] * 1.02
+    archived = [row["run_id"] for row in read_archive(tmp_path / "archive") if row["table"] == "run"]
+    assert len(archived) == len(set(archived)) == made - weeks[-1]["run"]

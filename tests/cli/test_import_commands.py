@@ -1,0 +1,161 @@
+"""`gnomon import`: files in, a jobs file out, and a line about every entry."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runners.hands import environment_of_tests
+from support.prompt import Prompt
+
+DATA = Path(__file__).parents[1] / "data" / "importing"
+KINDS = {
+    "crontab": ("crontab", DATA / "crontab", "--tz", "Europe/Berlin"),
+    "system crontab": ("crontab", DATA / "cron.d", "--system", "--tz", "UTC"),
+    "systemd": ("systemd", DATA / "systemd", "--tz", "UTC"),
+    "cronjob": ("cronjob", DATA / "cronjobs.yaml"),
+}
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+    return Prompt(tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_a_jobs_file(prompt: Prompt, kind: str) -> None:
+    done = prompt.run("import", *map(str, KINDS[kind]), "-o", "out.yaml")
+
+    assert (done.code, done.out) == (0, [])
+    checked = prompt.lines("jobs", "validate", "-f", "out.yaml")
+    assert checked[-1].endswith("nothing wrong")
+
+
+def test_without_a_file_it_goes_to_the_terminal_and_the_report_beside_it(prompt: Prompt) -> None:
+    done = prompt.run("import", *map(str, KINDS["crontab"]))
+
+    assert done.out[3] == "jobs:"
+    mailed = "carried over, not whole: MAILTO ops@example.org: nothing is mailed; what a command prints is in its log"
+    boot = "left out: @reboot starts with the machine, and no clock says when: leave it to the init system"
+    assert done.err[:6] == [
+        f"crontab:7   dump    {mailed}",
+        f"crontab:8   manage  {mailed}",
+        "crontab:13  mail    carried over",
+        "crontab:14  find    carried over",
+        f"crontab:15  -       {boot}",
+        "crontab:16  -       left out: it is neither five fields and a command, nor a variable, nor a comment",
+    ]
+    assert done.err[6] == "6 found, 4 carried over, 2 of them not whole"
+
+
+def test_strict_is_for_those_who_want_all_of_it(prompt: Prompt) -> None:
+    (prompt.folder / "whole").write_text("@daily ls\n")
+
+    assert prompt.run("import", "crontab", "whole", "--strict").code == 0
+    assert prompt.run("import", *map(str, KINDS["crontab"]), "--strict").code == 1
+
+
+def test_a_file_that_is_there_is_not_written_over_unless_asked_to(prompt: Prompt) -> None:
+    (prompt.folder / "tab").write_text("@daily ls\n")
+    (prompt.folder / "out.yaml").write_text("mine")
+
+    refused = prompt.run("import", "crontab", "tab", "-o", "out.yaml")
+    assert (refused.code, refused.err) == (2, ["error: out.yaml: is there already: --force writes over it"])
+    assert (prompt.folder / "out.yaml").read_text() == "mine"
+
+    assert prompt.run("import", "crontab", "tab", "-o", "out.yaml", "--force").code == 0
+    assert "name: ls" in (prompt.folder / "out.yaml").read_text()
+
+
+def test_several_files_make_one_file_with_names_that_differ(prompt: Prompt) -> None:
+    folder = prompt.folder / "cron.d"
+    folder.mkdir()
+    (folder / "b").write_text("@daily root ls\n")
+    (folder / "a").write_text("@daily root ls\n")
+    (folder / "old.bak").write_text("@daily root never\n")
+    (prompt.folder / "tab").write_text("@hourly root ls\n")
+
+    done = prompt.run("import", "crontab", "--system", "cron.d", "tab")
+
+    assert [line for line in done.out if "name:" in line] == [f"  - name: {name}" for name in ("ls", "ls-2", "ls-3")]
+    assert [line.split()[0] for line in done.err[:3]] == ["a:1", "b:1", "tab:1"]
+
+
+def test_a_timer_alone_finds_its_service_beside_it(prompt: Prompt) -> None:
+    done = prompt.run("import", "systemd", str(DATA / "systemd" / "probe.timer"))
+
+    assert "  - name: probe" in done.out
+
+
+def test_a_crontab_can_be_piped_in(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"@daily ls\n")))
+
+    assert "  - name: ls" in prompt.run("import", "crontab", "-").out
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "error"),
+    [
+        (b"\xff\xfe", "crontab", "cannot be read: it is not UTF-8 at byte 0"),
+        (b"a: [", "cronjob", "is no YAML: expected the node content, but found '<stream end>'"),
+        (b"a: &x [1]\nb: *x", "cronjob", "has an alias, and none is read here"),
+        (b"[" * 100, "cronjob", "is nested more than 64 deep"),
+        (b"!!python/object:os.system {}", "cronjob", "could not determine a constructor"),
+        (b"a: \x07", "cronjob", "is no YAML"),
+        (b"a: 2026-99-99", "cronjob", "is no YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_line(prompt: Prompt, content: bytes, kind: str, error: str) -> None:
+    (prompt.folder / "file").write_bytes(content)
+
+    done = prompt.run("import", kind, "file")
+
+    assert done.code == 2
+    assert len(done.err) == 1
+    assert error in done.err[0]
+
+
+def test_a_file_that_is_not_there_and_a_zone_that_is_none(prompt: Prompt) -> None:
+    assert prompt.run("import", "crontab", "nowhere").err == [
+        "error: nowhere: cannot be read: No such file or directory"
+    ]
+    (prompt.folder / "tab").write_text("")
+    assert prompt.run("import", "crontab", "tab", "--tz", "Mars/Olympus").code == 2
+
+
+def test_the_zone_of_the_machine_is_taken_if_none_is_said(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    (prompt.folder / "tab").write_text("@daily ls\n")
+
+    monkeypatch.setenv("TZ", ":Asia/Tokyo")
+    assert "    timezone: Asia/Tokyo" in prompt.run("import", "crontab", "tab").out
+    monkeypatch.setenv("TZ", "nonsense/nowhere")
+    assert prompt.run("import", "crontab", "tab").code == 0
+
+
+def test_nothing_becomes_an_empty_file_of_jobs(prompt: Prompt) -> None:
+    (prompt.folder / "tab").write_text("# nothing\n")
+
+    done = prompt.run("import", "crontab", "tab", "-o", "out.yaml")
+
+    assert done.err[0] == "0 found, 0 carried over"
+    assert prompt.lines("jobs", "validate", "-f", "out.yaml") == ["out.yaml: 0 jobs, nothing wrong"]
+
+
+def test_what_was_imported_runs(prompt: Prompt) -> None:
+    """Percent signs and all: the whole way from a crontab to what a command prints."""
+    (prompt.folder / "tab").write_text('WHO=world\n0 0 1 1 * echo "hello $WHO"; cat%one%two\\%\n')
+    prompt.run("import", "crontab", "tab", "-o", "jobs.yaml", "--tz", "UTC", "--force")
+    program = (
+        "import gnomon, subprocess, sys\n"
+        "with gnomon.start(database='run.db', jobs='jobs.yaml'):\n"
+        "    words = 'jobs trigger echo --wait --database run.db'.split()\n"
+        "    subprocess.run([sys.executable, '-m', 'gnomon', *words], check=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=prompt.folder, env=environment_of_tests(), check=True)
+
+    [run] = prompt.run("executions", "list", "-o", "json", "--database", "run.db").data()
+    logs = prompt.lines("executions", "logs", run["execution_id"], "--database", "run.db")
+
+    assert [line.rpartition("  ")[2] for line in logs] == ["hello world", "one", "two%"]

@@ -1,0 +1,113 @@
+"""What a job says about pings, and what is called when."""
+
+from typing import Any
+
+import pytest
+
+from gnomon.core.job_data import job_as_data
+from gnomon.core.job_schema import job_file_schema
+from gnomon.core.jobs import Job, read_job
+from gnomon.core.pings import Moment, Ping, hidden, is_address, pause_ms
+from gnomon.core.requests import Defaults
+from gnomon.errors import FieldError
+
+URL = "https://hc-ping.com/5a2c"
+
+
+def job(ping: Any) -> Job:  # noqa: ANN401 - whatever someone writes
+    return read_job({"name": "backup", "function": "f", "ping": ping}, Defaults(), now=0)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (URL, Ping(url=URL)),
+        ({"url": URL}, Ping(url=URL)),
+        ({"url": URL, "on": "failure"}, Ping(url=URL, on=(Moment.FAILURE,))),
+        ({"url": URL, "on": ["start", "success"]}, Ping(url=URL, on=(Moment.START, Moment.SUCCESS))),
+        ("${secret:BACKUP_PING}", Ping(url="${secret:BACKUP_PING}")),
+        ("http://localhost:8000/ping/${secret:PING_KEY}", Ping(url="http://localhost:8000/ping/${secret:PING_KEY}")),
+    ],
+)
+def test_a_ping_is_an_address_and_when_to_call_it(said: object, meant: Ping) -> None:
+    made = job(said)
+
+    assert made.workflow.ping == meant
+    assert read_job(job_as_data(made), Defaults(), now=0) == made
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("ftp://example.org/x", "ping"),
+        ("hc-ping.com/5a2c", "ping"),
+        ("https:///x", "ping"),
+        ("https://example.org:99999/x", "ping"),
+        ("https://example.org/a b", "ping"),
+        ("https://example.org/ü", "ping"),
+        ("https://example.org/x\r\nX: y", "ping"),
+        (7, "ping"),
+        ({"on": "start"}, "ping.url"),
+        ({"url": URL, "when": "start"}, "ping.when"),
+        ({"url": URL, "on": "never"}, "ping.on"),
+        ({"url": URL, "on": ["start", "never"]}, "ping.on[1]"),
+        ({"url": URL, "on": ["start", "start"]}, "ping.on"),
+        ({"url": URL, "on": []}, "ping.on"),
+    ],
+)
+def test_what_is_no_ping_is_refused_and_named(said: object, field: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        job(said)
+
+    assert refused.value.field == field
+
+
+def test_a_refused_address_is_not_shown_whole() -> None:
+    with pytest.raises(FieldError) as refused:
+        job("https://example.org/my key")
+
+    assert "my key" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "start", "fail"),
+    [
+        (URL, f"{URL}/start", f"{URL}/fail"),
+        (f"{URL}/", f"{URL}/start", f"{URL}/fail"),
+        (f"{URL}?rid=1", f"{URL}/start?rid=1", f"{URL}/fail?rid=1"),
+    ],
+)
+def test_start_and_fail_stand_behind_the_path(url: str, start: str, fail: str) -> None:
+    ping = Ping(url=url, on=tuple(Moment))
+
+    assert [ping.at(moment) for moment in Moment] == [start, url, fail]
+
+
+def test_nothing_is_called_when_it_was_not_asked_for() -> None:
+    assert Ping(url=URL).at(Moment.START) is None
+    assert Ping(url=URL, on=(Moment.START,)).at(Moment.FAILURE) is None
+
+
+def test_pauses_grow_up_to_a_minute() -> None:
+    assert [pause_ms(failures) for failures in (1, 2, 3, 7, 100)] == [1000, 2000, 4000, 60_000, 60_000]
+
+
+@pytest.mark.parametrize("url", [URL, "https://ada:pass@hc-ping.com/5a2c?key=1"])
+def test_who_reads_a_log_cannot_ping(url: str) -> None:
+    assert hidden(url) == "https://hc-ping.com/…"
+
+
+@pytest.mark.parametrize("url", ["${secret:X}", "http://[::1", ""])
+def test_what_is_no_address_is_hidden_whole(url: str) -> None:
+    assert not is_address(url)
+    assert hidden(url) == "…"
+
+
+def test_editors_know_pings() -> None:
+    import jsonschema_rs
+
+    schema = jsonschema_rs.validator_for(job_file_schema())
+    for said in (URL, {"url": URL, "on": "failure"}, {"url": URL, "on": ["start"]}):
+        assert schema.is_valid({"jobs": [{"name": "a", "function": "f", "ping": said}]})
+    for wrong in (7, {"on": "start"}, {"url": URL, "on": "never"}):
+        assert not schema.is_valid({"jobs": [{"name": "a", "function": "f", "ping": wrong}]})

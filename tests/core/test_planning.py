@@ -1,0 +1,99 @@
+"""What would become of a job: its fields and its odd days."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gnomon.core.fire_diff import Fate
+from gnomon.core.instants import ms_of
+from gnomon.core.jobs import Job, read_job
+from gnomon.core.model import DAY_MS
+from gnomon.core.planning import FieldChange, Forecast, changed_fields, forecast, is_odd
+from gnomon.core.requests import Defaults
+
+NOON = ms_of(datetime(2027, 3, 20, 12, tzinfo=UTC))
+BACKUP: dict[str, Any] = {
+    "name": "backup", "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "function": "storage.backup",
+}  # fmt: skip
+
+
+def job(*, now: int = NOON, **said: Any) -> Job:  # noqa: ANN401 - any field of a job
+    return read_job(BACKUP | said, Defaults(), now=now)
+
+
+def told(before: Job | None, after: Job | None) -> Forecast:
+    return forecast(before, after, now=NOON, until=NOON + 14 * DAY_MS)
+
+
+def test_a_field_is_told_with_what_it_said_and_what_it_says() -> None:
+    found = changed_fields(job(), job(schedule="30 3 * * *", overlap="queue"))
+
+    assert found == (
+        FieldChange("schedule", "30 2 * * *", "30 3 * * *"),
+        FieldChange("overlap", "skip", "queue"),
+    )
+
+
+def test_a_field_that_is_new_said_nothing_before() -> None:
+    assert FieldChange("retry.max_attempts", None, 5) in changed_fields(job(), job(retry={"max_attempts": 5}))
+
+
+def test_a_field_of_a_step_is_named_by_the_step() -> None:
+    steps: list[dict[str, Any]] = [
+        {"step": "extract", "function": "f"},
+        {"step": "load", "function": "g", "depends_on": ["extract"]},
+    ]
+    quicker = [steps[0] | {"timeout": "5m"}, steps[1]]
+    before, after = (
+        read_job({"name": "etl", "schedule": "@daily", "dag": dag}, Defaults(), now=NOON) for dag in (steps, quicker)
+    )
+
+    assert changed_fields(before, after) == (FieldChange("dag.extract.timeout", None, "5m"),)
+
+
+def test_a_setting_that_changes_a_job_is_told_as_one() -> None:
+    after = read_job(BACKUP, Defaults(lookahead_ms=120_000), now=NOON)
+
+    assert changed_fields(job(), after) == (FieldChange("settings.lookahead", "1m", "2m"),)
+
+
+def test_saying_an_interval_again_moves_no_fire() -> None:
+    said = {"schedule": None, "timezone": None}
+    plain = {field: value for field, value in BACKUP.items() if field not in said}
+    before, after = (read_job(plain | {"every": "7m"}, Defaults(), now=now) for now in (NOON, NOON + 60_000))
+
+    found = told(before, after)
+
+    assert (found.fields, found.fires.changes) == ((), ())
+
+
+def test_who_is_paused_stays_paused_and_fires_at_no_time() -> None:
+    found = told(job(enabled=False), job(schedule="30 4 * * *"))
+
+    assert found.stays_paused
+    assert [one.field for one in found.fields] == ["schedule"]
+    assert (found.fires.before, found.fires.after) == (0, 0)
+
+
+def test_a_file_that_pauses_a_job_takes_its_fires_away() -> None:
+    found = told(job(), job(enabled=False))
+
+    assert found.fields == (FieldChange("enabled", True, False),)
+    assert (found.stays_paused, found.fires.count(Fate.REMOVED)) == (False, 14)
+
+
+def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
+    found = told(job(), job(schedule="15 2 * * *"))
+
+    [day] = found.odd_days
+    assert day.what == "clocks go forward from 02:00 to 03:00: what falls in between fires once, at 03:00"
+    # Both fire at three on that day, so that nothing moves on it.
+    assert not [one for one in found.fires.changes if is_odd(one, day)]
+    assert (found.fires.same, found.fires.count(Fate.MOVED)) == (1, 13)
+
+
+def test_a_fire_of_that_day_is_known_as_one() -> None:
+    found = told(None, job())
+
+    [day] = found.odd_days
+    [odd] = [one for one in found.fires.changes if is_odd(one, day)]
+    assert odd.after_at == ms_of(datetime(2027, 3, 28, 1, tzinfo=UTC))

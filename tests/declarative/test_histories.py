@@ -1,0 +1,261 @@
+"""Long random histories end with the theory, and the theory catches schedulers that are wrong."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.core.cron import known_zone
+from gnomon.core.zones import Zone
+from gnomon.declarative import polling, scheduler
+from gnomon.declarative.deciding import Start, owed_at
+from gnomon.declarative.expression import Occurrences
+from gnomon.declarative.overriding import Overrides, resolve
+from gnomon.declarative.polling import Polling
+from gnomon.declarative.records import Record, failed, started
+from gnomon.declarative.scribe import Scribe
+from gnomon.declarative.slots import Slot
+from support.cases import EFFORT
+from support.declared import World
+from support.declared_years import Years
+
+pytestmark = pytest.mark.req("D-18")
+
+Patch = pytest.MonkeyPatch
+#: How many histories a mutation may survive.
+TRIES = 30
+
+
+@pytest.mark.req("D-03", "D-04", "D-13", "D-16")
+@pytest.mark.parametrize("seed", range(20 * EFFORT))
+async def test_whatever_happens_the_theory_holds(seed: int) -> None:
+    years = Years(seed)
+
+    world = await years.live(steps=70)
+
+    assert world.violations() == []
+    assert years.forgotten == []
+
+
+@pytest.mark.req("D-16")
+async def test_the_same_dice_give_the_same_history() -> None:
+    ran = []
+    for _ in range(2):
+        world = await Years(7).live(steps=40)
+        ran.append((world.ran, [(event.name, event.task, event.at) for event in world.events]))
+
+    assert ran[0] == ran[1]
+
+
+# ---- schedulers that are wrong -------------------------------------------------------------------
+
+
+def skip_a_due(patch: Patch) -> None:
+    """Every fourth time something else is looked at."""
+    right, count = owed_at, iter(range(10**9))
+
+    def wrong(record: Record, occurrences: Occurrences) -> int | None:
+        at = right(record, occurrences)
+        return at if at is None or next(count) % 4 else occurrences.first_after(max(at, 0))
+
+    patch.setattr(polling, "owed_at", wrong)
+
+
+def start_twice(patch: Patch) -> None:
+    right = Polling._run  # noqa: SLF001 - that is what is broken here
+
+    async def wrong(self: Polling, slot: Slot, start: Start) -> None:
+        await right(self, slot, start)
+        with suppress(ValueError):
+            await slot.callback()
+
+    patch.setattr(Polling, "_run", wrong)
+
+
+def start_after_stop(patch: Patch) -> None:
+    """The loop hears of a stop when it is too late."""
+    request, stopped = Polling.request_stop, Polling.stopped
+
+    async def wrong(self: Polling) -> None:
+        await self._clock.sleep(55)
+        request(self)
+        await stopped(self)
+
+    patch.setattr(Polling, "request_stop", lambda _: None)
+    patch.setattr(Polling, "stopped", wrong)
+
+
+def lose_orphans(patch: Patch) -> None:
+    """What a dead process was running is taken for idle."""
+    right = resolve
+
+    def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
+        overrides = right(*given, **named)
+        kept = {name: replace(record, scheduler_identifier=None) for name, record in overrides.records.items()}
+        return replace(overrides, records=kept)
+
+    patch.setattr(scheduler, "resolve", wrong)
+
+
+def make_up_for_everything(patch: Patch) -> None:
+    """A start answers the oldest occurrence alone."""
+    right = started
+
+    def wrong(record: Record, *, at: int, identifier: str) -> Record:
+        made = right(record, at=at, identifier=identifier)
+        before = record.settled_at
+        return replace(made, last_attempt_at=min(at, before + 60_000)) if record.last_attempt_at else made
+
+    patch.setattr(polling, "started", wrong)
+
+
+def retry_at_once(patch: Patch) -> None:
+    right = failed
+
+    def wrong(record: Record, *, at: int) -> Record:
+        return replace(right(record, at=at), pending_retry_until=at)
+
+    patch.setattr(polling, "failed", wrong)
+
+
+def forget_retries(patch: Patch) -> None:
+    right = failed
+
+    def wrong(record: Record, *, at: int) -> Record:
+        return replace(right(record, at=at), pending_retry_until=None)
+
+    patch.setattr(polling, "failed", wrong)
+
+
+def keep_stale_retries(patch: Patch) -> None:
+    """A start of a task does not cancel the retry that it waited for."""
+    right = started
+
+    def wrong(record: Record, *, at: int, identifier: str) -> Record:
+        return replace(right(record, at=at, identifier=identifier), pending_retry_until=record.pending_retry_until)
+
+    def done(record: Record, *, at: int) -> Record:
+        return replace(record, last_success_at=at, scheduler_identifier=None)
+
+    patch.setattr(polling, "started", wrong)
+    patch.setattr(polling, "succeeded", done)
+
+
+def record_attempts_at_the_end(patch: Patch) -> None:
+    """What came due during a run that failed is lost."""
+    right = failed
+
+    def wrong(record: Record, *, at: int) -> Record:
+        return replace(right(record, at=at), last_attempt_at=at)
+
+    patch.setattr(polling, "failed", wrong)
+
+
+def sleep_through(patch: Patch) -> None:
+    """Nothing that happens in between cuts a nap short, and naps are long."""
+    right = Polling._doze  # noqa: SLF001 - that is what is broken here
+
+    async def wrong(self: Polling, seconds: float, *, until: int = 0) -> None:  # noqa: ARG001 - nobody is let in
+        await right(self, seconds + 180)
+
+    patch.setattr(Polling, "_doze", wrong)
+
+
+def count_from_the_beginning_of_time(patch: Patch) -> None:
+    """What was due before the registration counts as missed."""
+    right = resolve
+
+    def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
+        overrides = right(*given, **named)
+        records = {name: replace(record, registered_at=0) for name, record in overrides.records.items()}
+        return replace(overrides, records=records)
+
+    patch.setattr(scheduler, "resolve", wrong)
+
+
+def forget_history(patch: Patch) -> None:
+    """An override makes a new task."""
+    right = resolve
+
+    def wrong(registered: Any, persisted: Any, occurrences: Any, *, now: int) -> Overrides:  # noqa: ANN401
+        changed = {n for n, r in registered.items() if n in persisted and r[1] != persisted[n].cron_expression}
+        return right(registered, {n: r for n, r in persisted.items() if n not in changed}, occurrences, now=now)
+
+    patch.setattr(scheduler, "resolve", wrong)
+
+
+def live_in_another_zone(patch: Patch) -> None:
+    right = Occurrences.__init__
+
+    def wrong(self: Occurrences, expression: str, zone: Zone) -> None:
+        right(self, expression, known_zone("Asia/Kolkata" if zone.name != "Asia/Kolkata" else "UTC"))
+
+    patch.setattr(Occurrences, "__init__", wrong)
+
+
+def stop_without_waiting(patch: Patch) -> None:
+    async def wrong(self: Polling) -> None:
+        self._runs.clear()
+
+    patch.setattr(Polling, "stopped", wrong)
+
+
+def start_without_a_mark(patch: Patch) -> None:
+    """A run that is interrupted leaves no trace."""
+    right = Scribe.mark
+
+    async def wrong(self: Scribe, marks: dict[int, Record]) -> None:  # noqa: ARG001 - they are lost
+        await right(self, {})
+
+    patch.setattr(Scribe, "mark", wrong)
+
+
+def never_write_outcomes(patch: Patch) -> None:
+    patch.setattr(Scribe, "note", lambda *_: None)
+
+
+def never_start_what_is_new(patch: Patch) -> None:
+    right = resolve
+
+    def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
+        overrides = right(*given, **named)
+        records = {name: replace(record, due_at_registration=False) for name, record in overrides.records.items()}
+        return replace(overrides, records=records)
+
+    patch.setattr(scheduler, "resolve", wrong)
+
+
+MUTATIONS = [
+    skip_a_due,
+    start_twice,
+    start_after_stop,
+    lose_orphans,
+    make_up_for_everything,
+    retry_at_once,
+    forget_retries,
+    keep_stale_retries,
+    record_attempts_at_the_end,
+    sleep_through,
+    count_from_the_beginning_of_time,
+    forget_history,
+    live_in_another_zone,
+    stop_without_waiting,
+    start_without_a_mark,
+    never_write_outcomes,
+    never_start_what_is_new,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+async def test_a_scheduler_that_is_wrong_is_caught(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+
+    for seed in range(TRIES):
+        years = Years(seed)
+        world: World = await years.live(steps=50)
+        if world.violations() or years.forgotten:
+            return
+
+    pytest.fail("the theory did not notice")

@@ -1,0 +1,334 @@
+"""The life of a scheduler: initialising, running, stopping, in every order in which it can be told to."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gnomon.declarative import MemoryState, Scheduler, counters_of, errors
+from gnomon.declarative.events import Event, TaskRunFailed
+from gnomon.errors import CronError, FieldError
+from support.declared import HOUR, MINUTE, SECOND, World
+
+NewWorld = Callable[..., World]
+
+
+@pytest.mark.req("D-01")
+def test_a_scheduler_has_two_public_methods_and_both_are_async(tmp_path: Path) -> None:
+    scheduler = Scheduler(tmp_path / "state.db")
+
+    public = [name for name in dir(scheduler) if not name.startswith("_")]
+
+    assert public == ["initialize", "stop"]
+    assert all(inspect.iscoroutinefunction(getattr(scheduler, name)) for name in public)
+
+
+@pytest.mark.req("D-06", "D-08")
+async def test_a_whole_life_is_told_in_the_order_in_which_it_happens(world: World) -> None:
+    process = await world.started(world.task("a"))
+
+    await process.stop()
+
+    assert world.told() == [
+        "SchedulerInitializationStarted",
+        "PollingStarted",
+        "SchedulerInitializationCompleted",
+        "TaskRunStarted",
+        "TaskRunCompleted",
+        "SchedulerStopRequested",
+        "PollingStopRequested",
+        "PollingStopped",
+        "SchedulerStopped",
+    ]
+
+
+@pytest.mark.req("D-06", "D-07")
+async def test_events_carry_time_task_and_cause(world: World) -> None:
+    await world.started(world.task("a", delay=timedelta(seconds=7), body=world.lasting(2 * SECOND, fails=True)))
+    await world.drive(2 * SECOND)
+
+    failed = world.events[-1]
+
+    assert isinstance(failed, TaskRunFailed)
+    assert (failed.task, failed.cause, repr(failed.error)) == ("a", "callback", "ValueError('it went wrong')")
+    assert failed.at.isoformat() == "2026-03-02T12:00:02+00:00"
+    assert failed.retry_at - failed.at == timedelta(seconds=7)
+    assert world.events[-2].cause == "registration"
+
+
+@pytest.mark.req("D-08")
+async def test_without_tasks_there_is_no_polling_and_yet_a_running_scheduler(world: World) -> None:
+    process = await world.started()
+
+    with pytest.raises(errors.SchedulerAlreadyActiveError):
+        await process.initialize([])
+    await process.stop()
+
+    assert [name for name in world.told() if name.startswith("Polling")] == []
+    assert world.told()[-1] == "SchedulerStopped"
+
+
+@pytest.mark.req("D-15", "D-16")
+async def test_a_second_initialize_is_refused_and_changes_nothing(world: World) -> None:
+    process = await world.started(world.task("a"))
+    told = world.told()
+
+    with pytest.raises(errors.SchedulerAlreadyActiveError) as caught:
+        await process.initialize([world.task("a")])
+
+    assert str(caught.value) == "Cannot initialize scheduler: scheduler is already running"
+    assert caught.value.details == {"currentState": "running"}
+    assert world.told() == told
+    await world.drive(MINUTE)
+    assert len(world.ran) == 2
+
+
+@pytest.mark.req("D-15")
+async def test_that_it_is_active_is_said_before_what_is_wrong_with_the_list(world: World) -> None:
+    process = await world.started(world.task("a"))
+
+    with pytest.raises(errors.SchedulerAlreadyActiveError):
+        await process.initialize(None)
+
+
+@pytest.mark.req("D-15")
+async def test_of_two_concurrent_initialisations_the_first_goes_on(world: World) -> None:
+    world.turns = lambda: 2
+    process = world.process()
+
+    first, second = await asyncio.gather(
+        process.initialize([world.task("a")]), process.initialize([world.task("b")]), return_exceptions=True
+    )
+
+    assert first is None
+    assert isinstance(second, errors.SchedulerAlreadyActiveError)
+    assert second.details == {"currentState": "initializing"}
+    await world.drive(SECOND)
+    assert world.ran == ["a 02 12:00:00"]
+
+
+@pytest.mark.req("D-15")
+async def test_initialize_while_stopping_is_refused_as_running(world: World) -> None:
+    process = await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+    stopping = asyncio.create_task(process.stop())
+    await world.clock.settle()
+
+    with pytest.raises(errors.SchedulerAlreadyActiveError) as caught:
+        await process.initialize([])
+    await world.drive(MINUTE)
+    await stopping
+
+    assert caught.value.details == {"currentState": "running"}
+
+
+@pytest.mark.req("D-15")
+async def test_a_stopped_scheduler_can_be_initialised_again_any_number_of_times(world: World) -> None:
+    process = world.process()
+    for _ in range(3):
+        await process.initialize([world.task("a")])
+        await world.drive(MINUTE)
+        await process.stop()
+
+    assert world.ran == [f"a 02 12:0{minute}:00" for minute in range(4)]
+
+
+@pytest.mark.req("D-15")
+async def test_stop_waits_for_running_tasks_and_starts_nothing_meanwhile(world: World) -> None:
+    process = await world.started(world.task("slow", body=world.lasting(150 * SECOND)), world.task("quick"))
+    stopping = asyncio.create_task(process.stop())
+    await world.drive(149 * SECOND)
+    assert not stopping.done()
+
+    await world.drive(SECOND)
+
+    assert stopping.done()
+    assert sorted(world.ran) == ["quick 02 12:00:00", "slow 02 12:00:00"]
+    assert "schedulerIdentifier" not in world.record("slow")
+
+
+@pytest.mark.req("D-15")
+async def test_stop_at_any_time_and_any_number_of_times_is_no_error(world: World) -> None:
+    process = world.process()
+    await process.stop()
+    await process.initialize([world.task("a", body=world.lasting(5 * SECOND))])
+    await world.clock.settle()
+    stops = [asyncio.create_task(process.stop()) for _ in range(3)]
+    await world.drive(5 * SECOND)
+    await asyncio.gather(*stops)
+    await process.stop()
+
+    assert world.told().count("SchedulerStopRequested") == 1
+    assert world.told().count("SchedulerStopped") == 1
+
+
+@pytest.mark.req("D-15")
+async def test_stop_during_initialize_lets_it_return_and_nothing_starts(world: World) -> None:
+    world.turns = lambda: 3
+    process = world.process()
+    initialising = asyncio.create_task(process.initialize([world.task("a")]))
+    await asyncio.sleep(0)
+
+    await process.stop()
+
+    assert initialising.done()
+    assert initialising.exception() is None
+    assert world.told() == [
+        "SchedulerInitializationStarted",
+        "SchedulerInitializationCompleted",
+        "SchedulerStopRequested",
+        "SchedulerStopped",
+    ]
+    await world.drive(20 * SECOND)
+    assert world.ran == []
+    # The minute of its registration is not over: it is owed, and runs when it may.
+    await process.initialize([world.task("a")])
+    await world.drive(SECOND)
+    assert world.ran == ["a 02 12:00:20"]
+
+
+@pytest.mark.req("D-15")
+async def test_stop_during_an_initialize_that_fails_is_no_error(world: World) -> None:
+    world.turns = lambda: 3
+    world.faults = ["fail"]
+    process = world.process()
+    process.watched.excused = True
+    initialising = asyncio.create_task(process.initialize([world.task("a")]))
+    await asyncio.sleep(0)
+
+    await process.stop()
+
+    with pytest.raises(errors.StateUnavailableError):
+        await initialising
+    assert not world.state.is_open
+
+
+@pytest.mark.req("D-15")
+async def test_stop_with_a_task_that_fails_is_no_error(world: World) -> None:
+    process = await world.started(world.task("a", body=world.lasting(5 * SECOND, fails=True)))
+    stopping = asyncio.create_task(process.stop())
+
+    await world.drive(5 * SECOND)
+    await stopping
+
+    assert world.record("a")["lastFailureAt"] == world.clock.now()
+
+
+@pytest.mark.req("D-15")
+async def test_who_waits_for_a_stop_may_give_up_and_the_stop_goes_on(world: World) -> None:
+    process = await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+    impatient = asyncio.create_task(process.scheduler.stop())
+    await world.clock.settle()
+    impatient.cancel()
+
+    await world.drive(30 * SECOND)
+
+    assert world.told()[-1] == "SchedulerStopped"
+    assert not world.state.is_open
+
+
+@pytest.mark.req("D-15")
+async def test_a_task_that_waits_for_stop_is_told_that_it_would_wait_for_itself(world: World) -> None:
+    process = world.process()
+    await process.initialize([world.task("a", body=process.scheduler.stop, delay=timedelta(hours=1))])
+    await world.clock.settle()
+
+    failed = world.events[-1]
+
+    assert isinstance(failed, TaskRunFailed)
+    assert isinstance(failed.error, errors.StopWithinTaskError)
+
+
+@pytest.mark.req("D-15")
+async def test_an_initialize_that_is_cancelled_lets_go_of_everything(world: World) -> None:
+    world.turns = lambda: 3
+    process = world.process()
+    process.watched.excused = True
+    initialising = asyncio.create_task(process.initialize([world.task("a")]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    initialising.cancel()
+    await asyncio.wait({initialising})
+
+    assert initialising.cancelled()
+    assert not world.state.is_open
+    await process.initialize([world.task("a")])
+
+
+@pytest.mark.req("D-06")
+async def test_a_listener_that_fails_harms_nobody_and_is_counted(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def listen(event: Event) -> None:
+        raise RuntimeError(event.name)
+
+    process = await world.started(world.task("a"), on_event=listen)
+    await process.stop()
+
+    assert world.ran == ["a 02 12:00:00"]
+    assert counters_of(process.scheduler).unheard == 9
+    assert "a listener failed on TaskRunStarted" in caplog.text
+
+
+@pytest.mark.req("D-06", "D-17")
+async def test_events_are_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gnomon.declarative")
+    process = await world.started(world.task("a\n", body=world.lasting(SECOND, fails=True)))
+    await world.drive(SECOND)
+
+    assert "TaskRunStarted task='a\\n' cause=registration" in caplog.text
+    [failure] = [line for line in caplog.records if line.levelno == logging.WARNING]
+    assert failure.getMessage() == "TaskRunFailed task='a\\n' cause=callback"
+    assert failure.exc_info is not None
+    assert counters_of(process.scheduler).events["TaskRunFailed"] == 1
+
+
+@pytest.mark.req("D-17")
+async def test_starts_that_come_too_late_are_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    process = await world.started(world.task("a", "0 * * * *"))
+    world.step_clock(2 * HOUR)
+
+    await world.drive(MINUTE)
+
+    assert counters_of(process.scheduler).late_starts == 1
+    assert counters_of(process.scheduler).worst_lateness_ms == HOUR + MINUTE
+    assert "1 tasks start late, up to 3660000 ms; 60000 ms are allowed" in caplog.text
+
+
+@pytest.mark.req("D-17")
+async def test_a_scheduler_with_nothing_due_looks_once_a_minute_and_at_nothing(world: World) -> None:
+    process = await world.started(*(world.task(str(number), "0 0 29 2 *") for number in range(100)))
+
+    await world.drive(HOUR)
+
+    assert counters_of(process.scheduler).polls == 61
+    assert world.writes == 1
+
+
+@pytest.mark.req("D-01")
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"state": 5}, "state"),
+        ({"state": ""}, "state"),
+        ({"state": ":memory:"}, "state"),
+        ({"state": "postgres://user:secret@host/db"}, "state"),
+        ({"on_event": "print"}, "on_event"),
+    ],
+)
+def test_a_scheduler_that_cannot_be_is_refused_when_it_is_made(options: dict[str, object], field: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        Scheduler(**({"state": MemoryState()} | options))  # type: ignore[arg-type]  # that is the point
+
+    assert caught.value.field == field
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.req("D-02")
+def test_a_zone_that_does_not_exist_is_refused_when_the_scheduler_is_made() -> None:
+    with pytest.raises(CronError, match="Berlin"):
+        Scheduler(MemoryState(), timezone="Europe/Berlim")

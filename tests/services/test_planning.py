@@ -1,0 +1,176 @@
+"""The planner says what applying would do, and applying does it; what no file names goes only when asked for."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import HOUR, MINUTE, NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.fire_diff import Fate
+from gnomon.core.jobs import Job, read_job
+from gnomon.core.model import DAY_MS, TickKind
+from gnomon.core.requests import Defaults
+from gnomon.services.applying import Change, Prune
+from gnomon.services.jobs import JobBook
+from gnomon.services.launcher import Launcher
+from gnomon.services.planning import JobsPlan, Planner
+from gnomon.services.workflows import WorkflowStore
+from gnomon.testing.clock import CountedIds, VirtualClock
+
+REPORT: dict[str, Any] = {"name": "report", "schedule": "0 * * * *", "function": "reports.make"}
+
+
+class Desk:
+    """A book and a planner on one store."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        self.book = JobBook(self.store, self.store, self.store, self.clock, CountedIds())
+        self.planner = Planner(self.book, self.store, self.clock)
+        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, CountedIds())
+
+    def job(self, name: str = "report", **said: Any) -> Job:  # noqa: ANN401 - any field of a job
+        return read_job(REPORT | {"name": name} | said, Defaults(), now=self.clock.now())
+
+    async def apply(self, *jobs: Job, prune: Prune | None = None) -> dict[str, Change]:
+        return {one.name: one.change for one in await self.book.apply(jobs, actor="ada", prune=prune)}
+
+    async def plan(self, *jobs: Job, prune: Prune | None = None) -> JobsPlan:
+        return await self.planner.plan(jobs, ahead_ms=DAY_MS, prune=prune)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def changes(planned: JobsPlan) -> dict[str, Change]:
+    return {one.forecast.name: one.change for one in planned.jobs}
+
+
+@pytest.mark.parametrize("prune", [Prune(), None])
+async def test_what_is_planned_is_what_is_applied(desk: Desk, prune: Prune | None) -> None:
+    await desk.apply(desk.job("same"), desk.job("other"), desk.job("gone"))
+    wanted = [desk.job("same"), desk.job("other", schedule="30 * * * *"), desk.job("new")]
+
+    planned = changes(await desk.plan(*wanted, prune=prune))
+
+    assert planned == await desk.apply(*wanted, prune=prune)
+    assert planned == {
+        "same": Change.UNCHANGED,
+        "other": Change.CHANGED,
+        "new": Change.CREATED,
+        **({"gone": Change.REMOVED} if prune else {}),
+    }
+
+
+async def test_planning_changes_nothing(desk: Desk) -> None:
+    await desk.apply(desk.job(catchup="all"))
+    before = await desk.store.find("default", "report")
+    desk.clock.advance(5 * HOUR)
+
+    await desk.plan(desk.job(schedule="30 * * * *"), prune=Prune())
+
+    assert await desk.store.find("default", "report") == before
+
+
+async def test_a_change_is_told_in_fields_and_in_fires(desk: Desk) -> None:
+    await desk.apply(desk.job())
+
+    [one] = (await desk.plan(desk.job(schedule="30 * * * *", function="reports.better"))).jobs
+
+    assert {field.field for field in one.forecast.fields} == {"schedule", "function"}
+    assert one.forecast.fires.count(Fate.MOVED) == 24
+
+
+async def test_a_job_that_an_operator_paused_stays_paused(desk: Desk) -> None:
+    await desk.apply(desk.job())
+    await desk.book.pause("report", actor="ada")
+
+    [one] = (await desk.plan(desk.job())).jobs
+
+    assert (one.change, one.forecast.stays_paused) == (Change.UNCHANGED, True)
+
+
+async def test_a_one_shot_that_has_run_is_nothing_to_do(desk: Desk) -> None:
+    said = {"name": "once", "function": "f", "at": "2020-01-01T00:00:00Z", "delete_after_run": True}
+
+    planned = await desk.plan(read_job(said, Defaults(), now=NOON))
+
+    assert changes(planned) == {"once": Change.UNCHANGED}
+    assert (planned.fires(Fate.ADDED), planned.fires(Fate.REMOVED)) == (0, 0)
+
+
+async def test_a_schedule_without_a_workflow_says_every_field_anew(desk: Desk) -> None:
+    await desk.apply(desk.job())
+    standing = await desk.store.find("default", "report")
+    assert standing is not None
+    desk.store._schedules[standing.uid] = replace(standing, spec=replace(standing.spec, workflow_version=9))  # noqa: SLF001 - a version that nobody has
+
+    [one] = (await desk.plan(desk.job())).jobs
+
+    assert "function" in {field.field for field in one.forecast.fields}
+
+
+# ---- pruning -------------------------------------------------------------------------------------
+
+
+async def test_what_no_file_names_stays_unless_it_is_pruned(desk: Desk) -> None:
+    await desk.apply(desk.job("a"), desk.job("b"))
+
+    assert await desk.apply(desk.job("a")) == {"a": Change.UNCHANGED}
+    assert await desk.store.find("default", "b") is not None
+
+
+async def test_what_is_due_of_a_pruned_job_is_decided_first(desk: Desk) -> None:
+    await desk.apply(desk.job("gone", schedule="* * * * *", catchup="all", overlap="allow"))
+    uid = (await desk.book.get("gone")).schedule.uid
+    desk.clock.advance(5 * HOUR)
+
+    await desk.apply(prune=Prune())
+
+    ticks = await desk.store.ticks(uid, before=1 << 62, limit=1000)
+    assert ([tick.decision.kind for tick in ticks], await desk.book.page()) == ([TickKind.FIRED] * 300, [])
+
+
+async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(desk: Desk) -> None:
+    await desk.apply(desk.job("gone", overlap="queue"))
+    for _ in range(3):
+        await desk.launcher.trigger("gone", actor="ada")
+
+    [one] = (await desk.plan(prune=Prune())).jobs
+
+    assert one.standing is not None
+    assert (one.change, one.standing.active_runs, one.standing.queued_runs) == (Change.REMOVED, 1, 2)
+
+
+async def test_schedules_of_a_deployed_workflow_are_not_pruned(desk: Desk) -> None:
+    deployer = WorkflowStore(desk.store, desk.store, desk.clock, CountedIds())
+    definition = {
+        "workflow_id": "flow",
+        "steps": [{"step": "a", "function": "f"}],
+        "triggers": [{"type": "schedule_based", "schedule": "0 * * * *"}],
+    }
+    deployed = await deployer.deploy(definition, actor="ada")
+
+    assert await desk.apply(desk.job(), prune=Prune()) == {"report": Change.CREATED}
+    assert deployed.schedules
+    assert await desk.store.find("default", deployed.schedules[0]) is not None
+
+
+async def test_more_jobs_than_one_page_are_pruned_together(desk: Desk) -> None:
+    await desk.apply(*[desk.job(f"job-{number}") for number in range(1005)])
+    desk.clock.advance(MINUTE)
+
+    done = await desk.apply(desk.job("job-7"), prune=Prune())
+
+    assert sum(change is Change.REMOVED for change in done.values()) == 1004
+    assert [view.schedule.schedule_id for view in await desk.book.page()] == ["job-7"]
+
+
+async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(desk: Desk) -> None:
+    await desk.apply(desk.job("ours", tags=["team-a"]), desk.job("theirs", tags=["team-b"]), desk.job("plain"))
+
+    assert await desk.apply(prune=Prune("team-a")) == {"ours": Change.REMOVED}

@@ -1,0 +1,52 @@
+"""A real HTTP server that remembers who called, and behaves as it is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Listener:
+    """What was asked for, in order, and how it answers."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.agents: list[str] = []
+        #: The statuses of the next answers; 200 once there are none left.
+        self.statuses: list[int] = []
+        #: It takes calls and never answers.
+        self.hangs = False
+        self.called = asyncio.Condition()
+        self.port = 0
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    async def until(self, count: int) -> None:
+        """So many calls have come."""
+        async with self.called:
+            await self.called.wait_for(lambda: len(self.calls) >= count)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        async with self.called:
+            self.calls.append(head.split(" ")[1])
+            self.agents += [line.partition(": ")[2] for line in head.splitlines() if line.startswith("User-Agent")]
+            self.called.notify_all()
+        if self.hangs:
+            await reader.read()
+        else:
+            status = self.statuses.pop(0) if self.statuses else 200
+            writer.write(f"HTTP/1.1 {status} As told\r\nContent-Length: 2\r\n\r\nOK".encode())
+        writer.close()
+
+
+@asynccontextmanager
+async def listener() -> AsyncIterator[Listener]:
+    """A server on a port of its own."""
+    heard = Listener()
+    server = await asyncio.start_server(heard.answer, "127.0.0.1", 0)
+    heard.port = server.sockets[0].getsockname()[1]
+    try:
+        yield heard
+    finally:
+        server.close()

@@ -1,0 +1,45 @@
+"""Rows that no service would write, planted in any store."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.sql import SqlStore, tables
+from gnomon.core.model import RunStatus
+from gnomon.core.states import TaskState
+
+#: Changes a column of a table where another one has a value, or deletes the row if there is no column.
+Plant = Callable[[str, str, str, str | None, object], Awaitable[None]]
+_KINDS: dict[str, Any] = {"state": TaskState, "status": RunStatus}
+
+
+class PlantedStore(MemoryStore):
+    """A store in memory that lets itself be tampered with."""
+
+    async def plant(self, table: str, key: str, name: str, column: str | None, value: object) -> None:
+        """See Plant."""
+        rows: dict[Any, Any] = getattr(self, f"_{table}s")
+        for held, row in list(rows.items()):
+            if getattr(row, key) != name:
+                continue
+            if column is None:
+                del rows[held]
+            else:
+                rows[held] = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
+
+
+def planting(store: SqlStore) -> Plant:
+    """The same for a store on SQL."""
+
+    async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:
+        found = tables.metadata.tables[table]
+        here = found.c[key] == name
+        change = (
+            sa.delete(found).where(here) if column is None else sa.update(found).where(here).values({column: value})
+        )
+        await store.transactions.write(lambda conn: conn.execute(change))
+
+    return plant
