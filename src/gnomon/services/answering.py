@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from gnomon.core import answers
+from gnomon.core.cron import Cron
 from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job
@@ -33,6 +34,25 @@ def at(instant: int | None) -> datetime | None:
 def zone_of(spec: Spec) -> str:
     """The zone whose clocks a schedule goes by."""
     return spec.timezone
+
+
+#: Sentences by expression, zone and dialect: listings say the same ones again and again.
+_SENTENCES: dict[tuple[str, str, str], str] = {}
+_MOST_SENTENCES = 4096
+
+
+def in_words(spec: Spec) -> str:
+    """When a schedule fires, in one sentence."""
+    trigger = spec.trigger
+    if not isinstance(trigger, Cron):
+        return trigger.describe()
+    key = trigger.expression, trigger.timezone, trigger.dialect
+    found = _SENTENCES.get(key)
+    if found is None:
+        if len(_SENTENCES) >= _MOST_SENTENCES:
+            _SENTENCES.clear()
+        found = _SENTENCES[key] = trigger.describe()
+    return found
 
 
 def state_of(schedule: Schedule) -> str:
@@ -71,7 +91,7 @@ def job_summary(view: JobView) -> answers.JobSummary:
     return answers.JobSummary(
         job=schedule.schedule_id,
         state=state_of(schedule),
-        schedule=schedule.spec.trigger.describe(),
+        schedule=in_words(schedule.spec),
         timezone=zone_of(schedule.spec),
         next_run_at=at(next_run_at(view)),
         paused=schedule.paused_at is not None,
@@ -144,7 +164,7 @@ def planned_fire(fire: Fire) -> answers.PlannedFire:
         utc=instant,
         local=in_zone(instant, zone).isoformat(),
         timezone=zone,
-        schedule=fire.schedule.spec.trigger.describe(),
+        schedule=in_words(fire.schedule.spec),
     )
 
 
@@ -300,7 +320,7 @@ def schedule_detail(view: View) -> answers.ScheduleDetail:
         workflow_id=spec.workflow_id,
         version=spec.workflow_version,
         user_id=spec.user_id,
-        schedule=spec.trigger.describe(),
+        schedule=in_words(spec),
         timezone=zone_of(spec),
         start_at=at(spec.start_at),
         end_at=at(spec.end_at),
