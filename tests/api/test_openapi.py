@@ -102,14 +102,24 @@ def _prepared() -> Face:
 
 
 FACE = _prepared()
-_PARTS = {**document([one for one in ROUTES if one.name != "follow_changes"])}
-schema = schemathesis.openapi.from_dict(_PARTS)
+
+
+def _generable() -> dict[str, Any]:
+    """The document without the stream, which has no end, and without what of a job no generator can keep to."""
+    found = document([one for one in ROUTES if one.name != "follow_changes"])
+    for path, method in (("/v1/jobs", "post"), ("/v1/jobs/{name}", "put")):
+        content = found["paths"][path][method]["requestBody"]["content"]["application/json"]
+        content["schema"] = {word: said for word, said in content["schema"].items() if word not in ("allOf", "oneOf")}
+    return found
+
+
+schema = schemathesis.openapi.from_dict(_generable())
 schema.app = cast("Any", FACE.app)
 
 
 @schema.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,
