@@ -1,5 +1,6 @@
 """The API as its users meet it: beside a scheduler that executes, and on replicas that do not."""
 
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,9 @@ import pytest
 
 import gnomon
 from gnomon import errors
+from gnomon.access import new_token, own_token
+from gnomon.ports.identity import Role
+from gnomon.settings import load
 from support.processes import TESTS, UpProcess, up
 from support.witness import seen
 
@@ -59,11 +63,8 @@ def test_what_is_registered_and_triggered_over_http_is_executed(
         task = client.finished(client.submit("witness/coroutine").execution_id, timeout=20)
 
         assert (ended.status, task.status) == ("completed", "completed")
-        assert {one.component: one.status for one in client.health().components} == {
-            "store": "ok",
-            "ticker": "ok",
-            "worker": "ok",
-        }
+        parts = {one.component: one.status for one in client.health().components}
+        assert parts.items() >= {"store": "ok", "ledger": "ok", "ticker": "ok", "worker": "ok"}.items()
         assert running.terminate() == 0
     assert [what for what, *_ in seen(tmp_path / "witness")] == ["start", "end"] * 2
 
@@ -73,6 +74,57 @@ def test_without_a_token_nobody_is_let_in(database: Path) -> None:
         assert client.health().status == "ok"
         with pytest.raises(errors.Unauthenticated):
             list(client.jobs())
+
+
+def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Path) -> None:
+    settings = load(flags={"database.url": f"sqlite:///{database}"})
+    with up(database, "--port", "0") as running:
+        address = address_of(running)
+        assert f"{database}.token" in running.line_with("a token for the API")
+        viewers = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=60_000)
+        with (
+            gnomon.Client(address, token=own_token(settings)) as owner,
+            gnomon.Client(address, token=viewers) as viewer,
+        ):
+            owner.register({"name": "report", "function": "f"})
+            assert [job.job for job in viewer.jobs()] == ["report"]
+            with pytest.raises(errors.Forbidden):
+                viewer.pause("report")
+
+
+def test_letting_everybody_in_has_to_be_meant(database: Path) -> None:
+    refused = subprocess.run(
+        [sys.executable, "-m", "gnomon", "up", "--database", str(database), "--port", "0"],
+        env={**os.environ, "GNOMON_AUTH__VERIFY_TOKENS": "false"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (refused.returncode, "accept_unverified" in refused.stderr) == (2, True)
+    assert not database.exists()
+
+
+@pytest.mark.req("H-12")
+def test_who_asks_is_written_down_as_having_done_it(database: Path) -> None:
+    settings = load(flags={"database.url": f"sqlite:///{database}"})
+    with up(database, "--port", "0") as running:
+        token = new_token(settings, Role.ADMIN, subject="grace", tenant="default", lasts_ms=60_000)
+        with gnomon.Client(address_of(running), token=token) as client:
+            client.register({"name": "report", "function": "f"})
+            client.pause("report")
+
+    listed = subprocess.run(
+        [sys.executable, "-m", "gnomon", "audit", "list", "--database", str(database), "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    done = [(one["actor"], one["action"]) for one in json.loads(listed.stdout)]
+    assert {("grace", "register"), ("grace", "pause")} <= set(done)
 
 
 @pytest.mark.parametrize("command", ["up", "server"])
@@ -97,10 +149,10 @@ def test_a_server_schedules_and_leaves_the_executing_to_others(database: Path) -
         client.register({"name": "ticker", "function": "elsewhere", "schedule": "* * * * * *", "overlap": "allow"})
         while not (ticks := list(client.ticks("ticker"))):
             pass
-        worker = {one.component: one for one in client.health().components}["worker"]
+        parts = {one.component: one.status for one in client.health().components}
 
         assert ticks[-1].kind == "fired"
-        assert (worker.status, worker.message) == ("idle", "this process executes nothing")
+        assert (parts["dispatcher"], "worker" in parts) == ("ok", False)
         running.signal(signal.SIGTERM)
         assert running.ended() == 0
 

@@ -129,7 +129,7 @@ async def test_the_same_key_is_the_same_task(admin: Somebody) -> None:
     assert other.status_code == 409
 
 
-@pytest.mark.parametrize("field", ["dag", "schedule", "name", "lock", "tenant"])
+@pytest.mark.parametrize("field", ["dag", "schedule", "name", "lock", "tenant", "command", "ping"])
 async def test_a_task_says_nothing_that_only_a_job_can(admin: Somebody, field: str) -> None:
     refused = await admin.post("/v1/tasks", {"function": "f", field: "x"})
 

@@ -98,6 +98,8 @@ async def test_the_schedules_of_a_workflow_come_and_go_with_it(admin: Somebody) 
 
     assert (first["schedules"], second["removed"]) == (["etl.nightly"], ["etl.nightly"])
     assert (await admin.get("/v1/workflows/etl?version=1")).json()["steps"][1]["depends_on"] == ["a"]
+    [listed] = (await admin.get("/v1/workflows")).json()["items"]
+    assert listed == {"workflow_id": "etl", "version": 2, "steps": ["a", "b"], "tags": []}
 
 
 async def test_a_workflow_without_steps_is_refused(admin: Somebody) -> None:

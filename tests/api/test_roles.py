@@ -10,8 +10,8 @@ from support.faces import Face, Somebody
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
     "list_jobs", "show_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
-    "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "show_workflow", "list_events",
-    "show_event", "list_workers", "follow_changes",
+    "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
+    "list_events", "show_event", "list_workers", "follow_changes",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",

@@ -13,6 +13,7 @@ from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permi
 from gnomon.core import answers
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.services import answering
+from gnomon.services.health import health_report
 from gnomon.services.hub import Hub, Listener
 
 #: How long a stream may be silent before it says that it is still there.
@@ -95,7 +96,7 @@ async def health(call: Call) -> Reply:
 
 
 async def _report(call: Call) -> answers.HealthReport:
-    return answering.health_report(await call.desk.health(), messages=await _may_look(call))
+    return health_report(await call.desk.health(), messages=await _may_look(call))
 
 
 async def _may_look(call: Call) -> bool:

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import SCHEDULE_REQUEST, WORKFLOW
+from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, Body, Call, Permission, Reply, Route
+from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Permission, Reply, Route
 from gnomon.core import answers
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
@@ -80,6 +81,13 @@ class LastAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last: Annotated[int, Meta(ge=0, le=1000, description="How many decisions.")] = 10
 
 
+class WorkflowsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workflows to list."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
 class VersionAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which version of a workflow to show."""
 
@@ -145,6 +153,14 @@ async def deploy(call: Call) -> Reply:
     return Reply(body=answering.workflow_deployed(done), status=201 if done.new else 200)
 
 
+async def list_workflows(call: Call) -> Reply:
+    """List workflows by name, each in its newest version."""
+    asked: WorkflowsAsked = call.query
+    found = await call.desk.workflows.page(after=place(call, str) or "", limit=asked.limit, tenant=call.tenant)
+    after = found[-1].workflow_id if len(found) == asked.limit else None
+    return Reply(body=page(call, [answering.workflow_summary(one) for one in found], after))
+
+
 async def show_workflow(call: Call) -> Reply:
     """Show a version of a workflow."""
     asked: VersionAsked = call.query
@@ -183,6 +199,10 @@ ROUTES = (
         method="POST", path="/v1/workflows", name="deploy_workflow", needs=Permission.ADMINISTER, handle=deploy,
         answer=answers.WorkflowDeployed, success={201: "It is a new version.", 200: "It was the newest already."},
         body=Body(schema=WORKFLOW_SCHEMA, example=WORKFLOW), refuses=(404, 409), example=_DEPLOYED,
+    ),
+    Route(
+        path="/v1/workflows", name="list_workflows", handle=list_workflows, query=WorkflowsAsked,
+        answer=answers.Page[answers.WorkflowSummary], **LOOKS,
     ),
     Route(
         method="GET", path="/v1/workflows/{id}", name="show_workflow", needs=Permission.LOOK, handle=show_workflow,

@@ -1,7 +1,6 @@
 """`gnomon workflows`: graphs of steps that other programs write."""
 
 from pathlib import Path
-from typing import Any
 
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_file
@@ -12,7 +11,7 @@ from gnomon.core.job_data import workflow_as_data
 from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError
 from gnomon.office import Office
-from gnomon.services.answering import workflow_deployed
+from gnomon.services.answering import workflow_deployed, workflow_summary
 from gnomon.services.workflows import Deployed
 
 _PAGE = 1000
@@ -49,21 +48,12 @@ def list_workflows(where: Where, form: Format) -> None:
 
     found = in_office(where, work)
     if form is not Format.TABLE:
-        print_data([_listed(one) for one in found], form)
+        print_data([workflow_summary(one) for one in found], form)
     elif not found:
         say("no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one")
     else:
         rows = [[one.workflow_id, str(one.version), str(len(one.steps)), ", ".join(one.tags)] for one in found]
         print_table(["workflow", "version", "steps", "tags"], rows)
-
-
-def _listed(one: Workflow) -> dict[str, Any]:
-    return {
-        "workflow_id": one.workflow_id,
-        "version": one.version,
-        "steps": [step.name for step in one.steps],
-        "tags": list(one.tags),
-    }
 
 
 def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:

@@ -313,6 +313,15 @@ class WorkflowDeployed(Answer, frozen=True, kw_only=True):
     removed: list[str]
 
 
+class WorkflowSummary(Answer, frozen=True, kw_only=True):
+    """A workflow in its newest version."""
+
+    workflow_id: str
+    version: int
+    steps: list[str]
+    tags: list[str]
+
+
 class EventEntry(Answer, frozen=True, kw_only=True):
     """What became of an event for one job."""
 

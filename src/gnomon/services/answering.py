@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from gnomon.core import answers
-from gnomon.core.health import Report
 from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job
@@ -23,8 +22,8 @@ from gnomon.services.launcher import Triggered
 from gnomon.services.listening import Emitted
 from gnomon.services.registrar import View
 from gnomon.services.run_steps import WAITING, Drawn, run_of, steps_of
+from gnomon.services.wording import in_words
 from gnomon.services.workflows import Deployed
-from gnomon.version import __version__
 
 
 def at(instant: int | None) -> datetime | None:
@@ -73,7 +72,7 @@ def job_summary(view: JobView) -> answers.JobSummary:
     return answers.JobSummary(
         job=schedule.schedule_id,
         state=state_of(schedule),
-        schedule=schedule.spec.trigger.describe(),
+        schedule=in_words(schedule.spec),
         timezone=zone_of(schedule.spec),
         next_run_at=at(next_run_at(view)),
         paused=schedule.paused_at is not None,
@@ -156,7 +155,7 @@ def planned_fire(fire: Fire) -> answers.PlannedFire:
         utc=instant,
         local=in_zone(instant, zone).isoformat(),
         timezone=zone,
-        schedule=fire.schedule.spec.trigger.describe(),
+        schedule=in_words(fire.schedule.spec),
     )
 
 
@@ -313,7 +312,7 @@ def schedule_detail(view: View) -> answers.ScheduleDetail:
         workflow_id=spec.workflow_id,
         version=spec.workflow_version,
         user_id=spec.user_id,
-        schedule=spec.trigger.describe(),
+        schedule=in_words(spec),
         timezone=zone_of(spec),
         start_at=at(spec.start_at),
         end_at=at(spec.end_at),
@@ -337,6 +336,16 @@ def workflow_deployed(done: Deployed) -> answers.WorkflowDeployed:
         new=done.new,
         schedules=list(done.schedules),
         removed=list(done.removed),
+    )
+
+
+def workflow_summary(workflow: Workflow) -> answers.WorkflowSummary:
+    """The workflow as it is listed."""
+    return answers.WorkflowSummary(
+        workflow_id=workflow.workflow_id,
+        version=workflow.version,
+        steps=[step.name for step in workflow.steps],
+        tags=list(workflow.tags),
     )
 
 
@@ -371,24 +380,4 @@ def worker_detail(card: WorkerCard) -> answers.WorkerDetail:
         slots=card.slots,
         started_at=instant_of(card.started_at),
         functions=list(card.functions),
-    )
-
-
-def health_report(report: Report, *, messages: bool) -> answers.HealthReport:
-    """How a node is. Messages may say what is not for everybody."""
-    return answers.HealthReport(
-        status=report.condition.value,
-        version=__version__,
-        ready=report.ready,
-        alive=report.alive,
-        checked_at=instant_of(report.at),
-        components=[
-            answers.Component(
-                component=one.name,
-                status=one.condition.value,
-                message=one.message if messages else "",
-                since_at=instant_of(one.since_at),
-            )
-            for one in report.components
-        ],
     )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gnomon.core.job_commands import COMMAND_FIELDS
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.job_steps import WORK_FIELDS, read_workflow
 from gnomon.core.requests import printable, schedule_name
@@ -19,7 +20,8 @@ from gnomon.ports.jobs import Application, Jobs
 from gnomon.services.launcher import Launcher, Triggered
 
 #: What may be said about a task: as of a job with one function.
-TASK_FIELDS = tuple(field for field in WORK_FIELDS if field not in ("name", "dag", "max_parallel", "lock"))
+_NOT_OF_A_TASK = frozenset((*COMMAND_FIELDS, "name", "dag", "max_parallel", "lock", "ping"))
+TASK_FIELDS = tuple(field for field in WORK_FIELDS if field not in _NOT_OF_A_TASK)
 _LONGEST_FUNCTION = 80
 
 
