@@ -67,6 +67,7 @@ def desk_of(node: Node, hub: Hub) -> Desk:
         events=office.events,
         dead_letters=office.dead_letters,
         tasks=TaskDesk(store, office.launcher, clock),
+        explainer=office.explainer,
         workers=store,
         health=HealthDesk(clock, checks_of(node)),
         hub=hub,

@@ -20,6 +20,7 @@ from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.health import Finding, HealthDesk, Status
 from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
@@ -70,6 +71,7 @@ class Face:
             events=Announcer(store, clock, ids),
             dead_letters=DeadLetterOffice(store, store, launcher, clock),
             tasks=TaskDesk(store, launcher, clock),
+            explainer=Explainer(store, store, store, store, store, store, clock),
             workers=store,
             health=HealthDesk(clock, {"store": self._look}),
             hub=self.hub,

@@ -11,6 +11,7 @@ from gnomon.ports.identity import Tokens
 from gnomon.ports.workers import Workers
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.health import HealthDesk
 from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
@@ -35,6 +36,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     events: Announcer
     dead_letters: DeadLetterOffice
     tasks: TaskDesk
+    explainer: Explainer
     workers: Workers
     health: HealthDesk
     hub: Hub
