@@ -10,15 +10,14 @@ from gnomon.errors import FieldError
 from gnomon.services.why_answering import why_answer
 
 _USUAL = 3
+_ABOUT = "A moment, such as 2026-03-02T09:00Z, or 09:00 on the clocks of the schedule."
+Moment = Annotated[str, Meta(max_length=100, description=_ABOUT)]
 
 
 class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """About which moment, or how many of the last."""
 
-    at: Annotated[
-        str | None,
-        Meta(description="A moment, such as 2026-03-02T09:00Z, or 09:00 on the clocks of the schedule."),
-    ] = None
+    at: Moment | None = None
     last: Annotated[int, Meta(ge=1, le=100, description="How many of the newest.")] | None = None
 
 
