@@ -67,9 +67,8 @@ class Worker:
         self.hand_over: HandOver | None = None
         #: Taken, and when we asked for it; not yet begun.
         self._to_start: list[tuple[Waiting, float]] = []
-        #: Finished, and not yet past the gate.
+        #: Finished and not yet past the gate; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
-        #: Ended, and reported to nobody yet.
         self._unreported: list[Ending] = []
         self._overrunning, self._taking = 0, False
         #: Called when what ended may have made something else ready, now or later.
@@ -77,8 +76,7 @@ class Worker:
         #: Called when something was taken outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
         self._renewed_at = float("-inf")
-        self._look_for_cancelled = False
-        self._draining = False
+        self._look_for_cancelled, self._draining = False, False
         self.backoff = Backoff(events, "worker")
 
     @property
