@@ -29,6 +29,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/drift.py
 	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/dag.py
+	$(BIN)/python bench/api.py
 	$(BIN)/python bench/declarative.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development

@@ -88,6 +88,7 @@ def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
         events=office.events,
         dead_letters=office.dead_letters,
         tasks=TaskDesk(store, office.launcher, clock),
+        explainer=office.explainer,
         workers=store,
         health=node.instruments.vitals.report,
         hub=hub,

@@ -18,6 +18,7 @@ from gnomon.access import new_token, own_token
 from gnomon.ports.identity import Role
 from gnomon.settings import load
 from support.processes import TESTS, UpProcess, up
+from support.servers import postgres
 from support.witness import seen
 
 OPEN = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
@@ -33,7 +34,7 @@ def address_of(running: UpProcess) -> str:
 
 
 @contextmanager
-def server(database: Path, *arguments: str) -> Iterator[UpProcess]:
+def server(database: Path | str, *arguments: str) -> Iterator[UpProcess]:
     process = subprocess.Popen(
         [sys.executable, "-m", "gnomon", "server", "--database", str(database), "--port", "0", *arguments],
         cwd=TESTS,
@@ -164,6 +165,26 @@ def test_a_second_server_on_a_file_stands_by_and_answers_all_the_same(database: 
         with gnomon.Client(address_of(second)) as other:
             assert [job.job for job in other.jobs()] == ["report"]
             assert other.trigger("report").became == "started"
+
+
+@pytest.mark.req("H-16")
+async def test_replicas_on_postgresql_answer_alike_and_a_worker_beside_them_executes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    async with postgres(18).database() as url:
+        with (
+            server(url) as first,
+            server(url) as second,
+            up(url),
+            gnomon.Client(address_of(first)) as one,
+            gnomon.Client(address_of(second)) as other,
+        ):
+            one.register({"name": "greet", "function": "witness/coroutine"})
+            started = other.trigger("greet")
+
+            assert one.finished(started.execution_id, timeout=30).status == "completed"
+            assert [worker.slots for worker in other.workers()] == [250]
 
 
 def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:

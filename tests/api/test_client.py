@@ -77,6 +77,13 @@ def test_a_dead_letter_is_replayed_and_put_away(face: Face, client: gnomon.Clien
     assert list(client.dead_letters()) == []
 
 
+def test_why_is_answered(client: gnomon.Client) -> None:
+    client.register(JOB)
+
+    assert client.why("report").coming is not None
+    assert client.why("report", at="09:00").explanations[0].sentence
+
+
 def test_a_change_of_what_has_changed_is_refused(client: gnomon.Client) -> None:
     client.register(JOB)
     seen = client.job("report").etag

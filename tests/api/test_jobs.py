@@ -200,6 +200,24 @@ async def test_the_ledger_of_a_job_is_paged_and_filtered(face: Face, admin: Some
     assert len(early) == 1
 
 
+async def test_why_is_answered_of_a_moment_and_of_the_newest(face: Face, admin: Somebody) -> None:
+    await admin.registered(schedule="* * * * *")
+    await admin.post("/v1/jobs/report/pause")
+    face.clock.advance(60_000)
+    await admin.post("/v1/jobs/report/resume")
+    face.clock.advance(1000)
+    execution = await admin.triggered()
+
+    moment = (await admin.get("/v1/jobs/report/why?at=2026-03-02T12:01Z")).json()
+    newest = (await admin.get("/v1/jobs/report/why?last=1")).json()
+    both = await admin.get("/v1/jobs/report/why?last=1&at=12:01")
+
+    assert (moment["explanations"][0]["kind"], moment["coming"]) == ("skipped", None)
+    assert newest["explanations"][0]["execution"]["execution_id"] == execution
+    assert newest["coming"]["kind"] == "coming"
+    assert both.status_code == 422
+
+
 async def test_an_execution_is_cancelled_once(admin: Somebody) -> None:
     await admin.registered()
     execution = await admin.triggered()

@@ -9,7 +9,7 @@ from support.faces import Face, Somebody
 #: What the seed's roles may do, and what everybody may.
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
-    "list_jobs", "show_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
+    "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes",
 }  # fmt: skip

@@ -21,6 +21,7 @@ from gnomon.ports.identity import Caller, Role
 from gnomon.sections import Server
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
@@ -70,6 +71,7 @@ class Face:
             events=Announcer(store, clock, ids),
             dead_letters=DeadLetterOffice(store, store, launcher, clock),
             tasks=TaskDesk(store, launcher, clock),
+            explainer=Explainer(store, store, store, store, store, store, clock),
             workers=store,
             health=self._look,
             hub=self.hub,

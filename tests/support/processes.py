@@ -54,7 +54,7 @@ class UpProcess:
 
 @contextmanager
 def up(
-    database: Path,
+    database: Path | str,
     *arguments: str,
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,

@@ -12,6 +12,7 @@ from gnomon.ports.workers import Workers
 from gnomon.sections import Server
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
+from gnomon.services.explaining import Explainer
 from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
@@ -35,6 +36,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     events: Announcer
     dead_letters: DeadLetterOffice
     tasks: TaskDesk
+    explainer: Explainer
     workers: Workers
     #: Tells how the node is.
     health: Callable[[], Awaitable[Report]]

@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from gnomon.api import executions, jobs, others, schedules
+from gnomon.api import executions, jobs, others, schedules, why
 from gnomon.api.asking import read_query
 from gnomon.api.desk import Desk
 from gnomon.api.openapi import document
@@ -22,7 +22,7 @@ from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, Unauthen
 from gnomon.ports.identity import Caller
 
 #: Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table.
-ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *executions.ROUTES, *schedules.ROUTES, *others.ROUTES)
+ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *executions.ROUTES, *schedules.ROUTES, *others.ROUTES, *why.ROUTES)
 _NOBODY = Caller("", frozenset())
 _LONGEST_TOKEN = 8192
 _Anything = Request[Any, Any, Any]

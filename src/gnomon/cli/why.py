@@ -1,18 +1,16 @@
 """`gnomon why`: what a job did at a moment or last of all, or why it did nothing."""
 
 from textwrap import wrap
-from typing import Any
 
 from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, in_office, say
-from gnomon.cli.output import Format, in_zone, print_data, print_table, visible
-from gnomon.cli.readable import first_line, iso, moment
+from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.readable import first_line, moment
 from gnomon.core.explaining.evidence import Answer, Explanation, Kind
 from gnomon.core.explaining.words import when
-from gnomon.core.instants import instant_of
-from gnomon.core.model import ENGINE, Attempt, Task
+from gnomon.core.model import Attempt, Task
 from gnomon.errors import UsageError
-from gnomon.services.answering import execution
+from gnomon.services.why_answering import tried, why_answer
 
 _WIDTH = 100
 _USUAL = 3
@@ -34,7 +32,7 @@ def why(job: str, at: str | None, last: int | None, where: Where, form: Format) 
 def show(answer: Answer, form: Format) -> None:
     """Print the answer."""
     if form is not Format.TABLE:
-        print_data(_answer_data(answer), form)
+        print_data(why_answer(answer), form)
         return
     say(visible(f"{answer.job}: {answer.schedule}"))
     for one in answer.explanations:
@@ -50,7 +48,7 @@ def _print(one: Explanation, lead: str = "") -> None:
     for sentence in (one.sentence, *one.waits):
         for line in wrap(visible(sentence), _WIDTH, initial_indent="  ", subsequent_indent="  "):
             say(line)
-    attempts = _tried(one)
+    attempts = tried(one)
     if attempts:
         rows = [[f"  {_step(task)}", *_row(attempt, one.timezone)] for task, attempt in attempts[-_MOST_ATTEMPTS:]]
         print_table(["  step", "fence", "worker", "started", "took", "ended", "error"], rows)
@@ -66,12 +64,6 @@ def _heading(one: Explanation) -> str:
     return f"{local} ({utc.split(' ', 2)[2] if same_day else utc})"
 
 
-def _tried(one: Explanation) -> list[tuple[Task, Attempt]]:
-    """What workers have tried, by step; what only waited for others is no attempt to speak of."""
-    tasks = {task.task_id: task for task in one.tasks}
-    return [(tasks[attempt.task_id], attempt) for attempt in one.attempts if attempt.worker != ENGINE]
-
-
 def _step(task: Task) -> str:
     return task.step if task.item is None else f"{task.step}[{task.item}]"
 
@@ -85,62 +77,3 @@ def _row(attempt: Attempt, zone: str) -> list[str]:
         "" if attempt.result is None else attempt.result.value,
         first_line(attempt.error),
     ]
-
-
-def _answer_data(answer: Answer) -> dict[str, Any]:
-    return {
-        "job": answer.job,
-        "schedule": answer.schedule,
-        "timezone": answer.timezone,
-        "explanations": [_data(one) for one in answer.explanations],
-        "more": answer.more,
-        "coming": None if answer.coming is None else _data(answer.coming),
-    }
-
-
-def _data(one: Explanation) -> dict[str, Any]:
-    return {
-        "at": iso(one.at),
-        "local": in_zone(instant_of(one.at), one.timezone).isoformat(),
-        "kind": one.kind.value,
-        "reason": one.reason,
-        "sentence": one.sentence,
-        "waits": list(one.waits),
-        "schedule": one.schedule,
-        "timezone": one.timezone,
-        "revision": one.revision,
-        "decision": _decision_data(one),
-        "previous_at": iso(one.previous_at),
-        "next_at": iso(one.next_at),
-        "execution": None if one.run is None else execution(one.run),
-        "attempts": [_attempt_data(task, attempt) for task, attempt in _tried(one)],
-    }
-
-
-def _decision_data(one: Explanation) -> dict[str, Any] | None:
-    decision = one.decision
-    if decision is None:
-        return None
-    return {
-        "kind": decision.kind.value,
-        "reason": decision.reason.value,
-        "first_at": iso(decision.planned_at),
-        "last_at": iso(decision.last_at),
-        "count": decision.count,
-        "fire_at": iso(decision.fire_at),
-        "decided_at": iso(one.decided_at),
-    }
-
-
-def _attempt_data(task: Task, attempt: Attempt) -> dict[str, Any]:
-    return {
-        "step": task.step,
-        "item": task.item,
-        "fence": attempt.number,
-        "worker": attempt.worker,
-        "dispatched_at": iso(attempt.dispatched_at),
-        "started_at": iso(attempt.started_at),
-        "ended_at": iso(attempt.ended_at),
-        "result": None if attempt.result is None else attempt.result.value,
-        "error": attempt.error,
-    }

@@ -7,6 +7,7 @@ from typing import Any
 from gnomon.client.asking import Ask, path
 from gnomon.core import answers
 from gnomon.core.answers import Page
+from gnomon.core.why_answers import WhyAnswer
 
 
 def _keyed(key: str | None) -> Mapping[str, str]:
@@ -76,6 +77,11 @@ def ticks(
     """The first page of a job's ledger."""
     query = {"job": name, "kind": kind, "since": since, "until": until, "limit": limit}
     return Ask(method="GET", path=path("ticks"), answer=Page[answers.LedgerTick], query=query)
+
+
+def why(name: str, at: str | None, last: int | None) -> Ask[WhyAnswer]:
+    """Why a job did what it did."""
+    return Ask(method="GET", path=path("jobs", name, "why"), answer=WhyAnswer, query={"at": at, "last": last})
 
 
 def executions(asked: Mapping[str, object]) -> Ask[Page[answers.Execution]]:

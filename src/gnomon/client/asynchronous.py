@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from gnomon.client import asks
 from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, reached, read, sent_headers
 from gnomon.core import answers
+from gnomon.core.why_answers import WhyAnswer
 from gnomon.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -124,6 +125,10 @@ class AsyncClient:
     async def planned(self, *, hours: int = 24, limit: int = 1000) -> list[answers.PlannedFire]:
         """The planned times of all jobs in the next hours, the earliest first."""
         return (await self._ask(asks.planned(hours, limit))).items
+
+    async def why(self, name: str, *, at: str | None = None, last: int | None = None) -> WhyAnswer:
+        """Why a job did what it did at a moment, or the last few times, and what it will do next."""
+        return await self._ask(asks.why(name, at, last))
 
     async def execution(self, execution_id: str) -> answers.ExecutionDetail:
         """All there is to know about an execution."""

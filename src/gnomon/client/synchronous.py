@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from gnomon.client import asks
 from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, reached, read, sent_headers
 from gnomon.core import answers
+from gnomon.core.why_answers import WhyAnswer
 from gnomon.errors import Unavailable
 
 T = TypeVar("T")
@@ -142,6 +143,10 @@ class Client:
     def planned(self, *, hours: int = 24, limit: int = 1000) -> list[answers.PlannedFire]:
         """The planned times of all jobs in the next hours, the earliest first."""
         return (self._ask(asks.planned(hours, limit))).items
+
+    def why(self, name: str, *, at: str | None = None, last: int | None = None) -> WhyAnswer:
+        """Why a job did what it did at a moment, or the last few times, and what it will do next."""
+        return self._ask(asks.why(name, at, last))
 
     def execution(self, execution_id: str) -> answers.ExecutionDetail:
         """All there is to know about an execution."""
