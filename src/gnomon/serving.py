@@ -87,7 +87,9 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
             async with watched(node, stop, strict=plan.strict):
                 with served(plan.settings):
                     ready(node)
-                    await asyncio.gather(node.run(stop), _guard(plan.settings, node.events, stop), *services)
+                    # First, so that it knows the file before anybody is told that we have begun.
+                    guard = _guard(plan.settings, node.events, stop)
+                    await asyncio.gather(guard, node.run(stop), *services)
         finally:
             await node.close()
 

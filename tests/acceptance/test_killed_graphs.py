@@ -14,7 +14,6 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Result, RunId, RunStatus, Source
-from gnomon.core.states import TaskState
 from support.cases import EFFORT
 from support.processes import up
 from support.witness import seen
@@ -59,6 +58,8 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     database, witness, file = tmp_path / "gnomon.db", tmp_path / "witness", tmp_path / "jobs.yaml"
     file.write_text(JOBS)
     monkeypatch.setenv("GNOMON_WITNESS", str(witness))
+    # However often what a killed process had in hand is lost with it, it is tried again.
+    monkeypatch.setenv("GNOMON_EXECUTION__MAX_LOSSES", "100")
     dice = random.Random("killed graphs")
     with up(database, "--jobs", str(file)) as first:
         first.kill()
@@ -80,10 +81,7 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     attempts = defaultdict(list)
     for attempt in await store.attempts([task.task_id for task in tasks]):
         attempts[attempt.task_id].append(attempt.result)
-    # What a killed process had in hand may be lost three times; everything else has succeeded, once.
-    given_up = {task.run_id for task in tasks if task.state is TaskState.FAILED}
-    assert {run.run_id for run in runs if run.status is not RunStatus.COMPLETED} == given_up
-    assert len(given_up) < len(runs) / 2
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert all(results.count(Result.SUCCEEDED) <= 1 for results in attempts.values())
     assert sum(results.count(Result.LOST) for results in attempts.values()) > 0
     ends: dict[str, dict[str, int]] = defaultdict(dict)

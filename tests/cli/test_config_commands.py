@@ -75,7 +75,10 @@ def test_a_section_can_be_shown_alone_for_people(prompt: Prompt) -> None:
     assert [line.split() for line in shown] == [
         ["setting", "value", "origin"],
         ["metrics.enabled", "true", "default"],
+        ["metrics.host", "127.0.0.1", "default"],
         ["metrics.port", "9090", "default"],
+        ["metrics.prefix", "hanzo_scheduler_", "default"],
+        ["metrics.max_jobs", "200", "default"],
     ]
 
 

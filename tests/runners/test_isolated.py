@@ -114,7 +114,10 @@ async def test_an_input_that_does_not_fit_is_not_tried_again(hands: Hands) -> No
 
 
 @pytest.mark.guarantee("S24")
-async def test_the_environment_says_which_attempt_it_is_and_nothing_of_the_input() -> None:
+async def test_the_environment_says_which_attempt_it_is_and_nothing_of_the_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GNOMON_METRICS__PORT", raising=False)
     async with hands_on(FUNCTIONS, secrets=Secrets(allow=("TOKEN",)), environ={"TOKEN": "hunter22"}) as hands:
         hands.runner.start([assigned := isolated("environment", {"token": "${secret:TOKEN}"})])
         output = decoded(await hands.outcome(assigned))

@@ -113,6 +113,8 @@ def _written_beside(path: Path, text: str) -> Path:
     fresh = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _OWNER_ONLY)
+    except FileNotFoundError:
+        raise FileError(path, f"cannot be written: there is no folder {path.parent}") from None
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
     try:
