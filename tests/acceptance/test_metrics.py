@@ -136,7 +136,7 @@ class Served:
             return list(conn.execute(sa.text(query)))
 
         found = await self.node.store.transactions.read(read)
-        return +Counter({tuple(map(str, labels)): int(count) for *labels, count in found})
+        return +Counter({tuple(map(str, labels)): int(count or 0) for *labels, count in found})
 
     async def until(self, condition: Callable[[], Awaitable[object]]) -> None:
         """Wait for what the node does: there is nothing to await."""

@@ -27,7 +27,7 @@ def main() -> NoReturn:
     # The command has its own signal. A handler, since what is ignored here would be ignored there, too.
     for asked in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(asked, lambda number, _: told.append(number))
-    signal.signal(_ORPHANED, lambda *_: _end(mark, _LOST))
+    signal.signal(_ORPHANED, lambda *_: _orphaned(mark))
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, _ORPHANED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -52,6 +52,16 @@ def _status(child: int) -> int:
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else _SIGNALLED - code
+
+
+def _orphaned(mark: str) -> NoReturn:
+    """The worker has died. It did so thread by thread, and the system tells us of each: one is enough."""
+    signal.signal(_ORPHANED, signal.SIG_IGN)
+    try:
+        _end(mark, _LOST)
+    finally:
+        # Whatever went wrong, our own group goes, and we with it.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _end(mark: str, status: int) -> NoReturn:
