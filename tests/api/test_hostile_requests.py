@@ -301,7 +301,7 @@ BODIES = st.dictionaries(FIELDS, JSON, max_size=6) | JSON
 
 
 @given(said=BODIES, broken=st.binary(max_size=3), at=st.integers(0, 200))
-@settings(max_examples=100, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
 def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(said: object, broken: bytes, at: int) -> None:
     raw = json.dumps(said).encode()
     raw = raw[:at] + broken + raw[at:]

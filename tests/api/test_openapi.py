@@ -128,7 +128,7 @@ schema.app = cast("Any", FACE.app)
 
 @schema.parametrize()
 @settings(
-    max_examples=20,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -56,7 +57,7 @@ class Lines:
             self._skipping = True
 
 
-class Spawned:
+class Spawned(ABC):
     """A started process in a session of its own: what it says on its pipes, and that it ends."""
 
     def __init__(self, log: TaskLog, heard: Sequence[Lines]) -> None:
@@ -107,9 +108,9 @@ class Spawned:
         self._process.wait()
 
     @property
+    @abstractmethod
     def ended(self) -> Ended | None:
         """How it ended, if it has said so."""
-        raise NotImplementedError
 
     @property
     def last_words(self) -> str:
@@ -120,9 +121,9 @@ class Spawned:
                 return f"its process was killed by signal {-code} ({signal.Signals(-code).name})"
         return f"its process ended with exit code {code} and without a result"
 
+    @abstractmethod
     def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
         """Start it, with these pipes to write to."""
-        raise NotImplementedError
 
     def _watched(self) -> int:
         try:
