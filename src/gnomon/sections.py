@@ -1,5 +1,7 @@
 """The sections of the settings: what each part of the house can be told."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from gnomon.core.model import MINUTE_MS, Catchup, Overlap
@@ -169,6 +171,21 @@ class Nats(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str = ""
     user: str = ""
     password: str = ""
+    #: How many servers of a cluster keep each stream, and whether on disk or in memory.
+    replicas: int = 1
+    storage: Literal["file", "memory"] = "file"
+    #: How long an answer may take, and how long to wait before a lost server is tried again.
+    timeout_ms: int = 2_000
+    reconnect_ms: int = 100
+
+
+class Redis(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where leases, counters and what was seen before are kept if the store is not to be asked; nowhere if empty."""
+
+    url: str = ""
+    #: What every key begins with.
+    prefix: str = "gnomon:"
+    timeout_ms: int = 2_000
 
 
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

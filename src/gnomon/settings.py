@@ -28,6 +28,7 @@ from gnomon.sections import (
     Metrics,
     Nats,
     Reconciling,
+    Redis,
     Secrets,
     Server,
     Shell,
@@ -53,6 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alive: Alive = Alive()
     secrets: Secrets = Secrets()
     nats: Nats = Nats()
+    redis: Redis = Redis()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
 
@@ -72,6 +74,7 @@ _OTHER_NAMES = {
     "DEFAULT_JITTER_MS": ("ticker", "default_jitter_ms"),
     "DATABASE_URL": ("database", "url"),
     "NATS_URL": ("nats", "url"),
+    "REDIS_URL": ("redis", "url"),
     "SCHEDULER_POLL_SECS": ("worker", "poll_secs"),
     "MAX_CONCURRENT": ("worker", "max_concurrent"),
 }
@@ -133,6 +136,10 @@ _BOUNDS = {
     "server.max_body": (1024, 64 * 2**20),
     "server.drain_ms": (0, 10 * MINUTE_MS),
     "server.max_streams": (0, 10_000),
+    "nats.replicas": (1, 5),
+    "nats.timeout_ms": (10, MINUTE_MS),
+    "nats.reconnect_ms": (10, MINUTE_MS),
+    "redis.timeout_ms": (10, MINUTE_MS),
     "metrics.port": (0, 65_535),
     "metrics.max_jobs": (0, 10_000),
     "database.max_connections": (1, 1000),

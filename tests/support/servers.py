@@ -67,7 +67,7 @@ class Postgres:
                 start_new_session=True,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_ends_with_us,  # noqa: PLW1509 - one system call, and no thread is needed for it
+                preexec_fn=ends_with_us,  # noqa: PLW1509 - one system call, and no thread is needed for it
                 **_as_nobody(),
             )
         self._wait_until_ready()
@@ -167,7 +167,7 @@ class Postgres:
         self._folder = Path(tempfile.mkdtemp(prefix="gnomon-pg-"))
         if os.geteuid() == 0:
             os.chown(self._folder, _NOBODY, _NOBODY)
-        self.port = _free_port()
+        self.port = free_port()
         made = [str(self._bin / "initdb"), "-D", str(self._data), "-U", _USER]
         made += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(made, check=True, capture_output=True, cwd=self._folder, **_as_nobody())
@@ -215,7 +215,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _ends_with_us() -> None:
+def ends_with_us() -> None:
     """In the child: it is to stop when we are gone, even by a signal that leaves us no last word."""
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
@@ -226,7 +226,7 @@ def _as_nobody() -> dict[str, Any]:
     return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

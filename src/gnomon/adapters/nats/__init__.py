@@ -1,0 +1,1 @@
+"""NATS: leases, hints and the queue to workers elsewhere."""

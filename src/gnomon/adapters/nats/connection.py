@@ -1,0 +1,56 @@
+"""One connection to NATS, which comes back by itself."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gnomon.errors import Unavailable
+from gnomon.ports.events import Events
+from gnomon.sections import Nats
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+
+class NatsUnavailable(Unavailable):
+    """NATS does not answer."""
+
+
+async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
+    """A connection that is tried again for ever once it was there; NatsUnavailable if it cannot be had now.
+
+    Answers come to subjects that begin with the user's name, so that a server can keep users apart.
+    """
+    from nats.aio.client import Client
+    from nats.errors import Error
+
+    client = Client()
+
+    async def error(problem: Exception) -> None:
+        events.emit("nats_error", error=repr(problem))
+
+    async def gone() -> None:
+        events.emit("nats_disconnected", client=name)
+
+    async def back() -> None:
+        events.emit("nats_reconnected", client=name)
+
+    seconds = settings.timeout_ms / 1000
+    try:
+        # It would go on trying for ever also when it has never been there, and a wrong address would never be told.
+        async with asyncio.timeout(seconds):
+            await client.connect(
+                settings.url,
+                user=settings.user or None,
+                password=settings.password or None,
+                name=name,
+                inbox_prefix=f"_INBOX_{settings.user}" if settings.user else "_INBOX",
+                connect_timeout=seconds,  # type: ignore[arg-type]
+                reconnect_time_wait=settings.reconnect_ms / 1000,  # type: ignore[arg-type]
+                max_reconnect_attempts=-1,
+                error_cb=error,
+                disconnected_cb=gone,
+                reconnected_cb=back,
+            )
+    except (OSError, Error) as problem:
+        raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+    return client

@@ -1,0 +1,1 @@
+"""Redis: leases, counters and what was seen before."""
