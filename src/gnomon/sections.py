@@ -15,6 +15,8 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: int = 8062
     #: The body of a request may have so many bytes.
     max_body: int = 1_048_576
+    #: The same for a whole file of jobs.
+    max_jobs_body: int = 8_388_608
     #: How long requests may take to finish after a stop was asked for.
     drain_ms: int = 5_000
     #: How many may follow the stream of changes at once.

@@ -19,6 +19,8 @@ from gnomon.core.requests import Defaults
 from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.sections import Server
+from gnomon.services.audit import AuditBook
+from gnomon.services.backfills import BackfillDesk
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.explaining import Explainer
@@ -26,6 +28,7 @@ from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer
+from gnomon.services.planning import Planner
 from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
@@ -71,6 +74,9 @@ class Face:
             events=Announcer(store, clock, ids),
             dead_letters=DeadLetterOffice(store, store, launcher, clock),
             tasks=TaskDesk(store, launcher, clock),
+            backfills=BackfillDesk(store, store, clock, ids),
+            planner=Planner(jobs, store, clock),
+            audit=AuditBook(store),
             explainer=Explainer(store, store, store, store, store, store, clock),
             workers=store,
             health=self._look,

@@ -1,5 +1,6 @@
 """The door: lets requests in, hands them to their route, and sends back what comes of it."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,20 +12,20 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from gnomon.api import executions, jobs, others, schedules, why
 from gnomon.api.asking import read_query
 from gnomon.api.desk import Desk
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
 from gnomon.api.reading import read_object
-from gnomon.api.routes import Call, Permission, Reply, Route
+from gnomon.api.routes import Body, Call, Permission, Reply, Route
+from gnomon.api.table import ROUTES
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, Unauthenticated, WrongType
 from gnomon.ports.identity import Caller
 
-#: Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table.
-ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *executions.ROUTES, *schedules.ROUTES, *others.ROUTES, *why.ROUTES)
 _NOBODY = Caller("", frozenset())
 _LONGEST_TOKEN = 8192
+#: From so many bytes on a body is read beside everything else.
+_LARGE = 65_536
 _Anything = Request[Any, Any, Any]
 
 
@@ -99,7 +100,7 @@ async def _let_in(route: Route, desk: Desk, request: _Anything) -> Call:
     caller = await _caller(route, desk, request)
     asked = _asked(request)
     path = {name: str(request.path_params[name]) for name in route.names}
-    body = {} if route.body is None else await _body(route, desk, request)
+    body = {} if route.body is None else await _body(route.body, desk, request)
     return Call(
         desk=desk,
         caller=caller,
@@ -143,9 +144,9 @@ def _headers(request: _Anything) -> Mapping[str, str]:
     return found
 
 
-async def _body(route: Route, desk: Desk, request: _Anything) -> dict[str, Any]:
+async def _body(said: Body, desk: Desk, request: _Anything) -> dict[str, Any]:
     """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
-    limit = desk.server.max_body
+    limit = max(desk.server.max_body, desk.server.max_jobs_body) if said.many else desk.server.max_body
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > limit:
         raise TooLarge(limit)
@@ -154,10 +155,11 @@ async def _body(route: Route, desk: Desk, request: _Anything) -> dict[str, Any]:
         raw += piece
         if len(raw) > limit:
             raise TooLarge(limit)
-    if not raw and route.body is not None and not route.body.required:
+    if not raw and not said.required:
         return {}
     _check_type(request)
-    return read_object(bytes(raw))
+    # What takes long to read must not keep the clock waiting.
+    return read_object(bytes(raw)) if len(raw) < _LARGE else await asyncio.to_thread(read_object, bytes(raw))
 
 
 def _check_type(request: _Anything) -> None:
