@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.api.desk import Desk
+from gnomon.core.certificates import read_certificates
 from gnomon.core.health import Report
 from gnomon.office import Office, defaults_of
-from gnomon.ports.identity import Tokens
+from gnomon.ports.identity import Caller, Role, Tokens
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.hub import Hub
 from gnomon.services.launcher import Launcher
@@ -14,6 +15,12 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
 from gnomon.settings import Settings
+
+
+def _services(settings: Settings) -> dict[str, Caller]:
+    """Who services are, by the names in their certificates."""
+    granted = read_certificates(settings.auth.certificates)
+    return {name: Caller(name, frozenset({Role(f"scheduler-{one.role}")}), one.tenant) for name, one in granted.items()}
 
 
 def desk_on(
@@ -50,5 +57,7 @@ def desk_on(
         clock=clock,
         defaults=defaults,
         server=settings.server,
+        longest_token=settings.auth.max_token_bytes,
+        certificates=_services(settings),
         changed=changed,
     )

@@ -6,8 +6,9 @@ from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_
 from gnomon.adapters.system import SystemClock
 from gnomon.adapters.tokens import NoTokens, OpenTokens
 from gnomon.api.desk import Desk
-from gnomon.api.server import address_of, listen, serve_api
+from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app import Node
+from gnomon.core.certificates import read_certificates
 from gnomon.desks import desk_on
 from gnomon.office import Office
 from gnomon.ports.events import Events
@@ -20,13 +21,15 @@ class Facing:
 
     def __init__(self, settings: Settings, events: Events) -> None:
         """Listens already, so that an address that cannot be had is known before anything else begins."""
+        check_tls(settings.server)
+        read_certificates(settings.auth.certificates)
         self._listening = listen(settings.server)
         try:
             self._tokens, self._access = tokens_of(settings, events), own_access(settings)
         except BaseException:
             self._listening.close()
             raise
-        self.address = address_of(self._listening)
+        self.address = address_of(self._listening, settings.server)
         self.hub = Hub(SystemClock(), events, most=settings.server.max_streams)
 
     async def serve(self, node: Node, stop: asyncio.Event) -> None:

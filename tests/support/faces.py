@@ -63,30 +63,36 @@ class Face:
         self.condition, self.alive = Condition.OK, True
         launcher = Launcher(store, store, store, store, clock, ids)
         jobs = JobBook(store, store, store, clock, ids)
-        self.desk = Desk(
-            tokens=KnownTokens(),
-            jobs=jobs,
-            registrar=Registrar(store, store, clock, ids, defaults=defaults),
-            launcher=launcher,
-            executions=ExecutionBook(store, store, store, store, clock),
-            search=Search(store, store, jobs),
-            workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
-            events=Announcer(store, clock, ids),
-            dead_letters=DeadLetterOffice(store, store, launcher, clock),
-            tasks=TaskDesk(store, launcher, clock),
-            backfills=BackfillDesk(store, store, clock, ids),
-            planner=Planner(jobs, store, clock),
-            audit=AuditBook(store),
-            explainer=Explainer(store, store, store, store, store, store, clock),
-            workers=store,
-            health=self._look,
-            hub=self.hub,
-            clock=clock,
-            defaults=defaults,
-            server=server or Server(),
-            changed=self._changed,
+        self.put(
+            Desk(
+                tokens=KnownTokens(),
+                jobs=jobs,
+                registrar=Registrar(store, store, clock, ids, defaults=defaults),
+                launcher=launcher,
+                executions=ExecutionBook(store, store, store, store, clock),
+                search=Search(store, store, jobs),
+                workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
+                events=Announcer(store, clock, ids),
+                dead_letters=DeadLetterOffice(store, store, launcher, clock),
+                tasks=TaskDesk(store, launcher, clock),
+                backfills=BackfillDesk(store, store, clock, ids),
+                planner=Planner(jobs, store, clock),
+                audit=AuditBook(store),
+                explainer=Explainer(store, store, store, store, store, store, clock),
+                workers=store,
+                health=self._look,
+                hub=self.hub,
+                clock=clock,
+                defaults=defaults,
+                server=server or Server(),
+                changed=self._changed,
+            )
         )
-        self.app = guarded(cast("App", application(self.desk, surprised=self.surprises.append)))
+
+    def put(self, desk: Desk) -> None:
+        """The desk behind it is this one."""
+        self.desk = desk
+        self.app = guarded(cast("App", application(desk, surprised=self.surprises.append)))
 
     async def _look(self) -> Report:
         now, well = self.clock.now(), self.condition is not Condition.ERROR

@@ -1,13 +1,13 @@
 """Everything that a request may need, at one desk."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
 from gnomon.core.health import Report
 from gnomon.core.requests import Defaults
 from gnomon.ports.clock import Clock
-from gnomon.ports.identity import Tokens
+from gnomon.ports.identity import Caller, Tokens
 from gnomon.ports.workers import Workers
 from gnomon.sections import Server
 from gnomon.services.audit import AuditBook
@@ -50,5 +50,9 @@ class Desk(Struct, frozen=True, kw_only=True):
     clock: Clock
     defaults: Defaults
     server: Server
+    #: A token may have so many characters.
+    longest_token: int = 8192
+    #: Whom services are that show a certificate of this name.
+    certificates: Mapping[str, Caller] = {}
     #: Called when something was changed, so that those who wait for it look at once.
     changed: Callable[[], None] = lambda: None

@@ -14,16 +14,17 @@ from litestar.response import Stream
 
 from gnomon.api.asking import read_query
 from gnomon.api.desk import Desk
+from gnomon.api.limiting import Limiter
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
 from gnomon.api.reading import read_object
-from gnomon.api.routes import Body, Call, Permission, Reply, Route
+from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
 from gnomon.api.table import ROUTES
-from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, Unauthenticated, WrongType
+from gnomon.core.certificates import names_in
+from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, WrongType
 from gnomon.ports.identity import Caller
 
 _NOBODY = Caller("", frozenset())
-_LONGEST_TOKEN = 8192
 #: From so many bytes on a body is read beside everything else.
 _LARGE = 65_536
 _Anything = Request[Any, Any, Any]
@@ -33,6 +34,7 @@ def application(
     desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
+    limiter = Limiter(desk.server, desk.clock)
 
     @cache
     def described() -> msgspec.Raw:
@@ -45,7 +47,7 @@ def application(
 
     own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, desk) for route in own],
+        route_handlers=[_handler(route, desk, limiter) for route in own],
         exception_handlers={
             GnomonError: _refusal,
             HTTPException: _no_route,
@@ -78,12 +80,12 @@ _DESCRIPTION = (
 )
 
 
-def _handler(route: Route, desk: Desk) -> HTTPRouteHandler:
+def _handler(route: Route, desk: Desk, limiter: Limiter) -> HTTPRouteHandler:
     if not isinstance(route.needs, Permission):
         raise TypeError(f"{route.name} does not say who may")
 
     async def handle(request: _Anything) -> Response[Any]:
-        reply = await route.handle(await _let_in(route, desk, request))
+        reply = await route.handle(await _let_in(route, desk, limiter, request))
         headers = dict(reply.headers)
         if reply.stream is not None:
             return Stream(reply.stream, media_type=route.media_type, headers=headers)
@@ -95,9 +97,11 @@ def _handler(route: Route, desk: Desk) -> HTTPRouteHandler:
     return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
 
 
-async def _let_in(route: Route, desk: Desk, request: _Anything) -> Call:
+async def _let_in(route: Route, desk: Desk, limiter: Limiter, request: _Anything) -> Call:
     """The call, once it is known who asks and that they may; only then is anything read."""
     caller = await _caller(route, desk, request)
+    if caller is not _NOBODY:
+        limiter.admit(caller)
     asked = _asked(request)
     path = {name: str(request.path_params[name]) for name in route.names}
     body = {} if route.body is None else await _body(route.body, desk, request)
@@ -120,12 +124,20 @@ async def _caller(route: Route, desk: Desk, request: _Anything) -> Caller:
     if len(said) > 1:
         raise Unauthenticated("there are two Authorization headers")
     scheme, _, token = (said[0] if said else "").partition(" ")
-    if said and (scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN):
+    if said and (scheme.lower() != "bearer" or not token or len(token) > desk.longest_token):
         raise Unauthenticated("the Authorization header holds no bearer token")
-    caller = await desk.tokens.caller(token.strip())
+    service = None if said else _service(desk, request)
+    caller = await desk.tokens.caller(token.strip()) if service is None else service
     if not caller.roles & route.needs.value:
         raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
     return caller
+
+
+def _service(desk: Desk, request: _Anything) -> Caller | None:
+    """The service that opened the connection with a certificate, if we know one of its names."""
+    certificate: Any = (request.scope.get("extensions") or {}).get(CERTIFICATE)
+    names = () if certificate is None else names_in(certificate)
+    return next((desk.certificates[name] for name in names if name in desk.certificates), None)
 
 
 def _asked(request: _Anything) -> dict[str, str]:
@@ -175,7 +187,8 @@ def _check_type(request: _Anything) -> None:
 
 
 def _refusal(_: _Anything, error: GnomonError) -> Response[Any]:
-    return _sent(problem_of(error))
+    headers = {"Retry-After": str(error.seconds)} if isinstance(error, TooMany) else {}
+    return _sent(problem_of(error), headers)
 
 
 def _no_route(_: _Anything, error: HTTPException) -> Response[Any]:

@@ -57,7 +57,7 @@ class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which decisions to list."""
 
-    job: Annotated[Name, Meta(description="The job whose ledger is read.")] = ""
+    job: Annotated[Name | None, Meta(description="The job whose ledger is read; all of them if not said.")] = None
     kind: Annotated[TickKind | None, Meta(description="Only those of which this became.")] = None
     status: Annotated[TickStatus | None, Meta(description="Only those in this status.")] = None
     since: Instant | None = None
@@ -174,20 +174,23 @@ async def coming(call: Call) -> Reply:
 
 
 async def list_ticks(call: Call) -> Reply:
-    """List what became of the planned times of a job, the newest first: its ledger."""
+    """List what became of planned times, the newest first: the ledger of a job, or of one job after the other."""
     asked: TicksQuery = call.query
-    if not asked.job:
-        raise FieldError("job", None, "is missing: a ledger belongs to a job")
-    since, until, on = instant("since", asked.since), instant("until", asked.until), place(call, int)
-    bounds = {"since": since, "before": until if on is None else on}
+    on = place(call, tuple[str, int])
+    since, until = instant("since", asked.since), instant("until", asked.until)
+    bounds = {"since": since, "before": until if asked.job is None or on is None else on[1]}
     wanted = TicksAsked(
         kind=asked.kind,
         status=asked.status,
         limit=asked.limit,
         **{field: at for field, at in bounds.items() if at is not None},
     )
+    if asked.job is None:
+        several = await call.desk.search.ticks(wanted, after=on, tenant=call.tenant)
+        return Reply(body=page(call, answering.ticks(several.items), several.after))
     found = await call.desk.jobs.ledger(asked.job, wanted, tenant=call.tenant)
-    return Reply(body=page(call, answering.ticks(found.ticks), found.before))
+    after = None if found.before is None else (asked.job, found.before)
+    return Reply(body=page(call, answering.ticks(found.ticks), after))
 
 
 def _job_body(*, named: bool) -> Body:

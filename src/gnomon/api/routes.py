@@ -93,6 +93,8 @@ class Header(Struct, frozen=True, kw_only=True):
     example: str
 
 
+#: Where a request carries the certificate that its connection was opened with.
+CERTIFICATE = "gnomon.certificate"
 KEY = Header(
     name="Idempotency-Key",
     about="Asking again with the same key does nothing new, and answers the same.",
