@@ -54,7 +54,7 @@ def _choice(said: Said) -> Choice:
     for field, of in (("since", Missed.SINCE), ("over", Missed.SPREAD)):
         if (field in said) != (which is of):
             raise said.refused(field, f"goes with missed: {of}, and is needed there")
-    since = said.instant("since") if which is Missed.SINCE else None
+    since = _needed(said, "since") if which is Missed.SINCE else None
     return Choice(which, since_at=since, over_ms=said.duration("over", 0) if which is Missed.SPREAD else None)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
+from gnomon.cli.completing import job_names
 from gnomon.cli.options import Config, Database, From, Output, Port, Quiet
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -14,7 +15,6 @@ app = typer.Typer(
     name="gnomon",
     help="Predict, prove and explain every fire.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -90,7 +90,9 @@ def schedule(
 
 @app.command()
 def why(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.", autocompletion=job_names)
+    ],
     *,
     at: Annotated[
         str | None,

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from gnomon.cli.completing import job_names
 from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output, PruneTag
 from gnomon.cli.output import Format
 
@@ -14,7 +15,7 @@ events = typer.Typer(name="events", help="What happened outside, and what became
 workflows = typer.Typer(name="workflows", help="Graphs of steps that other programs write.", no_args_is_help=True)
 dead_letters = typer.Typer(name="dead-letters", help="What has failed for good.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.", autocompletion=job_names)]
 ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="An execution.")]
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="A dead letter.")]
 Most = Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")]
