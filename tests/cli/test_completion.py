@@ -37,7 +37,3 @@ def test_the_names_of_jobs_are_offered(prompt: Prompt, monkeypatch: pytest.Monke
 def test_without_a_database_nothing_is_offered_said_or_made(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(offered(prompt, monkeypatch, "gnomon jobs show rep")) == ""
     assert not (prompt.folder / "gnomon.db").exists()
-
-
-def test_the_script_for_a_shell_is_printed(prompt: Prompt) -> None:
-    assert "_GNOMON_COMPLETE" in "\n".join(prompt.lines("--show-completion", "bash"))
