@@ -18,7 +18,22 @@ MAY_IMPORT = {
     "runners": {"core", "ports", "runners"},
     "api": {"core", "ports", "services", "api"},
     "client": {"core", "client"},
-    "cli": {"core", "ports", "services", "testing", "access", "app", "office", "serving", "examining", "cli"},
+    "cli": {
+        "core",
+        "ports",
+        "services",
+        "testing",
+        "access",
+        "app",
+        "office",
+        "serving",
+        "examining",
+        "cli",
+        "client",
+        "doors",
+        "elsewhere",
+        "profiles",
+    },
     "declarative": {"core", "ports", "adapters", "declarative"},
 }
 HALL = {"errors", "sections", "settings", "version"}

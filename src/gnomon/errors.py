@@ -13,6 +13,7 @@ GnomonError
 │       └── WrongType
 ├── Unauthenticated       nobody knows who asks
 │   └── TokenRefused      a token that proves nothing
+├── TooMany               the caller asks too often
 ├── Refused               the rules of the domain say no
 │   ├── IllegalTransition
 │   ├── Overlapping       a run is under way that must not have another beside it
@@ -218,6 +219,13 @@ class TokenRefused(Unauthenticated):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the token is refused: {reason}")
         self.reason = reason
+
+
+class TooMany(GnomonError):
+    """The caller asks too often, and may again after so many seconds."""
+
+    code = "too_many"
+    seconds = 1
 
 
 class Refused(GnomonError):

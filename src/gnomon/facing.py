@@ -3,17 +3,16 @@
 import asyncio
 
 from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
-from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.system import SystemClock
 from gnomon.adapters.tokens import NoTokens, OpenTokens
 from gnomon.api.desk import Desk
-from gnomon.api.server import address_of, listen, serve_api
+from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app import Node
-from gnomon.office import Office, defaults_of
+from gnomon.core.certificates import read_certificates
+from gnomon.desks import desk_on
+from gnomon.office import Office
 from gnomon.ports.events import Events
 from gnomon.services.hub import Hub
-from gnomon.services.registrar import Registrar
-from gnomon.services.searching import Search
-from gnomon.services.tasks import TaskDesk
 from gnomon.settings import Settings
 
 
@@ -22,13 +21,15 @@ class Facing:
 
     def __init__(self, settings: Settings, events: Events) -> None:
         """Listens already, so that an address that cannot be had is known before anything else begins."""
+        check_tls(settings.server)
+        read_certificates(settings.auth.certificates)
         self._listening = listen(settings.server)
         try:
             self._tokens, self._access = tokens_of(settings, events), own_access(settings)
         except BaseException:
             self._listening.close()
             raise
-        self.address = address_of(self._listening)
+        self.address = address_of(self._listening, settings.server)
         self.hub = Hub(SystemClock(), events, most=settings.server.max_streams)
 
     async def serve(self, node: Node, stop: asyncio.Event) -> None:
@@ -75,25 +76,13 @@ def own_access(settings: Settings) -> LocalAccess | None:
 
 def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
     """Everything that a request to this node may need."""
-    store, settings, clock = node.store, node.settings, SystemClock()
-    office, defaults = Office(store, settings), defaults_of(settings)
-    return Desk(
+    return desk_on(
+        Office(node.store, node.settings),
+        node.settings,
         tokens=tokens,
-        jobs=office.jobs,
-        registrar=Registrar(store, store, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()),
-        launcher=office.launcher,
-        executions=office.executions,
-        search=Search(store, store, office.jobs),
-        workflows=office.workflows,
-        events=office.events,
-        dead_letters=office.dead_letters,
-        tasks=TaskDesk(store, office.launcher, clock),
-        explainer=office.explainer,
-        workers=store,
-        health=node.instruments.vitals.report,
         hub=hub,
-        clock=clock,
-        defaults=defaults,
-        server=settings.server,
+        health=node.instruments.vitals.report,
+        # What it starts is passed on to whoever executes in the same breath.
+        launcher=node.launcher,
         changed=node.look,
     )

@@ -11,7 +11,7 @@ from gnomon.adapters.manifests import read_manifest
 from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read_text
+from gnomon.adapters.yaml_files import read_fires, read_jobs, read_jobs_as_said, read_mapping, read_text
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase
@@ -57,6 +57,11 @@ def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, on
     """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
     read = read_fires if only_fires else read_jobs
     return read(path, defaults_of(settings or Settings()), now=now)
+
+
+def read_jobs_as_written(path: Path, settings: Settings, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
+    """Every job of the file, with what was written; JobsFileError for the first that is wrong."""
+    return read_jobs_as_said(path, defaults_of(settings), now=now)
 
 
 def read_settings(
@@ -158,12 +163,3 @@ class Office:
 def _refuse_missing(path: str) -> None:
     if not Path(path).exists():
         raise NoDatabase(path)
-
-
-def planner_on_nothing() -> Planner:
-    """A planner where no job stands yet."""
-    from gnomon.adapters.memory import MemoryStore
-
-    clock = SystemClock()
-    store = MemoryStore(clock.now)
-    return Planner(JobBook(store, store, store, clock, RandomIds()), store, clock)

@@ -15,10 +15,23 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: int = 8062
     #: The body of a request may have so many bytes.
     max_body: int = 1_048_576
+    #: The same for a whole file of jobs.
+    max_jobs_body: int = 8_388_608
     #: How long requests may take to finish after a stop was asked for.
     drain_ms: int = 5_000
     #: How many may follow the stream of changes at once.
     max_streams: int = 100
+    #: The address and the headers of a request may have so many bytes.
+    max_header: int = 32_768
+    #: How long a request may take to arrive, and how long nothing of an answer may be taken in.
+    patience_ms: int = 30_000
+    #: How many requests a minute each caller may send, and how many at once after a pause; 0 is no limit.
+    rate_limit: int = 0
+    rate_burst: int = 100
+    #: Files in PEM. With a certificate of its own it speaks TLS; with the other, callers may show theirs.
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_client_ca_file: str = ""
 
 
 class Database(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -238,7 +238,7 @@ async def test_what_steps_have_said_is_listed(face: Face, admin: Somebody) -> No
 
     assert (shown["status"], shown["steps"][0]["output"]) == ("completed", {"rows": 3})
     assert logs.json()["items"] == [
-        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "text": "began"}
+        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
     ]
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gnomon.api.door import ROUTES
 from gnomon.api.routes import Permission, Route
+from gnomon.api.table import ROUTES
 from support.faces import Face, Somebody
 
 #: What the seed's roles may do, and what everybody may.
@@ -11,21 +11,23 @@ EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
     "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
-    "list_events", "show_event", "list_workers", "follow_changes",
+    "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
+    "list_backfills", "show_backfill",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
-    "start_run", "emit_event",
+    "start_run", "emit_event", "start_backfill", "cancel_backfill",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
-    "pause_schedule", "delete_schedule", "deploy_workflow",
+    "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
+    "list_audit_entries",
 }  # fmt: skip
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
 
 async def status_of(somebody: Somebody, route: Route) -> int:
-    path = route.path.replace("{name}", "report").replace("{id}", "run_1")
+    path = route.path.replace("{name}", "report").replace("{id}", "run_1").replace("{step}", "main")
     body = dict(route.body.example) if route.body is not None else None
     return (await somebody.ask(route.method, path, body)).status_code
 
@@ -45,7 +47,7 @@ async def test_every_route_lets_in_those_who_may_and_nobody_else(face: Face, rou
 @pytest.mark.parametrize("token", [None, "stolen"])
 async def test_whoever_is_not_known_is_let_in_nowhere(face: Face, route: Route, token: str | None) -> None:
     async with face.caller(token) as somebody:
-        path = route.path.replace("{name}", "report").replace("{id}", "run_1")
+        path = route.path.replace("{name}", "report").replace("{id}", "run_1").replace("{step}", "main")
         refused = await somebody.ask(route.method, path, {})
 
     assert refused.status_code == 401

@@ -226,7 +226,7 @@ def test_events_are_listed_and_shown(prompt: Prompt) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("emit", "Bad Name"), "event"),
+        (("emit", "Bad Name"), "name"),
         (("emit", "a", "--body", "{"), "is no JSON"),
         (("emit", "a", "--body", "@nowhere"), "cannot be read"),
         (("emit", "a", "--key", ""), "is empty"),

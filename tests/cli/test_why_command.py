@@ -11,6 +11,7 @@ from gnomon.cli.why import show
 from gnomon.core.explaining.evidence import Answer, Explanation, Kind
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.states import TaskState, WaitReason
+from gnomon.services.why_answering import why_answer
 from support.prompt import JOBS, Prompt
 
 
@@ -121,7 +122,8 @@ def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.
         revision=1, tasks=tasks, attempts=attempts,
     )  # fmt: skip
 
-    show(Answer(job="report", timezone="UTC", schedule="every hour", explanations=(one,)), Format.TABLE)
+    answer = Answer(job="report", timezone="UTC", schedule="every hour", explanations=(one,))
+    show(why_answer(answer), Format.TABLE)
 
     steps = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "w1" in line]
     assert steps == [f"step-{number}" for number in range(2, 12)]

@@ -11,6 +11,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.cli.output import Format
 from gnomon.cli.why import show
 from gnomon.core.model import Result
+from gnomon.services.why_answering import why_answer
 from gnomon.testing.clock import VirtualClock
 from support.story import Story
 
@@ -46,7 +47,7 @@ async def test_a_session_prints_what_is_printed(command: str, printed: str, caps
     said = shlex.split(command)
     answer = await (story.why(said[3]) if said[2] == "--at" else story.why(last=int(said[3])))
 
-    show(answer, Format.TABLE)
+    show(why_answer(answer), Format.TABLE)
 
     assert RUN.sub(r"run_\1…\2", capsys.readouterr().out) == printed
 

@@ -150,7 +150,7 @@ async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes
     asked = await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
     await at.go()
 
-    told = await at.desk.cancel(asked.backfill_id)
+    told = await at.desk.cancel(asked.backfill_id, actor="ada")
 
     assert (told.backfill.cancelled, told.under_way) == (True, 1)
     assert await at.ran() == HOURS[:1]

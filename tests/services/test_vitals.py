@@ -210,6 +210,20 @@ async def test_a_disk_that_is_nearly_full_is_ill(body: Body, free: int | None, e
     assert await body.condition("disk") is expected
 
 
+@pytest.mark.req("Z-11")
+async def test_a_part_that_cannot_be_looked_at_is_ill_and_all_others_are_still_looked_at(body: Body) -> None:
+    def broken() -> int | None:
+        raise ValueError("secret")
+
+    body.vitals._free_bytes = broken  # noqa: SLF001 - what no disk does
+
+    report = await body.report()
+    parts = {one.name: one for one in report.components}
+
+    assert (parts["disk"].condition, parts["disk"].message) == (Condition.ERROR, "cannot be looked at: ValueError")
+    assert parts["ticker"].condition is Condition.OK
+
+
 async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_store(body: Body) -> None:
     body.surveyor.answers.clear()
 

@@ -19,6 +19,8 @@ from gnomon.core.requests import Defaults
 from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.sections import Server
+from gnomon.services.audit import AuditBook
+from gnomon.services.backfills import BackfillDesk
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.explaining import Explainer
@@ -26,6 +28,7 @@ from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer
+from gnomon.services.planning import Planner
 from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
@@ -60,27 +63,36 @@ class Face:
         self.condition, self.alive = Condition.OK, True
         launcher = Launcher(store, store, store, store, clock, ids)
         jobs = JobBook(store, store, store, clock, ids)
-        self.desk = Desk(
-            tokens=KnownTokens(),
-            jobs=jobs,
-            registrar=Registrar(store, store, clock, ids, defaults=defaults),
-            launcher=launcher,
-            executions=ExecutionBook(store, store, store, store, clock),
-            search=Search(store, store, jobs),
-            workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
-            events=Announcer(store, clock, ids),
-            dead_letters=DeadLetterOffice(store, store, launcher, clock),
-            tasks=TaskDesk(store, launcher, clock),
-            explainer=Explainer(store, store, store, store, store, store, clock),
-            workers=store,
-            health=self._look,
-            hub=self.hub,
-            clock=clock,
-            defaults=defaults,
-            server=server or Server(),
-            changed=self._changed,
+        self.put(
+            Desk(
+                tokens=KnownTokens(),
+                jobs=jobs,
+                registrar=Registrar(store, store, clock, ids, defaults=defaults),
+                launcher=launcher,
+                executions=ExecutionBook(store, store, store, store, clock),
+                search=Search(store, store, jobs),
+                workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
+                events=Announcer(store, clock, ids),
+                dead_letters=DeadLetterOffice(store, store, launcher, clock),
+                tasks=TaskDesk(store, launcher, clock),
+                backfills=BackfillDesk(store, store, clock, ids),
+                planner=Planner(jobs, store, clock),
+                audit=AuditBook(store),
+                explainer=Explainer(store, store, store, store, store, store, clock),
+                workers=store,
+                health=self._look,
+                hub=self.hub,
+                clock=clock,
+                defaults=defaults,
+                server=server or Server(),
+                changed=self._changed,
+            )
         )
-        self.app = guarded(cast("App", application(self.desk, surprised=self.surprises.append)))
+
+    def put(self, desk: Desk) -> None:
+        """The desk behind it is this one."""
+        self.desk = desk
+        self.app = guarded(cast("App", application(desk, surprised=self.surprises.append)))
 
     async def _look(self) -> Report:
         now, well = self.clock.now(), self.condition is not Condition.ERROR

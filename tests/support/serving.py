@@ -14,7 +14,7 @@ from support.faces import Face
 def served(face: Face) -> Iterator[str]:
     """The address at which it answers."""
     listening = listen(Server(port=0))
-    address = address_of(listening)
+    address = address_of(listening, face.desk.server)
     began = threading.Event()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()

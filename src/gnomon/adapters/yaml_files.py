@@ -88,6 +88,13 @@ def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
         return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
 
 
+def read_jobs_as_said(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
+    """The same, each with what was written."""
+    with _uncollected():
+        file = JobsFile(path)
+        return list(zip(file.jobs(lambda said: read_job(said, defaults, now=now)), file.mappings, strict=True))
+
+
 def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """The same, but of a job that is not complete only its name and when it fires."""
     with _uncollected():

@@ -1,15 +1,17 @@
 """Everything that a request may need, at one desk."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
 from gnomon.core.health import Report
 from gnomon.core.requests import Defaults
 from gnomon.ports.clock import Clock
-from gnomon.ports.identity import Tokens
+from gnomon.ports.identity import Caller, Tokens
 from gnomon.ports.workers import Workers
 from gnomon.sections import Server
+from gnomon.services.audit import AuditBook
+from gnomon.services.backfills import BackfillDesk
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.explaining import Explainer
@@ -17,6 +19,7 @@ from gnomon.services.hub import Hub
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.listening import Announcer
+from gnomon.services.planning import Planner
 from gnomon.services.registrar import Registrar
 from gnomon.services.searching import Search
 from gnomon.services.tasks import TaskDesk
@@ -37,6 +40,9 @@ class Desk(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterOffice
     tasks: TaskDesk
     explainer: Explainer
+    backfills: BackfillDesk
+    planner: Planner
+    audit: AuditBook
     workers: Workers
     #: Tells how the node is.
     health: Callable[[], Awaitable[Report]]
@@ -44,5 +50,9 @@ class Desk(Struct, frozen=True, kw_only=True):
     clock: Clock
     defaults: Defaults
     server: Server
+    #: A token may have so many characters.
+    longest_token: int = 8192
+    #: Whom services are that show a certificate of this name.
+    certificates: Mapping[str, Caller] = {}
     #: Called when something was changed, so that those who wait for it look at once.
     changed: Callable[[], None] = lambda: None

@@ -1,5 +1,6 @@
 """The door: lets requests in, hands them to their route, and sends back what comes of it."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,20 +12,21 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from gnomon.api import executions, jobs, others, schedules, why
 from gnomon.api.asking import read_query
 from gnomon.api.desk import Desk
+from gnomon.api.limiting import Limiter
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
 from gnomon.api.reading import read_object
-from gnomon.api.routes import Call, Permission, Reply, Route
-from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, Unauthenticated, WrongType
+from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
+from gnomon.api.table import ROUTES
+from gnomon.core.certificates import names_in
+from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, WrongType
 from gnomon.ports.identity import Caller
 
-#: Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table.
-ROUTES: tuple[Route, ...] = (*jobs.ROUTES, *executions.ROUTES, *schedules.ROUTES, *others.ROUTES, *why.ROUTES)
 _NOBODY = Caller("", frozenset())
-_LONGEST_TOKEN = 8192
+#: From so many bytes on a body is read beside everything else.
+_LARGE = 65_536
 _Anything = Request[Any, Any, Any]
 
 
@@ -32,6 +34,7 @@ def application(
     desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
+    limiter = Limiter(desk.server, desk.clock)
 
     @cache
     def described() -> msgspec.Raw:
@@ -44,7 +47,7 @@ def application(
 
     own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, desk) for route in own],
+        route_handlers=[_handler(route, desk, limiter) for route in own],
         exception_handlers={
             GnomonError: _refusal,
             HTTPException: _no_route,
@@ -77,12 +80,12 @@ _DESCRIPTION = (
 )
 
 
-def _handler(route: Route, desk: Desk) -> HTTPRouteHandler:
+def _handler(route: Route, desk: Desk, limiter: Limiter) -> HTTPRouteHandler:
     if not isinstance(route.needs, Permission):
         raise TypeError(f"{route.name} does not say who may")
 
     async def handle(request: _Anything) -> Response[Any]:
-        reply = await route.handle(await _let_in(route, desk, request))
+        reply = await route.handle(await _let_in(route, desk, limiter, request))
         headers = dict(reply.headers)
         if reply.stream is not None:
             return Stream(reply.stream, media_type=route.media_type, headers=headers)
@@ -94,12 +97,14 @@ def _handler(route: Route, desk: Desk) -> HTTPRouteHandler:
     return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
 
 
-async def _let_in(route: Route, desk: Desk, request: _Anything) -> Call:
+async def _let_in(route: Route, desk: Desk, limiter: Limiter, request: _Anything) -> Call:
     """The call, once it is known who asks and that they may; only then is anything read."""
     caller = await _caller(route, desk, request)
+    if caller is not _NOBODY:
+        limiter.admit(caller)
     asked = _asked(request)
     path = {name: str(request.path_params[name]) for name in route.names}
-    body = {} if route.body is None else await _body(route, desk, request)
+    body = {} if route.body is None else await _body(route.body, desk, request)
     return Call(
         desk=desk,
         caller=caller,
@@ -119,12 +124,20 @@ async def _caller(route: Route, desk: Desk, request: _Anything) -> Caller:
     if len(said) > 1:
         raise Unauthenticated("there are two Authorization headers")
     scheme, _, token = (said[0] if said else "").partition(" ")
-    if said and (scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN):
+    if said and (scheme.lower() != "bearer" or not token or len(token) > desk.longest_token):
         raise Unauthenticated("the Authorization header holds no bearer token")
-    caller = await desk.tokens.caller(token.strip())
+    service = None if said else _service(desk, request)
+    caller = await desk.tokens.caller(token.strip()) if service is None else service
     if not caller.roles & route.needs.value:
         raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
     return caller
+
+
+def _service(desk: Desk, request: _Anything) -> Caller | None:
+    """The service that opened the connection with a certificate, if we know one of its names."""
+    certificate: Any = (request.scope.get("extensions") or {}).get(CERTIFICATE)
+    names = () if certificate is None else names_in(certificate)
+    return next((desk.certificates[name] for name in names if name in desk.certificates), None)
 
 
 def _asked(request: _Anything) -> dict[str, str]:
@@ -143,9 +156,9 @@ def _headers(request: _Anything) -> Mapping[str, str]:
     return found
 
 
-async def _body(route: Route, desk: Desk, request: _Anything) -> dict[str, Any]:
+async def _body(said: Body, desk: Desk, request: _Anything) -> dict[str, Any]:
     """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
-    limit = desk.server.max_body
+    limit = max(desk.server.max_body, desk.server.max_jobs_body) if said.many else desk.server.max_body
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > limit:
         raise TooLarge(limit)
@@ -154,10 +167,11 @@ async def _body(route: Route, desk: Desk, request: _Anything) -> dict[str, Any]:
         raw += piece
         if len(raw) > limit:
             raise TooLarge(limit)
-    if not raw and route.body is not None and not route.body.required:
+    if not raw and not said.required:
         return {}
     _check_type(request)
-    return read_object(bytes(raw))
+    # What takes long to read must not keep the clock waiting.
+    return read_object(bytes(raw)) if len(raw) < _LARGE else await asyncio.to_thread(read_object, bytes(raw))
 
 
 def _check_type(request: _Anything) -> None:
@@ -173,7 +187,8 @@ def _check_type(request: _Anything) -> None:
 
 
 def _refusal(_: _Anything, error: GnomonError) -> Response[Any]:
-    return _sent(problem_of(error))
+    headers = {"Retry-After": str(error.seconds)} if isinstance(error, TooMany) else {}
+    return _sent(problem_of(error), headers)
 
 
 def _no_route(_: _Anything, error: HTTPException) -> Response[Any]:

@@ -34,6 +34,7 @@ JOB_LINE: dict[str, Any] = {
     "tags": ["numbers"],
 }
 TICK: dict[str, Any] = {
+    "job": "report",
     "planned_at": "2026-02-27T14:00:00Z",
     "last_at": "2026-02-27T14:00:00Z",
     "count": 1,

@@ -13,6 +13,7 @@ from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.requests import schedule_name
+from gnomon.core.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
 from gnomon.services import answering
@@ -36,6 +37,22 @@ class ExecutionsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     since: Instant | None = None
     until: Instant | None = None
     limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class ItemsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which items of a step to list."""
+
+    state: Annotated[TaskState | None, Meta(description="Only those in this state.")] = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class LogsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which lines to list."""
+
+    since: Instant | None = None
+    limit: Limit = 1000
     cursor: Cursor | None = None
 
 
@@ -85,8 +102,31 @@ async def cancel(call: Call) -> Reply:
 
 async def logs(call: Call) -> Reply:
     """List what the steps of an execution have said, in the order of time."""
-    said, _ = await call.desk.executions.logs(call.path["id"], tenant=call.tenant)
-    return Reply(body=answers.Page(items=[answering.log_entry(one) for one in said]))
+    asked: LogsAsked = call.query
+    found = await call.desk.executions.logs(
+        call.path["id"],
+        after=place(call, tuple[int, str, int]),
+        since=instant("since", asked.since),
+        limit=asked.limit,
+        tenant=call.tenant,
+    )
+    return Reply(body=page(call, [answering.log_entry(one) for one in found.said], found.after))
+
+
+async def list_items(call: Call) -> Reply:
+    """List the items of a step that is done for each of many, in their order."""
+    asked: ItemsAsked = call.query
+    view, after = await call.desk.executions.get(call.path["id"], tenant=call.tenant), place(call, int)
+    found = [
+        one
+        for one in view.steps
+        if one.task.parent is not None and one.task.step == call.path["step"] and asked.state in (None, one.task.state)
+    ]
+    found.sort(key=lambda one: one.task.item or 0)
+    ahead = [one for one in found if after is None or (one.task.item or 0) > after]
+    shown = ahead[: asked.limit]
+    more = shown[-1].task.item if len(ahead) > len(shown) else None
+    return Reply(body=page(call, [answering.item_detail(one) for one in shown], more))
 
 
 async def submit(call: Call) -> Reply:
@@ -145,6 +185,7 @@ def _task_schema() -> dict[str, object]:
     return {"type": "object", "additionalProperties": False, "required": ["function"], "properties": fields}
 
 
+_NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_requested_at": None, "steps": []}
 ROUTES = (
     Route(
         path="/v1/executions", name="list_executions", handle=list_executions, query=ExecutionsAsked,
@@ -152,7 +193,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/executions/{id}", name="show_execution", handle=show, answer=answers.ExecutionDetail,
-        refuses=(404,), example={**EXECUTION, "input": {}, "parent_task": None, "steps": []}, **LOOKS,
+        refuses=(404,), example={**EXECUTION, **_NO_MORE}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/executions/{id}/cancel", name="cancel_execution", needs=Permission.OPERATE,
@@ -161,7 +202,11 @@ ROUTES = (
     ),
     Route(
         path="/v1/executions/{id}/logs", name="list_log_entries", handle=logs, refuses=(404,),
-        answer=answers.Page[answers.LogEntry], **LOOKS,
+        query=LogsAsked, answer=answers.Page[answers.LogEntry], **LOOKS,
+    ),
+    Route(
+        path="/v1/executions/{id}/steps/{step}/items", name="list_items", handle=list_items, refuses=(404,),
+        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], **LOOKS,
     ),
     Route(
         method="POST", path="/v1/tasks", name="submit_task", needs=Permission.ADMINISTER, handle=submit,
@@ -174,7 +219,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/dead-letters/{id}", name="show_dead_letter", handle=show_letter, refuses=(404,),
-        answer=answers.DeadLetterDetail, example={**DEAD_LETTER, "attempt_history": []}, **LOOKS,
+        answer=answers.DeadLetterDetail, example={**DEAD_LETTER, "attempt_history": [], "kept": True}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/dead-letters/replay-all", name="replay_dead_letters", needs=Permission.OPERATE,
@@ -190,6 +235,6 @@ ROUTES = (
         method="PATCH", path="/v1/dead-letters/{id}", name="resolve_dead_letter", needs=Permission.OPERATE,
         handle=resolve, answer=answers.DeadLetterDetail, success={200: "It is dealt with."},
         body=Body(schema=RESOLVE_SCHEMA, example={"resolved": True}), refuses=(404,),
-        example={**DEAD_LETTER, "attempt_history": []},
+        example={**DEAD_LETTER, "attempt_history": [], "kept": True},
     ),
 )  # fmt: skip

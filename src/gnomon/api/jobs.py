@@ -1,4 +1,4 @@
-"""Jobs: register, look, change, trigger, pause, resume, delete."""
+"""Jobs: register, look, change, trigger, pause, delete."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Header, Instant, L
 from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
-from gnomon.core.model import MINUTE_MS, Schedule, Source, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
 from gnomon.services import answering
 from gnomon.services.applying import Change, Plan
@@ -39,17 +39,25 @@ class JobsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
+class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much to show of a job."""
+
+    coming: Annotated[int, Meta(ge=0, le=1000, description="How many planned times to come.")] = 5
+    last: Annotated[int, Meta(ge=0, le=1000, description="How many decisions.")] = 10
+
+
 class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far to look ahead."""
 
-    hours: Annotated[int, Meta(ge=1, le=24 * 31, description="How many hours to look ahead.")] = 24
-    limit: Limit = 1000
+    hours: Annotated[int, Meta(ge=1, le=24 * 366, description="How many hours to look ahead.")] = 24
+    since: Annotated[Instant | None, Meta(description="Look from then on instead of from now on.")] = None
+    limit: Annotated[int, Meta(ge=1, le=10_001, description="How many at most.")] = 1000
 
 
 class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which decisions to list."""
 
-    job: Annotated[Name, Meta(description="The job whose ledger is read.")] = ""
+    job: Annotated[Name | None, Meta(description="The job whose ledger is read; all of them if not said.")] = None
     kind: Annotated[TickKind | None, Meta(description="Only those of which this became.")] = None
     status: Annotated[TickStatus | None, Meta(description="Only those in this status.")] = None
     since: Instant | None = None
@@ -116,7 +124,12 @@ async def list_jobs(call: Call) -> Reply:
 
 async def show(call: Call) -> Reply:
     """Show all there is to know about a job. Its ETag names it as it stands."""
-    view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant)
+    asked: JobAsked = call.query
+    return await _shown(call, asked)
+
+
+async def _shown(call: Call, asked: JobAsked) -> Reply:
+    view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant, coming=asked.coming, last=asked.last)
     return Reply(body=answering.job_detail(view), headers={"ETag": etag(view.schedule)})
 
 
@@ -136,7 +149,7 @@ async def trigger(call: Call) -> Reply:
         input=call.body.get("input"),
         force=said.flag("force", default=False),
         key=call.key,
-        source=Source.API,
+        source=call.source,
         tenant=call.tenant,
     )
     call.desk.changed()
@@ -147,40 +160,37 @@ async def pause(call: Call) -> Reply:
     """Let no planned time of a job start anything until it is resumed."""
     await call.desk.jobs.pause(call.path["name"], actor=call.actor, tenant=call.tenant)
     call.desk.changed()
-    return await show(call)
-
-
-async def resume(call: Call) -> Reply:
-    """Let a job go on from now; what the pause swallowed is written down as skipped."""
-    await call.desk.jobs.resume(call.path["name"], actor=call.actor, tenant=call.tenant)
-    call.desk.changed()
-    return await show(call)
+    return await _shown(call, JobAsked())
 
 
 async def coming(call: Call) -> Reply:
     """List the planned times of all jobs in the next hours, the earliest first."""
     asked: ScheduleAsked = call.query
-    now = call.desk.clock.now()
+    since = instant("since", asked.since)
+    now = call.desk.clock.now() if since is None else since
     until = now + asked.hours * 60 * MINUTE_MS
     fires = await call.desk.jobs.upcoming(after=now, until=until, limit=asked.limit, tenant=call.tenant)
     return Reply(body=answers.Page(items=[answering.planned_fire(fire) for fire in fires]))
 
 
 async def list_ticks(call: Call) -> Reply:
-    """List what became of the planned times of a job, the newest first: its ledger."""
+    """List what became of planned times, the newest first: the ledger of a job, or of one job after the other."""
     asked: TicksQuery = call.query
-    if not asked.job:
-        raise FieldError("job", None, "is missing: a ledger belongs to a job")
-    since, until, on = instant("since", asked.since), instant("until", asked.until), place(call, int)
-    bounds = {"since": since, "before": until if on is None else on}
+    on = place(call, tuple[str, int])
+    since, until = instant("since", asked.since), instant("until", asked.until)
+    bounds = {"since": since, "before": until if asked.job is None or on is None else on[1]}
     wanted = TicksAsked(
         kind=asked.kind,
         status=asked.status,
         limit=asked.limit,
         **{field: at for field, at in bounds.items() if at is not None},
     )
+    if asked.job is None:
+        several = await call.desk.search.ticks(wanted, after=on, tenant=call.tenant)
+        return Reply(body=page(call, answering.ticks(several.items), several.after))
     found = await call.desk.jobs.ledger(asked.job, wanted, tenant=call.tenant)
-    return Reply(body=page(call, answering.ticks(found.ticks), found.before))
+    after = None if found.before is None else (asked.job, found.before)
+    return Reply(body=page(call, answering.ticks(found.ticks), after))
 
 
 def _job_body(*, named: bool) -> Body:
@@ -202,7 +212,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/jobs/{name}", name="show_job", handle=show, answer=answers.JobDetail, refuses=(404,),
-        example=JOB, **LOOKS,
+        query=JobAsked, example=JOB, **LOOKS,
         tagged=True,
     ),
     Route(
@@ -224,11 +234,6 @@ ROUTES = (
     Route(
         method="POST", path="/v1/jobs/{name}/pause", name="pause_job", needs=Permission.ADMINISTER, handle=pause,
         answer=answers.JobDetail, success={200: "It is paused."}, refuses=(404, 409), example=JOB,
-        tagged=True,
-    ),
-    Route(
-        method="POST", path="/v1/jobs/{name}/resume", name="resume_job", needs=Permission.ADMINISTER, handle=resume,
-        answer=answers.JobDetail, success={200: "It goes on."}, refuses=(404, 409), example=JOB,
         tagged=True,
     ),
     Route(

@@ -126,7 +126,7 @@ def _usual(route: Route) -> set[int]:
     """The refusals that a route may always meet."""
     found = {400, 422, 503}
     if route.needs is not Permission.EVERYBODY:
-        found |= {401, 403}
+        found |= {401, 403, 429}
     if route.body is not None:
         found |= {413, 415}
     return found

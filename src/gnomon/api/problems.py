@@ -21,6 +21,7 @@ STATUSES: Mapping[type[BaseException], int] = {
     errors.Unauthenticated: 401,
     errors.Refused: 409,
     errors.Forbidden: 403,
+    errors.TooMany: 429,
     errors.Stale: 412,
     errors.Superseded: 503,
     errors.Unavailable: 503,
@@ -36,6 +37,7 @@ TITLES = {
     413: "The body is too large",
     415: "The body is of the wrong type",
     422: "Something that was said is wrong",
+    429: "The caller asks too often",
     500: "Something went wrong here",
     503: "The world failed; trying again may help",
 }

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gnomon.api.desk import Desk
+from gnomon.core.model import Source
 from gnomon.errors import FieldError
 from gnomon.ports.identity import Caller, Role
 
@@ -48,6 +49,8 @@ class Call(Struct, frozen=True, kw_only=True):
     asked: Mapping[str, str]
     body: dict[str, Any]
     headers: Mapping[str, str]
+    #: What is written down as having started what the caller starts.
+    source: Source = Source.API
 
     @property
     def tenant(self) -> str:
@@ -78,6 +81,8 @@ class Body(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any]
     example: Mapping[str, Any]
     required: bool = True
+    #: It may be as large as a file of jobs.
+    many: bool = False
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -88,6 +93,8 @@ class Header(Struct, frozen=True, kw_only=True):
     example: str
 
 
+#: Where a request carries the certificate that its connection was opened with.
+CERTIFICATE = "gnomon.certificate"
 KEY = Header(
     name="Idempotency-Key",
     about="Asking again with the same key does nothing new, and answers the same.",

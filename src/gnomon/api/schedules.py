@@ -12,7 +12,8 @@ from gnomon.core import answers
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError
-from gnomon.services import answering
+from gnomon.services.answering import at
+from gnomon.services.schedule_answering import schedule_detail, workflow_deployed, workflow_summary
 
 _TEXT = {"type": "string", "maxLength": 1000}
 _NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$"}
@@ -98,7 +99,7 @@ async def upsert(call: Call) -> Reply:
     """Make a schedule say what is said. Saying it again changes nothing; a pause goes on."""
     done = await call.desk.registrar.upsert(call.body, actor=call.actor, tenant=call.tenant)
     call.desk.changed()
-    coming = answering.at(done.next_run_at)
+    coming = at(done.next_run_at)
     return Reply(body=answers.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
 
 
@@ -110,7 +111,7 @@ async def pause(call: Call) -> Reply:
     act = registrar.pause if said.flag("paused", default=True) else registrar.resume
     await act(name, actor=call.actor, tenant=call.tenant)
     call.desk.changed()
-    return Reply(body=answering.schedule_detail(await registrar.get(name, tenant=call.tenant)))
+    return Reply(body=schedule_detail(await registrar.get(name, tenant=call.tenant)))
 
 
 async def delete(call: Call) -> Reply:
@@ -124,7 +125,7 @@ async def show(call: Call) -> Reply:
     """Show a schedule with its next planned times and its last decisions."""
     asked: LastAsked = call.query
     view = await call.desk.registrar.get(call.path["id"], tenant=call.tenant, coming=asked.coming, last=asked.last)
-    return Reply(body=answering.schedule_detail(view))
+    return Reply(body=schedule_detail(view))
 
 
 async def start(call: Call) -> Reply:
@@ -150,7 +151,7 @@ async def deploy(call: Call) -> Reply:
     """Keep a workflow as a new version, and let its triggers stand. Doing it again changes nothing."""
     done = await call.desk.workflows.deploy(call.body, actor=call.actor, tenant=call.tenant)
     call.desk.changed()
-    return Reply(body=answering.workflow_deployed(done), status=201 if done.new else 200)
+    return Reply(body=workflow_deployed(done), status=201 if done.new else 200)
 
 
 async def list_workflows(call: Call) -> Reply:
@@ -158,7 +159,7 @@ async def list_workflows(call: Call) -> Reply:
     asked: WorkflowsAsked = call.query
     found = await call.desk.workflows.page(after=place(call, str) or "", limit=asked.limit, tenant=call.tenant)
     after = found[-1].workflow_id if len(found) == asked.limit else None
-    return Reply(body=page(call, [answering.workflow_summary(one) for one in found], after))
+    return Reply(body=page(call, [workflow_summary(one) for one in found], after))
 
 
 async def show_workflow(call: Call) -> Reply:

@@ -3,16 +3,18 @@
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 
 from gnomon.api.desk import Desk
 from gnomon.api.door import application
 from gnomon.api.guarding import App, guarded
-from gnomon.errors import UsageError
+from gnomon.api.wire import protocol_of
+from gnomon.errors import FieldError, UsageError
 from gnomon.sections import Server
 
 #: How many connections may wait to be taken up.
@@ -36,10 +38,41 @@ def listen(server: Server) -> socket.socket:
     return made
 
 
-def address_of(listening: socket.socket) -> str:
+def address_of(listening: socket.socket, server: Server | None = None) -> str:
     """Where it listens, as a caller writes it."""
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if server is not None and server.tls_cert_file else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check_tls(server: Server) -> None:
+    """FieldError for certificates that cannot be used: known before anything else begins."""
+    if not server.tls_cert_file:
+        for field in ("tls_key_file", "tls_client_ca_file"):
+            if getattr(server, field):
+                raise FieldError(f"server.{field}", getattr(server, field), "goes with server.tls_cert_file")
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(server.tls_cert_file, server.tls_key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise FieldError("server.tls_cert_file", server.tls_cert_file, f"cannot be used: {error}") from None
+    if not server.tls_client_ca_file:
+        return
+    try:
+        context.load_verify_locations(server.tls_client_ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise FieldError("server.tls_client_ca_file", server.tls_client_ca_file, f"cannot be used: {error}") from None
+
+
+def _tls(server: Server) -> dict[str, Any]:
+    """What uvicorn is told about TLS. Callers need no certificate: they may show a token instead."""
+    if not server.tls_cert_file:
+        return {}
+    found: dict[str, Any] = {"ssl_certfile": server.tls_cert_file, "ssl_keyfile": server.tls_key_file or None}
+    if server.tls_client_ca_file:
+        found |= {"ssl_ca_certs": server.tls_client_ca_file, "ssl_cert_reqs": ssl.CERT_OPTIONAL}
+    return found
 
 
 class _Quiet(uvicorn.Server):
@@ -57,8 +90,10 @@ async def serve_api(
     """Answer requests until told to stop; what was begun then may finish within the drain."""
     config = uvicorn.Config(
         guarded(cast("App", application(desk, surprised=surprised))),
-        http="httptools",
+        http=protocol_of(desk.server),
+        ws="none",
         loop="none",
+        **_tls(desk.server),
         lifespan="off",
         log_config=None,
         access_log=False,

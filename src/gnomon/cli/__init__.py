@@ -7,10 +7,12 @@ from pathlib import Path
 
 from typer import Abort
 from typer.exceptions import TyperException
+from typer.main import get_command
 
 from gnomon.cli.commands import app
 from gnomon.cli.failures import show_error, show_misuse
 from gnomon.cli.output import let_go_of_output
+from gnomon.cli.reaching import reachable
 from gnomon.errors import GnomonError, UsageError
 
 #: What the caller got wrong, as every Unix tool says it; anything else on purpose is 1.
@@ -46,7 +48,7 @@ def _finished() -> int:
 
 def _run() -> int:
     try:
-        code = app(standalone_mode=False)
+        code = reachable(get_command(app)).main(prog_name="gnomon", standalone_mode=False)
     except TyperException as misuse:
         show_misuse(misuse.format_message())
         return EXIT_USAGE

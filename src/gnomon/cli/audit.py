@@ -1,31 +1,38 @@
 """`gnomon audit`: who changed what, and proving that nobody has changed that since."""
 
-import json
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gnomon.cli.offices import Where, in_office, say
+from gnomon.cli.offices import Where, at_door, in_office, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table, visible
-from gnomon.cli.readable import first_line, iso, moment
-from gnomon.core.audit import Kept
-from gnomon.core.instants import ms_of
+from gnomon.cli.readable import first_line, moment
+from gnomon.client import operating_asks
+from gnomon.core.operating_answers import AuditRecord
+from gnomon.doors import Door
 from gnomon.errors import FieldError, FileError
-from gnomon.ports.audit import AuditQuery
 from gnomon.services.audit import Verification
 
 _LONGEST_HEAD = 200
 
 
-def list_entries(query: AuditQuery, where: Where, form: Format) -> None:
+def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None, where: Where, form: Format) -> None:
     """List entries, the newest first."""
-    found = in_office(where, lambda office: office.audit.page(query))
+    for field in ("since", "until"):
+        _check_instant(field, asked[field])
+
+    async def work(door: Door) -> list[AuditRecord]:
+        return await some_of(door, operating_asks.audit(page=page_of(limit), **asked), limit)
+
+    found = at_door(where, work, tenant=tenant)
     if form is not Format.TABLE:
-        print_data([_as_data(kept) for kept in found], form)
+        print_data(found, form)
         return
     if not found:
         say("no entries")
         return
-    print_table(["at", "actor", "action", "what", "details", "sealed"], [_row(kept) for kept in found])
+    print_table(["at", "actor", "action", "what", "details", "sealed"], [_row(one) for one in found])
 
 
 def verify(expect: str | None, head_file: Path | None, where: Where, form: Format) -> bool:
@@ -44,46 +51,22 @@ def verify(expect: str | None, head_file: Path | None, where: Where, form: Forma
     return done.whole
 
 
-def instant(field: str, said: str | None) -> int | None:
-    """An ISO instant with its zone, in milliseconds."""
+def _check_instant(field: str, said: str | None) -> None:
     if said is None:
-        return None
-    from datetime import datetime
-
+        return
     try:
         found = datetime.fromisoformat(said)
     except ValueError:
         raise FieldError(field, said, "is no ISO instant such as 2026-03-01T12:00:00Z") from None
     if found.tzinfo is None:
         raise FieldError(field, said, "has no zone: end it with Z or an offset")
-    return ms_of(found)
 
 
-def _row(kept: Kept) -> list[str]:
-    entry = kept.entry
-    what = f"{entry.kind} {entry.name}"
-    details = ", ".join(f"{name} {fact}" for name, fact in json.loads(entry.details).items())
-    sealed = "" if kept.seq is None else str(kept.seq)
-    return [moment(entry.at), first_line(entry.actor, 40), entry.action, what, first_line(details, 60), sealed]
-
-
-def _as_data(kept: Kept) -> dict[str, Any]:
-    entry = kept.entry
-    return {
-        "number": kept.number,
-        "at": iso(entry.at),
-        "actor": entry.actor,
-        "tenant": entry.tenant,
-        "action": entry.action,
-        "kind": entry.kind,
-        "name": entry.name,
-        "before": entry.before,
-        "after": entry.after,
-        "details": json.loads(entry.details),
-        "seq": kept.seq,
-        "prev_hash": kept.prev_hash,
-        "hash": kept.hash,
-    }
+def _row(one: AuditRecord) -> list[str]:
+    details = ", ".join(f"{name} {fact}" for name, fact in one.details.items())
+    sealed = "" if one.seq is None else str(one.seq)
+    what = f"{one.kind} {one.name}"
+    return [moment(one.at), first_line(one.actor, 40), one.action, what, first_line(details, 60), sealed]
 
 
 def _tell(done: Verification) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
+from gnomon.cli.completing import job_names
 from gnomon.cli.options import Config, Database, From, Output, Port, Quiet
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
@@ -14,7 +15,6 @@ app = typer.Typer(
     name="gnomon",
     help="Predict, prove and explain every fire.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -25,7 +25,7 @@ operating.jobs.command("backfills")(single_ticks.list_backfills)
 for group in (operating.jobs, operating.executions, operating.events, operating.workflows, operating.dead_letters):
     app.add_typer(group)
 app.add_typer(importers.imports)
-for group in (guarding.token, guarding.audit, guarding.config):
+for group in (guarding.token, guarding.audit, guarding.config, guarding.profiles):
     app.add_typer(group)
 
 
@@ -67,7 +67,7 @@ def schedule(
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="A jobs file, instead of the registered jobs.")
     ] = None,
     hours: Annotated[int, typer.Option(min=1, max=24 * 366, help="How far to look ahead.")] = 24,
-    limit: Annotated[int, typer.Option("-n", min=1, max=100_000, help="How many fires to show at most.")] = 20,
+    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many fires to show at most.")] = 20,
     start: From = None,
     database: Database = None,
     config: Config = None,
@@ -85,18 +85,20 @@ def schedule(
     from gnomon.cli.coming import show_upcoming
     from gnomon.cli.offices import Where
 
-    show_upcoming(Where(database, config), output, now=now, hours=hours, limit=limit)
+    show_upcoming(Where(database, config), output, since=now, hours=hours, limit=limit)
 
 
 @app.command()
 def why(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A job, also one that was deleted.", autocompletion=job_names)
+    ],
     *,
     at: Annotated[
         str | None,
         typer.Option(metavar="TIME", help='Such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:00" or 02:00.'),
     ] = None,
-    last: Annotated[int | None, typer.Option(min=1, max=1000, help="How many of the newest; 3.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, max=100, help="How many of the newest; 3.")] = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,

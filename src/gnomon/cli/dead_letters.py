@@ -1,22 +1,26 @@
 """`gnomon dead-letters`: what has failed for good."""
 
+import msgspec
+
 from gnomon.cli.executions import attempt_took
-from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, moment
-from gnomon.core.model import DeadLetter
+from gnomon.client import asks
+from gnomon.core.answers import DeadLetterDetail, DeadLetterSummary
+from gnomon.doors import Door
 from gnomon.errors import UsageError
-from gnomon.office import Office
-from gnomon.services import answering
-from gnomon.services.answering import dead_letter, dead_letter_detail, started
-from gnomon.services.dead_letters import DeadLetterView, Replayed
 
 
 def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unresolved: bool) -> None:
     """List dead letters."""
-    found = in_office(where, lambda office: office.dead_letters.page(job=job, unresolved=unresolved, limit=limit))
+
+    async def work(door: Door) -> list[DeadLetterSummary]:
+        return await some_of(door, asks.dead_letters(job=job, resolved=not unresolved, page=page_of(limit)), limit)
+
+    found = at_door(where, work)
     if form is not Format.TABLE:
-        print_data([dead_letter(letter) for letter in found], form)
+        print_data(found, form)
         return
     if not found:
         say("no dead letters")
@@ -38,24 +42,24 @@ def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unr
 
 def show(dead_letter_id: str, where: Where, form: Format) -> None:
     """Show a dead letter with every attempt."""
-    view = in_office(where, lambda office: office.dead_letters.get(dead_letter_id))
+    letter = answer_to(where, asks.dead_letter(dead_letter_id))
     if form is not Format.TABLE:
-        print_data(dead_letter_detail(view), form)
+        print_data(letter, form)
         return
-    say("\n".join(facts(_told(view))))
-    if view.run is None:
+    say("\n".join(facts(_told(letter))))
+    if not letter.kept:
         return
     say("")
     rows = [
         [
-            str(one.number),
+            str(one.attempt),
             one.worker,
             moment(one.started_at),
             attempt_took(one),
-            "" if one.result is None else one.result.value,
+            one.result or "",
             first_line(one.error),
         ]
-        for one in view.attempts
+        for one in letter.attempt_history
     ]
     print_table(["attempt", "worker", "started", "took", "ended", "error"], rows)
 
@@ -73,58 +77,57 @@ def chosen(dead_letter_id: str | None, job: str | None, key: str | None, *, ever
 
 def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> None:
     """Run what has failed again."""
-    done = in_office(where, lambda office: office.dead_letters.replay(dead_letter_id, actor=actor(), key=key))
+    done = answer_to(where, asks.replay(dead_letter_id, key=key))
     if form is Format.TABLE:
-        say(f"{done.run_id} {done.became}")
+        say(f"{done.execution_id} {done.became}")
     else:
-        print_data(started(done), form)
+        print_data(done, form)
 
 
 def replay_all(job: str | None, where: Where, form: Format) -> bool:
     """Run everything again that nobody has dealt with; whether all of it could be."""
-    done = in_office(where, lambda office: office.dead_letters.replay_all(actor=actor(), job=job))
-    if form is Format.TABLE:
-        if done:
-            rows = [[one.dead_letter_id, one.job, _outcome(one), one.run_id or ""] for one in done]
-            print_table(["dead letter", "job", "became", "execution"], rows)
-        else:
-            say("there are none to replay")
+    done = answer_to(where, asks.replay_all(job=job)).items
+    if form is not Format.TABLE:
+        print_data(done, form)
+    elif done:
+        rows = [[one.dead_letter_id, one.job, one.refused or one.became or "", one.execution_id or ""] for one in done]
+        print_table(["dead letter", "job", "became", "execution"], rows)
     else:
-        print_data([answering.replay(one) for one in done], form)
+        say("there are none to replay")
     return all(one.refused is None for one in done)
 
 
-def resolve(dead_letter_id: str, where: Where) -> None:
+def resolve(dead_letter_id: str, where: Where, form: Format) -> None:
     """Put a dead letter away."""
 
-    async def work(office: Office) -> bool:
-        return await office.dead_letters.resolve(dead_letter_id, actor=actor())
+    async def work(door: Door) -> tuple[bool, DeadLetterDetail]:
+        before = await door.ask(asks.dead_letter(dead_letter_id))
+        return before.resolved, await door.ask(asks.resolve(dead_letter_id))
 
-    newly = in_office(where, work)
-    say(f"{dead_letter_id} is resolved" if newly else f"{dead_letter_id} was resolved before")
+    before, done = at_door(where, work)
+    if form is not Format.TABLE:
+        print_data(done, form)
+    else:
+        say(f"{dead_letter_id} was resolved before" if before else f"{dead_letter_id} is resolved")
 
 
-def _state(letter: DeadLetter) -> str:
-    if letter.resolved_at is not None:
+def _state(letter: DeadLetterSummary) -> str:
+    if letter.resolved:
         return "resolved"
     return "open" if letter.replayed_by is None else "replayed"
 
 
-def _outcome(one: Replayed) -> str:
-    return one.refused or (one.became or "")
-
-
-def _told(view: DeadLetterView) -> list[tuple[str, str]]:
-    letter = view.letter
+def _told(letter: DeadLetterDetail) -> list[tuple[str, str]]:
+    given = "" if letter.input is None else msgspec.json.encode(letter.input).decode()
     return [
         ("dead letter", letter.dead_letter_id),
         ("job", f"{letter.job}, step {letter.step}"),
         ("state", _state(letter)),
         ("why", letter.reason.replace("_", " ")),
-        ("execution", letter.run_id if view.run else f"{letter.run_id}, which is no longer kept"),
-        ("attempts", "" if view.run else str(letter.attempts)),
+        ("execution", letter.execution_id if letter.kept else f"{letter.execution_id}, which is no longer kept"),
+        ("attempts", "" if letter.kept else str(letter.attempts)),
         ("last error", letter.last_error or ""),
-        ("input", first_line((letter.input or b"").decode(), 200) or "the job's own"),
+        ("input", first_line(given, 200) or "the job's own"),
         ("created", moment(letter.created_at)),
         ("replayed by", letter.replayed_by or ""),
         ("resolved", f"{moment(letter.resolved_at)} by {letter.resolved_by}" if letter.resolved_at else ""),

@@ -1,40 +1,46 @@
 """A graph of steps in a terminal: each under the last of those that it comes after."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from graphlib import TopologicalSorter
+from typing import Any
 
 from gnomon.cli.output import print_table, speaks_unicode
 from gnomon.cli.readable import first_line, moment, span
-from gnomon.core.dag import in_order
-from gnomon.core.model import Task
-from gnomon.core.states import TERMINAL, TaskState, WaitReason
-from gnomon.core.workflow import Step, When, Workflow
-from gnomon.services.executions import ExecutionView, StepView
-from gnomon.services.run_steps import WAITING, Drawn, run_of, steps_of
+from gnomon.core.answers import StepDetail, WorkDetail
+from gnomon.core.durations import duration_ms
+from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.workflow import When
 
-_TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
+#: The state of a step that has no task yet.
+_WAITING = "waiting"
+_OVER = frozenset(state.value for state in TERMINAL)
 
 
-def draw(view: ExecutionView, workflow: Workflow) -> None:
+def draw(steps: Sequence[StepDetail]) -> None:
     """Print the graph of a run: states, durations, attempts."""
-    drawn = {one.step.name: one for one in steps_of(view, workflow)}
-    rows = [[label, *_told(drawn[name])] for label, name in outline([one.step for one in drawn.values()])]
+    drawn = {one.step: one for one in steps}
+    after = {one.step: one.depends_on for one in steps}
+    rows = [[label, *_told(drawn[name])] for label, name in outline(after)]
     print_table(["step", "state", "took", "attempts", "remarks"], rows)
 
 
-def draw_definition(workflow: Workflow) -> None:
+def draw_definition(steps: Sequence[Mapping[str, Any]]) -> None:
     """Print the graph of a workflow: what each step does."""
-    steps = {step.name: step for step in in_order(workflow)}
-    rows = [[label, _does(steps[name]), _terms(steps[name])] for label, name in outline(list(steps.values()))]
+    known = {step["step"]: step for step in steps}
+    order = TopologicalSorter({name: step.get("depends_on", []) for name, step in known.items()}).static_order()
+    after = {name: known[name].get("depends_on", []) for name in order}
+    rows = [[label, _does(known[name]), _terms(known[name])] for label, name in outline(after)]
     print_table(["step", "does", "remarks"], rows)
 
 
-def outline(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
+def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     """Each step as a line of a tree, and its name. A step stands under the last of those that it comes after."""
-    places = {step.name: place for place, step in enumerate(steps)}
+    places = {name: place for place, name in enumerate(after)}
     below: dict[str | None, list[str]] = {}
-    for step in steps:
-        above = max(step.depends_on, key=places.__getitem__, default=None)
-        below.setdefault(above, []).append(step.name)
+    for name, earlier in after.items():
+        above = max(earlier, key=places.__getitem__, default=None)
+        below.setdefault(above, []).append(name)
     branch, last, along = ("├─ ", "└─ ", "│  ") if speaks_unicode() else ("|- ", "`- ", "|  ")
     ahead = [(name, "", "") for name in reversed(below.get(None, []))]
     while ahead:
@@ -47,72 +53,64 @@ def outline(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
         ]
 
 
-def _told(drawn: Drawn) -> list[str]:
-    view = drawn.view
-    if view is None:
-        return [WAITING, "", "", _terms(drawn.step)]
-    attempts = str(len(view.attempts)) if view.attempts and not drawn.items else ""
+def _told(step: StepDetail) -> list[str]:
+    said = {"depends_on": step.depends_on, "when": step.when}
+    terms = _terms(said if step.skipped else said | {"if": step.condition})
+    if step.state == _WAITING:
+        return [_WAITING, "", "", terms]
+    attempts = str(len(step.attempts)) if step.attempts and not step.items else ""
     remarks = [
-        _terms(drawn.step, asked=not view.task.skipped),
-        counted(drawn.items),
-        _runs(drawn),
-        _until(view.task),
-        first_line(view.task.note),
+        terms,
+        counted(step.item_counts or {}),
+        f"runs {step.execution_id}" if step.execution_id else "",
+        f"until {moment(step.waits_until)}" if step.waits_until else "",
+        first_line(step.note),
     ]
-    return [state_of(view.task), span(took(view)), attempts, "; ".join(one for one in remarks if one)]
+    return [state_of(step), span(took(step)), attempts, "; ".join(one for one in remarks if one)]
 
 
-def state_of(task: Task) -> str:
-    """Where a task stands, in a word or two."""
-    if task.skipped:
+def state_of(work: WorkDetail) -> str:
+    """Where a step or an item stands, in a word or two."""
+    if work.skipped:
         return "SKIPPED"
-    return f"{task.state} ({task.wait_reason})" if task.state is TaskState.PENDING else task.state.value
+    return f"{work.state} ({work.waits_for})" if work.waits_for is not None else work.state
 
 
-def took(view: StepView) -> int | None:
+def took(work: WorkDetail) -> int | None:
     """How long a step that is over took, from its first attempt to the end of the last."""
-    if view.started_at is None or view.ended_at is None or view.task.state not in TERMINAL:
+    if work.started_at is None or work.ended_at is None or work.state not in _OVER:
         return None
-    return max(0, view.ended_at - view.started_at)
+    return max(0, round((work.ended_at - work.started_at) / timedelta(milliseconds=1)))
 
 
-def counted(items: Sequence[StepView]) -> str:
+def counted(states: Mapping[str, int]) -> str:
     """How far the items of a step are."""
-    if not items:
+    if not states:
         return ""
-    states = [one.task.state for one in items]
-    done = sum(state is TaskState.SUCCEEDED for state in states)
-    failed = sum(state in TERMINAL and state is not TaskState.SUCCEEDED for state in states)
-    return f"each: {done} of {len(items)} done" + (f", {failed} failed" if failed else "")
+    done = states.get(TaskState.SUCCEEDED.value, 0)
+    failed = sum(count for state, count in states.items() if state in _OVER) - done
+    return f"each: {done} of {sum(states.values())} done" + (f", {failed} failed" if failed else "")
 
 
-def _until(task: Task) -> str:
-    """When the time of a task comes that waits for nothing else."""
-    timed = task.state is TaskState.PENDING and task.wait_reason in _TIMED
-    return f"until {moment(task.available_at)}" if timed else ""
-
-
-def _runs(drawn: Drawn) -> str:
-    run_id = run_of(drawn)
-    return f"runs {run_id}" if run_id else ""
-
-
-def _terms(step: Step, *, asked: bool = True) -> str:
-    """On what it waits besides the step above it. `asked`: also what must hold."""
-    found = [f"after {', '.join(step.depends_on)}"] if len(step.depends_on) > 1 else []
-    if step.when is not When.ALL_SUCCESS:
-        found.append(f"when {step.when}")
-    if asked and step.condition is not None:
-        found.append(f"if {first_line(step.condition, 40)}")
+def _terms(step: Mapping[str, Any]) -> str:
+    """On what it waits besides the step above it, and what must hold."""
+    earlier = step.get("depends_on", [])
+    found = [f"after {', '.join(earlier)}"] if len(earlier) > 1 else []
+    if step.get("when", When.ALL_SUCCESS) != When.ALL_SUCCESS:
+        found.append(f"when {step['when']}")
+    if step.get("if") is not None:
+        found.append(f"if {first_line(step['if'], 40)}")
     return ", ".join(found)
 
 
-def _does(step: Step) -> str:
-    does = step.function or (f"workflow {step.workflow}" if step.workflow else "")
-    if step.command:
-        does = first_line(step.command, 40)
-    waits = f"waits {span(step.delay_ms)}" if step.delay_ms else f"waits until {step.delay_until}"
-    if step.delay_ms is None and step.delay_until is None:
-        waits = ""
-    each = "" if step.foreach is None else "for each item"
+def _does(step: Mapping[str, Any]) -> str:
+    does = step.get("function") or (f"workflow {step['workflow']}" if "workflow" in step else "")
+    if "command" in step:
+        does = first_line(step["command"], 40)
+    waits = ""
+    if "delay" in step:
+        waits = f"waits {span(duration_ms('delay', step['delay']))}"
+    elif "delay_until" in step:
+        waits = f"waits until {step['delay_until']}"
+    each = "for each item" if "foreach" in step else ""
     return ", ".join(one for one in (does, each, waits) if one)

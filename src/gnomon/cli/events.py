@@ -2,49 +2,43 @@
 
 from collections import Counter
 
+import msgspec
+
 from gnomon.cli.given import json_given
-from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, moment
-from gnomon.core.happenings import Entry, EntryKind
-from gnomon.office import Office
-from gnomon.services.answering import event_detail
-from gnomon.services.listening import Emitted
+from gnomon.client import asks
+from gnomon.core.answers import EventDetail, EventEntry
+from gnomon.core.happenings import EntryKind
+from gnomon.doors import Door
 
 
 def emit(name: str, body: str | None, key: str | None, where: Where, form: Format) -> None:
     """Say that something happened."""
-    given = json_given("--body", body)
-
-    async def work(office: Office) -> Emitted:
-        return await office.events.emit(name, given, actor=actor(), key=key)
-
-    done = in_office(where, work)
+    done = answer_to(where, asks.emit(name, json_given("--body", body), key=key))
     if form is not Format.TABLE:
-        print_data(event_detail(done), form)
+        print_data(done, form)
         return
-    say(done.event.event_id)
+    say(done.event_id)
     _print_entries(done.entries)
 
 
 def list_events(name: str | None, limit: int, where: Where, form: Format) -> None:
     """List events, the newest first."""
-    found = in_office(where, lambda office: office.events.page(name=name, limit=limit))
+
+    async def work(door: Door) -> list[EventDetail]:
+        return await some_of(door, asks.events(name=name, page=page_of(limit)), limit)
+
+    found = at_door(where, work)
     if form is not Format.TABLE:
-        print_data([event_detail(one) for one in found], form)
+        print_data(found, form)
         return
     if not found:
         say("no events")
         return
     rows = [
-        [
-            one.event.event_id,
-            one.event.name,
-            moment(one.event.emitted_at),
-            one.event.key or "",
-            first_line(one.event.body.decode(), 40),
-            _counted(one.entries),
-        ]
+        [one.event_id, one.name, moment(one.emitted_at), one.key or "", _body(one, 40), _counted(one.entries)]
         for one in found
     ]
     print_table(["event", "name", "emitted", "key", "body", "became"], rows)
@@ -52,31 +46,34 @@ def list_events(name: str | None, limit: int, where: Where, form: Format) -> Non
 
 def show(event_id: str, where: Where, form: Format) -> None:
     """Show an event and what became of it for every job that listens."""
-    found = in_office(where, lambda office: office.events.get(event_id))
+    found = answer_to(where, asks.event(event_id))
     if form is not Format.TABLE:
-        print_data(event_detail(found), form)
+        print_data(found, form)
         return
-    event = found.event
     told = [
-        ("event", event.event_id),
-        ("name", event.name),
-        ("emitted", f"{moment(event.emitted_at)} by {event.actor}"),
-        ("key", event.key or ""),
-        ("body", first_line(event.body.decode(), 200)),
+        ("event", found.event_id),
+        ("name", found.name),
+        ("emitted", f"{moment(found.emitted_at)} by {found.actor}"),
+        ("key", found.key or ""),
+        ("body", _body(found, 200)),
     ]
     say("\n".join(facts(told)))
     say("")
     _print_entries(found.entries)
 
 
-def _print_entries(entries: tuple[Entry, ...]) -> None:
+def _body(event: EventDetail, width: int) -> str:
+    return first_line(msgspec.json.encode(event.body).decode(), width)
+
+
+def _print_entries(entries: list[EventEntry]) -> None:
     if not entries:
         say("no job listens to it")
         return
-    rows = [[one.schedule_id, one.kind.value, one.reason.replace("_", " "), one.run_id or ""] for one in entries]
+    rows = [[one.job, one.became, one.reason.replace("_", " "), one.execution_id or ""] for one in entries]
     print_table(["job", "became", "why", "execution"], rows)
 
 
-def _counted(entries: tuple[Entry, ...]) -> str:
-    counts = Counter(entry.kind for entry in entries)
+def _counted(entries: list[EventEntry]) -> str:
+    counts = Counter(entry.became for entry in entries)
     return ", ".join(f"{counts[kind]} {kind}" for kind in EntryKind if counts[kind])

@@ -2,25 +2,37 @@
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from gnomon.cli.drawing import draw, state_of
-from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table, visible
-from gnomon.cli.readable import facts, first_line, iso, moment, span
-from gnomon.core.instants import instant_of
+from gnomon.cli.readable import facts, first_line, moment, span
+from gnomon.client import asks
+from gnomon.core.answers import (
+    AttemptDetail,
+    Execution,
+    ExecutionDetail,
+    ItemDetail,
+    LedgerTick,
+    LogEntry,
+    StepDetail,
+    WorkDetail,
+)
 from gnomon.core.launching import Cancelling
-from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunStatus, TaskId, Tick
+from gnomon.core.model import ENGINE, TickStatus
+from gnomon.core.why_answers import WhyAttempt
+from gnomon.doors import Door
 from gnomon.errors import UsageError
-from gnomon.office import Office
-from gnomon.services.answering import execution, execution_detail, log_entry, took
-from gnomon.services.executions import ExecutionView, StepView
 
 _SKIPPED = "skipped"
 #: Of how many steps and items it is told what went wrong.
 _MOST_FAILURES = 20
+#: How much later than others a line may come in, with what it said in between.
+_LATE = timedelta(seconds=30)
 
 
 def list_executions(job: str | None, status: str | None, limit: int, where: Where, form: Format) -> None:
@@ -28,22 +40,25 @@ def list_executions(job: str | None, status: str | None, limit: int, where: Wher
     if status == _SKIPPED:
         _list_skipped(job, limit, where, form)
         return
-    wanted = None if status is None else RunStatus(status)
-    runs = in_office(where, lambda office: office.executions.page(job=job, status=wanted, limit=limit))
+
+    async def work(door: Door) -> list[Execution]:
+        return await some_of(door, asks.executions(job=job, status=status, page=page_of(limit)), limit)
+
+    runs = at_door(where, work)
     if form is not Format.TABLE:
-        print_data([execution(run) for run in runs], form)
+        print_data(runs, form)
         return
     if not runs:
         say("no executions")
         return
     rows = [
         [
-            run.run_id,
-            run.schedule_id or run.workflow_id,
-            run.source,
+            run.execution_id,
+            run.job,
+            run.trigger,
             run.status,
             moment(run.planned_at),
-            span(took(run)),
+            span(run.duration_ms),
             first_line(run.error),
         ]
         for run in runs
@@ -54,50 +69,58 @@ def list_executions(job: str | None, status: str | None, limit: int, where: Wher
 def _list_skipped(job: str | None, limit: int, where: Where, form: Format) -> None:
     if job is None:
         raise UsageError("--status skipped lists the ticks of one job that had no execution: name it with --job")
-    ticks = in_office(where, lambda office: office.jobs.skipped(job, limit=limit))
+
+    async def work(door: Door) -> list[LedgerTick]:
+        return await some_of(door, asks.ticks(job, status=TickStatus.SKIPPED, page=page_of(limit)), limit)
+
+    ticks = at_door(where, work)
     if form is not Format.TABLE:
         print_data([_skipped_data(tick) for tick in ticks], form)
         return
     if not ticks:
         say("no ticks without an execution")
         return
-    rows = [
-        [moment(t.decision.planned_at), str(t.decision.count), t.decision.kind, t.decision.reason.replace("_", " ")]
-        for t in ticks
-    ]
+    rows = [[moment(t.planned_at), str(t.count), t.kind, t.reason.replace("_", " ")] for t in ticks]
     print_table(["planned", "count", "became", "why"], rows)
 
 
 def show(execution_id: str, where: Where, form: Format) -> None:
     """Show a run with its steps and attempts."""
-    view = in_office(where, lambda office: office.executions.get(execution_id))
+    found = answer_to(where, asks.execution(execution_id))
     if form is not Format.TABLE:
-        print_data(execution_detail(view), form)
+        print_data(found, form)
         return
-    say("\n".join(facts(_told(view))))
+    say("\n".join(facts(_told(found))))
     say("")
-    if view.workflow is None or view.workflow.lone:
-        _print_attempts(view.steps)
+    # Without the workflow it is not known what comes after what.
+    drawn = [one for one in found.steps if one.when is not None]
+    if len(drawn) < len(found.steps) or (len(drawn) == 1 and drawn[0].items is None):
+        _print_attempts(found.steps)
         return
-    draw(view, view.workflow)
+    draw(drawn)
     # The graph says how often each step was tried; why it was tried again is told of those that were.
-    failed = [step for step in view.steps if any(one.error and one.worker != ENGINE for one in step.attempts)]
+    tried = [(step.step, one) for step in drawn for one in (step, *(step.items or []))]
+    failed = [(name, one) for name, one in tried if any(a.error and a.worker != ENGINE for a in one.attempts)]
     if failed:
         say("")
-        _print_attempts(failed[:_MOST_FAILURES])
+        _print_rows(failed[:_MOST_FAILURES])
 
 
-def _print_attempts(steps: Sequence[StepView]) -> None:
-    rows = [row for step in steps for row in _step_rows(step)]
+def _print_attempts(steps: Sequence[StepDetail]) -> None:
+    _print_rows([(step.step, step) for step in steps])
+
+
+def _print_rows(tried: Sequence[tuple[str, WorkDetail]]) -> None:
+    rows = [row for name, one in tried for row in _step_rows(name, one)]
     print_table(["step", "state", "attempt", "worker", "started", "took", "ended", "error"], rows)
 
 
 def cancel(execution_id: str, where: Where, form: Format) -> None:
     """End a run."""
-    became = in_office(where, lambda office: office.executions.cancel(execution_id, actor=actor()))
+    done = answer_to(where, asks.cancel(execution_id))
     if form is not Format.TABLE:
-        print_data({"execution_id": execution_id, "became": became.value}, form)
-    elif became is Cancelling.CANCELLED:
+        print_data(done, form)
+    elif done.became == Cancelling.CANCELLED:
         say(f"{execution_id} is cancelled")
     else:
         say(f"{execution_id} has been asked to stop")
@@ -105,103 +128,109 @@ def cancel(execution_id: str, where: Where, form: Format) -> None:
 
 def logs(execution_id: str, where: Where, form: Format, *, follow: bool) -> None:
     """Print what a run has said; with `follow`, go on until it is over."""
-    if form is Format.TABLE:
-        in_office(where, lambda office: _follow(office, execution_id) if follow else _print_new(office, execution_id))
-        return
-    if follow:
+    if follow and form is not Format.TABLE:
         raise UsageError("--follow prints lines: leave -o away")
-    said, _ = in_office(where, lambda office: office.executions.logs(execution_id))
-    print_data([log_entry(one) for one in said], form)
+    if follow:
+        at_door(where, lambda door: _follow(door, execution_id))
+        return
+
+    async def work(door: Door) -> list[LogEntry]:
+        return await some_of(door, asks.logs(execution_id))
+
+    said = at_door(where, work)
+    if form is not Format.TABLE:
+        print_data(said, form)
+    else:
+        _print_lines(said)
 
 
-async def _follow(office: Office, execution_id: str) -> None:
-    seen: dict[TaskId, int] = {}
-    async for _ in office.executions.looks(execution_id):
-        seen = await _print_new(office, execution_id, seen)
+async def _follow(door: Door, execution_id: str) -> None:
+    seen: set[tuple[str, int | None, int]] = set()
+    since: datetime | None = None
+    async for _ in looks(door, asks.execution(execution_id)):
+        said = await some_of(door, asks.logs(execution_id, since=since))
+        fresh = [one for one in said if (one.step, one.item, one.line) not in seen]
+        seen.update((one.step, one.item, one.line) for one in fresh)
+        since = said[-1].at - _LATE if said else since
+        _print_lines(fresh)
 
 
-async def _print_new(office: Office, execution_id: str, seen: dict[TaskId, int] | None = None) -> dict[TaskId, int]:
-    said, now_seen = await office.executions.logs(execution_id, seen=seen)
+def _print_lines(said: Sequence[LogEntry]) -> None:
     for one in said:
         who = one.step if one.item is None else f"{one.step}[{one.item}]"
-        say(visible(f"{_clock(one.line)}  {one.line.level:<7}  {who}  {one.line.text}"))
+        clock = one.at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+        say(visible(f"{clock}  {one.level:<7}  {who}  {one.text}"))
     sys.stdout.flush()
-    return now_seen
 
 
-def _clock(line: LogLine) -> str:
-    return instant_of(line.at).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-
-
-def sentence(run: Run) -> str:
+def sentence(run: Execution) -> str:
     """How a run went, in one line."""
-    how = f"{run.run_id} {run.status}"
-    lasted = took(run)
-    how += f" in {span(lasted)}" if lasted is not None else ""
+    how = f"{run.execution_id} {run.status}"
+    how += f" in {span(run.duration_ms)}" if run.duration_ms is not None else ""
     return visible(f"{how}: {first_line(run.error, 200)}" if run.error else how)
 
 
-def attempt_took(attempt: Attempt) -> str:
+def attempt_took(attempt: AttemptDetail | WhyAttempt) -> str:
     """How long an attempt that has ended went on."""
     if attempt.started_at is None or attempt.ended_at is None:
         return ""
-    return span(max(0, attempt.ended_at - attempt.started_at))
+    return span(max(0, round((attempt.ended_at - attempt.started_at) / timedelta(milliseconds=1))))
 
 
-def _told(view: ExecutionView) -> list[tuple[str, str]]:
-    run = view.run
-    given = (msgspec.json.encode(view.workflow.input) if view.workflow else None) if view.input is None else view.input
-    asked = f", asked to stop {moment(run.cancel_requested_at)}" if run.cancel_requested_at and not run.over else ""
+def _told(run: ExecutionDetail) -> list[tuple[str, str]]:
+    stopping = run.cancel_requested_at is not None and run.completed_at is None
+    asked = f", asked to stop {moment(run.cancel_requested_at)}" if stopping else ""
+    given = "" if run.input is None else msgspec.json.encode(run.input).decode()
     told = [
-        ("execution", run.run_id),
-        ("job", f"{run.schedule_id or run.workflow_id} (version {run.workflow_version})"),
-        ("status", ("waiting in the queue" if run.queued else run.status.value) + asked),
-        ("trigger", f"{run.source} for {run.user_id}" if run.user_id else run.source.value),
+        ("execution", run.execution_id),
+        ("job", f"{run.job} (version {run.version})"),
+        ("status", ("waiting in the queue" if run.queued else run.status) + asked),
+        ("trigger", f"{run.trigger} for {run.user_id}" if run.user_id else run.trigger),
         ("planned", moment(run.planned_at)),
         ("started", moment(run.started_at)),
         ("completed", moment(run.completed_at)),
-        ("took", span(took(run))),
+        ("took", span(run.duration_ms)),
         ("error", run.error or ""),
-        ("key", run.idempotency_key or ""),
+        ("key", run.key or ""),
         ("replay of", run.replay_of or ""),
         ("part of", run.parent_task or ""),
-        ("input", first_line((given or b"").decode(), 200)),
+        ("input", first_line(given, 200)),
     ]
     return told + [
-        (f"output {one.task.step}", first_line(one.output.decode(), 200))
-        for one in view.steps
-        if one.output and one.task.parent is None
+        (f"output {one.step}", first_line(msgspec.json.encode(one.output).decode(), 200))
+        for one in run.steps
+        if one.output is not None
     ]
 
 
-def _step_rows(step: StepView) -> list[list[str]]:
-    task = step.task
-    state, name = state_of(task), task.step if task.item is None else f"{task.step}[{task.item}]"
-    if not step.attempts:
-        return [[name, state, "", "", "", "", "", first_line(task.note)]]
+def _step_rows(step: str, one: WorkDetail) -> list[list[str]]:
+    state, item = state_of(one), one.item if isinstance(one, ItemDetail) else None
+    name = step if item is None else f"{step}[{item}]"
+    if not one.attempts:
+        return [[name, state, "", "", "", "", "", first_line(one.note)]]
     return [
         [
             name if index == 0 else "",
             state if index == 0 else "",
-            str(attempt.number),
+            str(attempt.attempt),
             attempt.worker,
             moment(attempt.started_at),
             attempt_took(attempt),
-            "" if attempt.result is None else attempt.result.value,
+            attempt.result or "",
             first_line(attempt.error),
         ]
-        for index, attempt in enumerate(step.attempts)
+        for index, attempt in enumerate(one.attempts)
     ]
 
 
-def _skipped_data(tick: Tick) -> dict[str, Any]:
+def _skipped_data(tick: LedgerTick) -> dict[str, Any]:
     return {
-        "job": tick.schedule_id,
+        "job": tick.job,
         "trigger": "cron",
         "status": _SKIPPED,
-        "planned_at": iso(tick.decision.planned_at),
-        "last_at": iso(tick.decision.last_at),
-        "count": tick.decision.count,
-        "kind": tick.decision.kind.value,
-        "reason": tick.decision.reason.value,
+        "planned_at": tick.planned_at,
+        "last_at": tick.last_at,
+        "count": tick.count,
+        "kind": tick.kind,
+        "reason": tick.reason,
     }

@@ -11,6 +11,7 @@ from gnomon.cli.output import Format
 token = typer.Typer(name="token", help="Who may come in through the API.", no_args_is_help=True)
 audit = typer.Typer(name="audit", help="Who changed what.", no_args_is_help=True)
 config = typer.Typer(name="config", help="Every constant that can be changed.", no_args_is_help=True)
+profiles = typer.Typer(name="profiles", help="Servers elsewhere, under names of your own.", no_args_is_help=True)
 
 RoleName = Literal["viewer", "operator", "admin"]
 
@@ -61,28 +62,18 @@ def list_audit(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of what was changed.")] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="INSTANT", help="From this ISO instant on.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="INSTANT", help="Before this ISO instant.")] = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose.")] = "default",
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Whose, of the store.")] = None,
     limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")] = 50,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List what was changed and by whom, the newest first."""
-    from gnomon.cli.audit import instant, list_entries
+    from gnomon.cli.audit import list_entries
     from gnomon.cli.offices import Where
-    from gnomon.ports.audit import AuditQuery
 
-    query = AuditQuery(
-        tenant=tenant,
-        actor=actor,
-        action=action,
-        kind=kind,
-        name=name,
-        since_at=instant("since", since),
-        until_at=instant("until", until),
-        limit=limit,
-    )
-    list_entries(query, Where(database, config), output)
+    asked = {"actor": actor, "action": action, "kind": kind, "name": name, "since": since, "until": until}
+    list_entries(asked, limit, tenant, Where(database, config), output)
 
 
 @audit.command("verify")
@@ -121,3 +112,38 @@ def show_config(
     from gnomon.cli.offices import Where
 
     show(section, Where(database, config), output)
+
+
+@profiles.command("list")
+def list_profiles(*, output: Output = Format.TABLE) -> None:
+    """List the servers that have a name here."""
+    from gnomon.cli.profiles import list_profiles as run
+
+    run(output)
+
+
+@profiles.command("add")
+def add_profile(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What you call it.")],
+    *,
+    server: Annotated[str, typer.Option("--server", metavar="URL", help="Where it is.")],
+    token_file: Annotated[str, typer.Option("--token-file", metavar="FILE", help="A file that holds the token.")] = "",
+    token_env: Annotated[str, typer.Option("--token-env", metavar="NAME", help="A variable that holds it.")] = "",
+    ca_file: Annotated[str, typer.Option("--ca-file", metavar="FILE", help="Whose certificates to believe.")] = "",
+    cert_file: Annotated[str, typer.Option("--cert-file", metavar="FILE", help="A certificate of your own.")] = "",
+    key_file: Annotated[str, typer.Option("--key-file", metavar="FILE", help="Its key.")] = "",
+) -> None:
+    """Give a server a name, or make a name mean another server. Tokens themselves are not kept."""
+    from gnomon.cli.profiles import add
+    from gnomon.profiles import Profile
+
+    said = {"token_file": token_file, "token_env": token_env, "ca_file": ca_file}
+    add(name, Profile(server=server, cert_file=cert_file, key_file=key_file, **said))
+
+
+@profiles.command("remove")
+def remove_profile(name: Annotated[str, typer.Argument(metavar="NAME", help="A profile.")]) -> None:
+    """Forget a name."""
+    from gnomon.cli.profiles import remove
+
+    remove(name)

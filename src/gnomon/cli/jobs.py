@@ -2,36 +2,28 @@
 
 import sys
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from gnomon.cli.executions import sentence
 from gnomon.cli.given import json_given
-from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table, visible
-from gnomon.cli.readable import facts, first_line, iso, moment, span, state_of, zone_of
+from gnomon.cli.readable import facts, first_line, moment, span, zone_of
 from gnomon.cli.skips import exception_text
 from gnomon.cli.starts import start_of
+from gnomon.cli.waiting import working
+from gnomon.client import asks
+from gnomon.core.answers import Execution, ExecutionDetail, JobDetail, JobSummary, LedgerTick
 from gnomon.core.instants import ms_of
 from gnomon.core.job_schema import job_file_schema
 from gnomon.core.jobs import Job, warnings
-from gnomon.core.model import Run, RunStatus, Tick
-from gnomon.core.workflow import Workflow
-from gnomon.office import Office, read_jobs_file
-from gnomon.services.answering import (
-    exceptions_of,
-    execution,
-    functions_of,
-    job_applied,
-    job_detail,
-    job_summary,
-    next_run_at,
-    started,
-)
+from gnomon.core.model import RunStatus
+from gnomon.doors import Door
+from gnomon.office import read_jobs_as_written, read_jobs_file
 from gnomon.services.applying import Change, Prune
-from gnomon.services.jobs import Applied, JobView
 from gnomon.services.jobs_keeper import refuse_doubles
-
-_PAGE = 1000
 
 
 def validate(file: Path, where: Where, form: Format) -> None:
@@ -46,21 +38,20 @@ def validate(file: Path, where: Where, form: Format) -> None:
 
 def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None = None) -> None:
     """Make the jobs of the files stand as they are written."""
-    jobs = read_files(files, where)
-
-    async def work(office: Office) -> list[Applied]:
-        return await office.jobs.apply(jobs, actor=actor(), prune=prune)
-
-    done = in_office(where, work, make=True)
+    written = read_written(files, where)
+    jobs, tag = [job for job, _ in written], prune.tag if prune else None
+    ask = asks.apply([said for _, said in written], prune=prune is not None and tag is None, prune_tag=tag)
+    with working(f"applying {_counted(len(jobs))}"):
+        done = answer_to(where, ask, make=True).items
     _warn(jobs)
     if form is not Format.TABLE:
-        print_data([job_applied(one) for one in done], form)
+        print_data(done, form)
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
-        [one.name, one.change, str(one.version), moment(one.next_run_at, zones.get(one.name, "UTC"))]
+        [one.job, one.change, str(one.version), moment(one.next_run_at, zones.get(one.job, "UTC"))]
         for one in done
-        if one.change is not Change.UNCHANGED
+        if one.change != Change.UNCHANGED
     ]
     if rows:
         print_table(["job", "change", "version", "next run"], rows)
@@ -71,38 +62,27 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
 def list_jobs(where: Where, form: Format) -> None:
     """List every job with when it runs next."""
 
-    async def work(office: Office) -> list[JobView]:
-        found: list[JobView] = []
-        while page := await office.jobs.page(after=found[-1].schedule.schedule_id if found else "", limit=_PAGE):
-            found += page
-        return found
+    async def work(door: Door) -> list[JobSummary]:
+        return await some_of(door, asks.jobs(page=page_of()))
 
-    found = in_office(where, work)
+    found = at_door(where, work)
     if form is not Format.TABLE:
-        print_data([job_summary(view) for view in found], form)
+        print_data(found, form)
         return
     if not found:
         say("no jobs: gnomon jobs apply -f FILE registers them")
         return
-    rows = [
-        [
-            view.schedule.schedule_id,
-            state_of(view.schedule),
-            view.schedule.spec.trigger.describe(),
-            moment(next_run_at(view), zone_of(view.schedule.spec)),
-        ]
-        for view in found
-    ]
+    rows = [[one.job, one.state, one.schedule, moment(one.next_run_at, one.timezone)] for one in found]
     print_table(["job", "state", "schedule", "next run"], rows)
 
 
 def show(name: str, where: Where, form: Format) -> None:
     """Show all there is to know about a job."""
-    view = in_office(where, lambda office: office.jobs.get(name))
+    found = answer_to(where, asks.job(name))
     if form is Format.TABLE:
-        _show_text(view)
+        _show_text(found)
     else:
-        print_data(job_detail(view), form)
+        print_data(found, form)
 
 
 def trigger(
@@ -111,51 +91,54 @@ def trigger(
     """Start a run of a job, and wait for its end if asked to; False if that was not well."""
     wanted = json_given("--input", given)
 
-    async def work(office: Office) -> Run | None:
-        done = await office.launcher.trigger(name, actor=actor(), input=wanted, key=key, force=force)
+    async def work(door: Door) -> ExecutionDetail | None:
+        done = await door.ask(asks.trigger(name, wanted, key=key, force=force))
         if form is Format.TABLE:
-            say(f"{done.run_id} {done.became}")
+            say(f"{done.execution_id} {done.became}")
             sys.stdout.flush()
         elif not wait:
-            print_data(started(done), form)
-        return await office.executions.finished(done.run_id) if wait else None
+            print_data(done, form)
+        seen = [one async for one in looks(door, asks.execution(done.execution_id))] if wait else []
+        return seen[-1] if seen else None
 
-    run = in_office(where, work)
+    run = at_door(where, work)
     if run is None:
         return True
     if form is Format.TABLE:
         say(sentence(run))
     else:
-        print_data(execution(run), form)
-    return run.status is RunStatus.COMPLETED
+        print_data(Execution(**{field: getattr(run, field) for field in Execution.__struct_fields__}), form)
+    return run.status == RunStatus.COMPLETED
 
 
-def pause(name: str, where: Where) -> None:
+def pause(name: str, where: Where, form: Format) -> None:
     """Let a job rest."""
-    in_office(where, lambda office: office.jobs.pause(name, actor=actor()))
-    say(f"{name} is paused")
+    done = answer_to(where, asks.pause(name))
+    say(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
 
 
-def delete(name: str, where: Where) -> None:
+def delete(name: str, where: Where, form: Format) -> None:
     """End a job."""
-    in_office(where, lambda office: office.jobs.delete(name, actor=actor()))
-    say(f"{name} is deleted; its history stays")
+    answer_to(where, asks.delete(name))
+    if form is Format.TABLE:
+        say(f"{name} is deleted; its history stays")
+    else:
+        print_data({"job": name, "deleted": True}, form)
 
 
 def coming(name: str, count: int, where: Where, form: Format) -> None:
     """List the next planned times of a job."""
-    view = in_office(where, lambda office: office.jobs.get(name, coming=count, last=0))
-    zone = zone_of(view.schedule.spec)
+    found = answer_to(where, asks.job(name, coming=count, last=0))
     if form is not Format.TABLE:
-        data = {"job": name, "timezone": zone, "paused": view.schedule.paused_at is not None}
-        print_data(data | {"next_runs": [iso(at) for at in view.next_runs]}, form)
+        data = {"job": name, "timezone": found.timezone, "paused": found.paused}
+        print_data(data | {"next_runs": found.next_runs}, form)
         return
-    if view.schedule.paused_at is not None:
+    if found.paused:
         say(f"{name} is paused; if it were not:")
-    if not view.next_runs:
+    if not found.next_runs:
         say("nothing is planned")
         return
-    _print_times("next runs", view)
+    _print_times("next runs", found.next_runs, found.timezone)
 
 
 def schema(form: Format) -> None:
@@ -170,13 +153,19 @@ def to_prune(tag: str | None, *, everything: bool) -> Prune | None:
 
 def read_files(files: list[Path], where: Where, *, now: int | None = None) -> list[Job]:
     """The jobs of all files, read as they are at some time or now; UsageError if one stands in two of them."""
-    found = {str(file): _read(file, where, now=now) for file in files}
-    refuse_doubles(found)
-    return [job for jobs in found.values() for job in jobs]
+    return [job for job, _ in read_written(files, where, now=now)]
 
 
-def _read(file: Path, where: Where, *, now: int | None = None) -> list[Job]:
-    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)) if now is None else now)
+def read_written(files: list[Path], where: Where, *, now: int | None = None) -> list[tuple[Job, dict[str, Any]]]:
+    """The same, each with what was written."""
+    at, settings = ms_of(start_of(None)) if now is None else now, where.settings()
+    found = {str(file): read_jobs_as_written(file, settings, now=at) for file in files}
+    refuse_doubles({file: [job for job, _ in written] for file, written in found.items()})
+    return [one for written in found.values() for one in written]
+
+
+def _read(file: Path, where: Where) -> list[Job]:
+    return read_jobs_file(file, where.settings(), now=ms_of(start_of(None)))
 
 
 def _warned(jobs: list[Job]) -> list[tuple[str, list[str]]]:
@@ -193,54 +182,52 @@ def _counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
-def _commands(workflow: Workflow) -> list[str]:
+def _commands(definition: dict[str, Any]) -> list[str]:
     """What the steps have a shell run, as far as one line shows it."""
-    return [first_line(step.command, 90) for step in workflow.steps if step.command]
+    return [first_line(step["command"], 90) for step in definition.get("dag", [definition]) if "command" in step]
 
 
-def _show_text(view: JobView) -> None:
-    schedule, workflow, zone = view.schedule, view.workflow, zone_of(view.schedule.spec)
+def _show_text(found: JobDetail) -> None:
+    said = found.definition or {}
     told = [
-        ("job", schedule.schedule_id),
-        ("about", workflow.description if workflow else ""),
-        ("state", state_of(schedule)),
-        ("schedule", schedule.spec.trigger.describe()),
-        ("zone", zone),
-        ("policies", f"overlap {schedule.spec.overlap}, catch-up {schedule.spec.catchup}"),
-        ("functions", ", ".join(functions_of(workflow)) if workflow else "not registered"),
-        ("commands", "\n".join(_commands(workflow)) if workflow else ""),
-        ("version", f"{schedule.spec.workflow_version} (revision {schedule.revision} of the schedule)"),
-        ("tags", ", ".join(workflow.tags) if workflow else ""),
-        ("under way", ", ".join(run.run_id for run in view.under_way)),
-        ("exceptions", "\n".join(exception_text(one, zone) for one in exceptions_of(schedule))),
+        ("job", found.job),
+        ("about", said.get("description", "")),
+        ("state", found.state),
+        ("schedule", found.schedule),
+        ("zone", found.timezone),
+        ("policies", f"overlap {said['overlap']}, catch-up {said['catchup']}" if said else ""),
+        ("functions", ", ".join(found.functions) if said else "not registered"),
+        ("commands", "\n".join(_commands(said))),
+        ("version", f"{found.version} (revision {found.revision} of the schedule)"),
+        ("tags", ", ".join(found.tags)),
+        ("under way", ", ".join(found.executions)),
+        ("exceptions", "\n".join(exception_text(one, found.timezone) for one in found.exceptions)),
     ]
-    if view.lock is not None:
-        since = moment(view.lock.acquired_at, zone)
-        told.append(("lock", f"{view.lock.key} since {since}, for {span(view.lock.ttl_ms)}"))
+    if found.lock is not None:
+        since = moment(found.lock.acquired_at, found.timezone)
+        told.append(("lock", f"{found.lock.key} since {since}, for {span(found.lock.ttl_ms)}"))
     say("\n".join(facts(told)))
-    if view.next_runs:
+    if found.next_runs:
         say("")
-        _print_times("next runs" if schedule.paused_at is None else "next runs, if it were not paused", view)
-    if view.last_ticks:
+        title = "next runs, if it were not paused" if found.paused else "next runs"
+        _print_times(title, found.next_runs, found.timezone)
+    if found.last_ticks:
         say("")
-        print_table(
-            ["last ticks", "became", "why", "count", "execution"], [_tick_row(t, zone) for t in view.last_ticks]
-        )
+        rows = [_tick_row(tick, found.timezone) for tick in found.last_ticks]
+        print_table(["last ticks", "became", "why", "count", "execution"], rows)
 
 
-def _print_times(title: str, view: JobView) -> None:
-    zone = zone_of(view.schedule.spec)
-    rows = [[moment(at, zone), moment(at)] for at in view.next_runs]
+def _print_times(title: str, times: list[datetime], zone: str) -> None:
+    rows = [[moment(at, zone), moment(at)] for at in times]
     # Where local time is UTC, once is enough.
     print_table([title], [row[:1] for row in rows]) if zone == "UTC" else print_table([title, "utc"], rows)
 
 
-def _tick_row(tick: Tick, zone: str) -> list[str]:
-    decision = tick.decision
+def _tick_row(tick: LedgerTick, zone: str) -> list[str]:
     return [
-        moment(decision.planned_at, zone),
-        decision.kind.value,
-        decision.reason.value.replace("_", " "),
-        str(decision.count),
-        tick.run_id or "",
+        moment(tick.planned_at, zone),
+        tick.kind,
+        tick.reason.replace("_", " "),
+        str(tick.count),
+        tick.execution_id or "",
     ]

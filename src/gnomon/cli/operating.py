@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from gnomon.cli.completing import job_names
 from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output, PruneTag
 from gnomon.cli.output import Format
 
@@ -14,7 +15,7 @@ events = typer.Typer(name="events", help="What happened outside, and what became
 workflows = typer.Typer(name="workflows", help="Graphs of steps that other programs write.", no_args_is_help=True)
 dead_letters = typer.Typer(name="dead-letters", help="What has failed for good.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A job.", autocompletion=job_names)]
 ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="An execution.")]
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="A dead letter.")]
 Most = Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")]
@@ -91,12 +92,12 @@ def trigger_job(  # noqa: PLR0913 - as many parameters as the command has option
 
 
 @jobs.command("pause")
-def pause_job(name: Name, *, database: Database = None, config: Config = None) -> None:
+def pause_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Let no tick of a job fire until it is resumed."""
     from gnomon.cli.jobs import pause
     from gnomon.cli.offices import Where
 
-    pause(name, Where(database, config))
+    pause(name, Where(database, config), output)
 
 
 @jobs.command("delete")
@@ -106,6 +107,7 @@ def delete_job(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     database: Database = None,
     config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """End a job and free its name. Its history stays."""
     from gnomon.cli.jobs import delete
@@ -113,7 +115,7 @@ def delete_job(
 
     if not yes:
         typer.confirm(f"Delete {name}?", abort=True)
-    delete(name, Where(database, config))
+    delete(name, Where(database, config), output)
 
 
 @jobs.command("next")
@@ -338,12 +340,14 @@ def replay_dead_letters(
 
 
 @dead_letters.command("resolve")
-def resolve_dead_letter(letter: LetterId, *, database: Database = None, config: Config = None) -> None:
+def resolve_dead_letter(
+    letter: LetterId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
     """Mark a dead letter as dealt with."""
     from gnomon.cli.dead_letters import resolve
     from gnomon.cli.offices import Where
 
-    resolve(letter, Where(database, config))
+    resolve(letter, Where(database, config), output)
 
 
 def list_workers(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gnomon.cli.completing import job_names
 from gnomon.cli.output import Format
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
@@ -24,7 +25,9 @@ JobsFiles = Annotated[
 PruneTag = Annotated[
     str | None, typer.Option("--prune-tag", metavar="TAG", help="The same, but only of jobs that have this tag.")
 ]
-OfJob = Annotated[str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.")]
+OfJob = Annotated[
+    str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.", autocompletion=job_names)
+]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")
 ]

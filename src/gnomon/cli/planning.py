@@ -3,21 +3,21 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from gnomon.cli.jobs import read_files
-from gnomon.cli.offices import Where, in_office, say
+from gnomon.cli.jobs import read_written
+from gnomon.cli.offices import Where, actor, answer_to, say
 from gnomon.cli.output import Format, print_data, visible
-from gnomon.cli.readable import iso, moment, zone_of
-from gnomon.core.fire_diff import MOST_WALKED, Fate, FireChange, FireDiff
-from gnomon.core.model import DAY_MS
-from gnomon.core.planning import FieldChange, OddDay, is_odd
+from gnomon.cli.readable import moment
+from gnomon.cli.waiting import working
+from gnomon.client import operating_asks
+from gnomon.client.asking import Ask
+from gnomon.core.fire_diff import Fate
+from gnomon.core.operating_answers import JobPlan, JobsPlanned, PlannedChange, PlannedField
+from gnomon.doors import Who, nowhere
 from gnomon.errors import FieldError, NoDatabase
-from gnomon.office import Office, planner_on_nothing
 from gnomon.services.applying import Change, Prune
-from gnomon.services.planning import JobsPlan, PlannedJob
 
 #: How many fires of a job a person reads, if nobody says.
 _FEW = 5
@@ -48,60 +48,62 @@ def plan(
     limit: int | None = None,
 ) -> frozenset[str]:
     """Print what would become of the jobs, and of their fires; which words for `--fail-on` that comes to."""
-    jobs = read_files(files, where)
+    written, tag = read_written(files, where), prune.tag if prune else None
+    shown = (_FEW if form is Format.TABLE else None) if limit is None else limit
+    everything = prune is not None and tag is None
+    said = [said for _, said in written]
+    ask = operating_asks.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
+    with working(f"planning {len(said)} jobs"):
+        planned = _planned(ask, where)
+    if form is Format.TABLE:
+        _show(planned, days=days)
+    else:
+        print_data(planned, form)
+    found = {change for change, count in planned.jobs.items() if count} & _JOB_WORDS
+    return frozenset(found | {fate.value for fate in Fate if planned.fires[fate.value]})
 
-    async def work(office: Office) -> JobsPlan:
-        return await office.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune)
 
+def _planned(ask: Ask[JobsPlanned], where: Where) -> JobsPlanned:
     try:
-        planned = in_office(where, work)
+        return answer_to(where, ask)
     except NoDatabase:
         sys.stderr.write("there is no database yet: every job would be new\n")
-        planned = asyncio.run(planner_on_nothing().plan(jobs, ahead_ms=days * DAY_MS, prune=prune))
-    if form is Format.TABLE:
-        _show(planned, days=days, limit=_FEW if limit is None else limit)
-    else:
-        print_data(_as_data(planned, MOST_WALKED if limit is None else limit), form)
-    found = {one.change.value for one in planned.jobs} & _JOB_WORDS
-    return frozenset(found | {fate.value for fate in Fate if planned.fires(fate)})
+
+    async def new() -> JobsPlanned:
+        async with nowhere(Who(actor())) as door:
+            return await door.ask(ask)
+
+    return asyncio.run(new())
 
 
-# ---- for people ----------------------------------------------------------------------------------
-
-
-def _show(planned: JobsPlan, *, days: int, limit: int) -> None:
-    for one in planned.jobs:
-        if one.change is not Change.UNCHANGED or one.forecast.stays_paused:
-            say("\n".join(visible(line) for line in _lines(one, planned.until_at, limit)))
-    changes = [f"{planned.count(change)} {change}" for change in Change if planned.count(change)]
+def _show(planned: JobsPlanned, *, days: int) -> None:
+    for one in planned.plan:
+        if one.change != Change.UNCHANGED or one.stays_paused:
+            say("\n".join(visible(line) for line in _lines(one, planned)))
+    changes = [f"{planned.jobs[change]} {change}" for change in Change if planned.jobs[change]]
     say(", ".join(changes) or "no jobs")
-    fires = [f"{planned.fires(fate)} {_SAID[fate]}" for fate in Fate if planned.fires(fate)]
-    same = sum(one.forecast.fires.same for one in planned.jobs)
-    say(f"fires of the next {days} days: {', '.join((*fires, f'{same} as before'))}")
+    fires = [f"{planned.fires[fate]} {_SAID[fate]}" for fate in Fate if planned.fires[fate]]
+    fires.append(f"{planned.fires['same']} as before")
+    say(f"fires of the next {days} days: {', '.join(fires)}")
 
 
-def _lines(one: PlannedJob, until_at: int, limit: int) -> Iterable[str]:
-    yield f"{_SIGNS[one.change]} {one.forecast.name}: {one.change}{_remark(one)}"
-    for field in one.forecast.fields:
+def _lines(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
+    yield f"{_SIGNS[Change(one.change)]} {one.job}: {one.change}{_remark(one)}"
+    for field in one.fields:
         yield f"    {_field(field)}"
-    yield from (f"    {line}" for line in _fires(one, until_at, limit))
-    zone = zone_of(one.job.spec)
-    for day in one.forecast.odd_days:
-        yield f"    * {moment(round(day.at.timestamp() * 1000), zone)}: {day.what}"
+    yield from (f"    {line}" for line in _fires(one, planned))
+    for day in one.clock_changes:
+        yield f"    * {moment(day.at, one.timezone)}: {day.what}"
 
 
-def _remark(one: PlannedJob) -> str:
-    remarks = []
-    if one.forecast.stays_paused:
-        remarks.append("stays paused")
-    standing = one.standing
-    if one.change is Change.REMOVED and standing is not None:
-        remarks += [f"{standing.active_runs} under way to the end"] if standing.active_runs else []
-        remarks += [f"{standing.queued_runs} waiting cancelled"] if standing.queued_runs else []
+def _remark(one: JobPlan) -> str:
+    remarks = ["stays paused"] if one.stays_paused else []
+    remarks += [f"{one.under_way} under way to the end"] if one.under_way else []
+    remarks += [f"{one.queued} waiting cancelled"] if one.queued else []
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _field(change: FieldChange) -> str:
+def _field(change: PlannedField) -> str:
     return f"{change.field}: {_value(change.before)} -> {_value(change.after)}"
 
 
@@ -111,76 +113,26 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _fires(one: PlannedJob, until_at: int, limit: int) -> Iterable[str]:
-    diff, zone, days = one.forecast.fires, zone_of(one.job.spec), one.forecast.odd_days
-    counts = [f"{diff.count(fate)} {_SAID[fate]}" for fate in Fate if diff.count(fate)]
+def _fires(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
+    fires, zone = one.fires, one.timezone
+    fates = {Fate.ADDED: fires.added, Fate.REMOVED: fires.removed, Fate.MOVED: fires.moved}
+    counts = [f"{fates[fate]} {_SAID[fate]}" for fate in Fate if fates[fate]]
     if not counts:
-        if diff.after:
-            yield f"fires: {diff.after} as before"
+        if fires.after:
+            yield f"fires: {fires.after} as before"
         return
-    yield f"fires: {', '.join(counts)}, {diff.same} as before"
-    for change in _chosen(diff, days, limit):
-        mark = "*" if any(is_odd(change, day) for day in days) else " "
-        yield f"  {mark} {_fire(change, zone)}"
-    hidden = sum(diff.counts.values()) - len(_chosen(diff, days, limit))
+    yield f"fires: {', '.join(counts)}, {fires.same} as before"
+    for change in fires.changes:
+        yield f"  {'*' if change.clock_change else ' '} {_fire(change, zone)}"
+    hidden = sum(fates.values()) - len(fires.changes)
     if hidden:
         yield f"    ... and {hidden} more: -n shows them"
-    if diff.compared_until < until_at:
-        yield f"    compared until {moment(diff.compared_until, zone)}; in all {diff.before} before, {diff.after} after"
+    if fires.compared_until < planned.until_at:
+        compared = moment(fires.compared_until, zone)
+        yield f"    compared until {compared}; in all {fires.before} before, {fires.after} after"
 
 
-def _chosen(diff: FireDiff, days: Sequence[OddDay], limit: int) -> list[FireChange]:
-    """The first few, and those on days when clocks are changed."""
-    first = diff.changes[:limit]
-    odd = [change for change in diff.changes[limit:] if any(is_odd(change, day) for day in days)][:limit]
-    return [*first, *odd]
-
-
-def _fire(change: FireChange, zone: str) -> str:
-    if change.fate is Fate.MOVED:
-        return f"{moment(change.before_at, zone)} -> {moment(change.after_at, zone)}"
-    sign = "+" if change.fate is Fate.ADDED else "-"
-    return f"{sign} {moment(change.at, zone)}"
-
-
-# ---- for machines --------------------------------------------------------------------------------
-
-
-def _as_data(planned: JobsPlan, limit: int) -> dict[str, Any]:
-    return {
-        "from": iso(planned.from_at),
-        "until": iso(planned.until_at),
-        "jobs": {change.value: planned.count(change) for change in Change},
-        "fires": {fate.value: planned.fires(fate) for fate in Fate}
-        | {"same": sum(one.forecast.fires.same for one in planned.jobs)},
-        "plan": [_job_data(one, limit) for one in planned.jobs],
-    }
-
-
-def _job_data(one: PlannedJob, limit: int) -> dict[str, Any]:
-    told, diff = one.forecast, one.forecast.fires
-    return {
-        "job": told.name,
-        "change": one.change.value,
-        "stays_paused": told.stays_paused,
-        "timezone": zone_of(one.job.spec),
-        "fields": [{"field": f.field, "before": f.before, "after": f.after} for f in told.fields],
-        "fires": {
-            "before": diff.before,
-            "after": diff.after,
-            "same": diff.same,
-            **{fate.value: diff.count(fate) for fate in Fate},
-            "compared_until": iso(diff.compared_until),
-            "changes": [_fire_data(change, told.odd_days) for change in _chosen(diff, told.odd_days, limit)],
-        },
-        "clock_changes": [{"at": day.at.isoformat(), "timezone": day.zone, "what": day.what} for day in told.odd_days],
-    }
-
-
-def _fire_data(change: FireChange, days: Sequence[OddDay]) -> dict[str, Any]:
-    return {
-        "fate": change.fate.value,
-        "before": iso(change.before_at),
-        "after": iso(change.after_at),
-        "clock_change": any(is_odd(change, day) for day in days),
-    }
+def _fire(change: PlannedChange, zone: str) -> str:
+    if change.fate == Fate.MOVED:
+        return f"{moment(change.before, zone)} -> {moment(change.after, zone)}"
+    return f"+ {moment(change.after, zone)}" if change.fate == Fate.ADDED else f"- {moment(change.before, zone)}"

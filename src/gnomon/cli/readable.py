@@ -1,18 +1,20 @@
 """Times and spans as a person reads them, and as a machine does."""
 
+from datetime import datetime
+
 from gnomon.cli.output import in_zone, visible
 from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
-from gnomon.services.answering import state_of, zone_of
+from gnomon.services.answering import zone_of
 
-__all__ = ["facts", "first_line", "iso", "moment", "span", "state_of", "zone_of"]
+__all__ = ["facts", "first_line", "iso", "moment", "span", "zone_of"]
 
 
-def moment(at: int | None, zone: str = "UTC") -> str:
+def moment(at: int | datetime | None, zone: str = "UTC") -> str:
     """An instant on the clocks of a zone, which is named; nothing for none."""
     if at is None:
         return ""
-    local = in_zone(instant_of(at), zone)
+    local = in_zone(instant_of(at) if isinstance(at, int) else at, zone)
     return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
 
 

@@ -1,51 +1,54 @@
 """`gnomon jobs resume`: letting a job go on, and what becomes of the runs that its pause swallowed."""
 
-from gnomon.cli.offices import Where, actor, in_office, say
-from gnomon.cli.readable import iso, moment, zone_of
+from gnomon.cli.offices import Where, at_door, say
+from gnomon.cli.output import Format, print_data
+from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
+from gnomon.client import asks, operating_asks
+from gnomon.client.asking import Ask
 from gnomon.core.durations import duration_ms
-from gnomon.core.instants import ms_of
-from gnomon.core.missed import Choice, Missed
-from gnomon.core.model import Spec
+from gnomon.core.missed import Missed
+from gnomon.core.operating_answers import JobResumed
+from gnomon.doors import Door
 from gnomon.errors import FieldError
-from gnomon.office import Office
-from gnomon.services.jobs import JobView
-from gnomon.services.registrar import Resumed
 
 _CHOICES = "skip, latest, all, since INSTANT or spread SPAN"
 
 
-def resume(name: str, missed: str, value: str | None, where: Where) -> None:
+def resume(name: str, missed: str, value: str | None, where: Where, form: Format) -> None:
     """Let a job go on."""
 
-    async def work(office: Office) -> tuple[Resumed, JobView]:
-        spec = (await office.jobs.get(name, coming=0, last=0)).schedule.spec
-        done = await office.jobs.resume(name, actor=actor(), missed=_choice(missed, value, spec))
-        return done, await office.jobs.get(name, coming=1, last=0)
+    async def work(door: Door) -> JobResumed:
+        zone = (await door.ask(asks.job(name, coming=0, last=0))).timezone
+        return await door.ask(_wish(name, missed, value, zone))
 
-    done, view = in_office(where, work)
-    coming = moment(next(iter(view.next_runs), None), zone_of(view.schedule.spec))
+    done = at_door(where, work)
+    if form is not Format.TABLE:
+        print_data(done, form)
+        return
+    coming = moment(next(iter(done.next_runs), None), done.timezone)
     say(f"{name} goes on; its next run is at {coming}" if coming else f"{name} goes on; nothing is planned")
-    _tell_swallowed(name, done, view.schedule.spec)
+    _tell_swallowed(name, done)
 
 
-def _choice(missed: str, value: str | None, spec: Spec) -> Choice:
+def _wish(name: str, missed: str, value: str | None, zone: str) -> Ask[JobResumed]:
     word, _, rest = missed.strip().partition(" ")
     given = value if value is not None else rest.strip() or None
     if word not in list(Missed) or (rest and value is not None):
         raise FieldError("--missed", missed, f"is none of {_CHOICES}")
-    which = Missed(word)
-    if (given is not None) != (which in (Missed.SINCE, Missed.SPREAD)):
+    if (given is not None) != (word in (Missed.SINCE, Missed.SPREAD)):
         raise FieldError("--missed", missed if given is None else f"{word} {given}", f"is none of {_CHOICES}")
-    if which is Missed.SINCE:
-        since = start_of(given, timezone=zone_of(spec), option="--missed since")
-        return Choice(which, since_at=ms_of(since))
-    return Choice(which, over_ms=duration_ms("--missed spread", given) if which is Missed.SPREAD else None)
+    if word == Missed.SINCE:
+        since = start_of(given, timezone=zone, option="--missed since")
+        return operating_asks.resume(name, missed=word, since=since)
+    if word == Missed.SPREAD:
+        duration_ms("--missed spread", given)
+    return operating_asks.resume(name, missed=word, over=given)
 
 
-def _tell_swallowed(name: str, done: Resumed, spec: Spec) -> None:
-    gone, zone = done.swallowed, zone_of(spec)
-    if not gone.count:
+def _tell_swallowed(name: str, done: JobResumed) -> None:
+    gone, zone = done.swallowed, done.timezone
+    if gone.first_at is None or gone.last_at is None:
         return
     first, last = moment(gone.first_at, zone), moment(gone.last_at, zone)
     runs = "1 run" if gone.count == 1 else f"{gone.count} runs"
@@ -54,4 +57,5 @@ def _tell_swallowed(name: str, done: Resumed, spec: Spec) -> None:
         left = gone.count - done.runs
         say(f"{done.runs} of them will take place after all" + (f"; {left} will not" if left else ""))
     else:
-        say(f"to run them: gnomon jobs backfill {name} --from {iso(gone.first_at)} --to {iso(gone.last_at)}")
+        bounds = f"--from {gone.first_at.isoformat()} --to {gone.last_at.isoformat()}"
+        say(f"to run them: gnomon jobs backfill {name} {bounds}")

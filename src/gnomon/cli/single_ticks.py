@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli.operating import Most, Name
+from gnomon.cli.operating import Name
 from gnomon.cli.options import Config, Database, Output
 from gnomon.cli.output import Format
 
@@ -26,12 +26,13 @@ def resume_job(
     ] = "skip",
     database: Database = None,
     config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Let a paused job go on from now; --missed says which of the runs that the pause swallowed take place."""
     from gnomon.cli.offices import Where
     from gnomon.cli.resuming import resume
 
-    resume(name, missed, value, Where(database, config))
+    resume(name, missed, value, Where(database, config), output)
 
 
 def skip_tick(
@@ -44,6 +45,7 @@ def skip_tick(
     undo: Annotated[bool, typer.Option("--undo", help="Let it fire at its time after all.")] = False,
     database: Database = None,
     config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Skip one coming run of a job, or move it. Times without a zone are those of the job's zone."""
     from gnomon.cli.offices import Where
@@ -51,7 +53,7 @@ def skip_tick(
 
     if undo and move_to is not None:
         raise typer.BadParameter("--undo and --move-to are two different things")
-    skip(name, at, move_to, Where(database, config), undo=undo)
+    skip(name, at, move_to, Where(database, config), output, undo=undo)
 
 
 def backfill_job(  # noqa: PLR0913 - as many parameters as the command has options
@@ -93,7 +95,7 @@ def backfill_job(  # noqa: PLR0913 - as many parameters as the command has optio
 def list_backfills(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only those of this job.")] = None,
     *,
-    limit: Most = 20,
+    limit: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many to show at most.")] = 20,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,

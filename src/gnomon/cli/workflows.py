@@ -4,17 +4,13 @@ from pathlib import Path
 
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_file
-from gnomon.cli.offices import Where, actor, in_office, say
+from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts
-from gnomon.core.job_data import workflow_as_data
-from gnomon.core.workflow import Workflow
+from gnomon.client import asks
+from gnomon.core.answers import WorkflowSummary
+from gnomon.doors import Door
 from gnomon.errors import FieldError
-from gnomon.office import Office
-from gnomon.services.answering import workflow_deployed, workflow_summary
-from gnomon.services.workflows import Deployed
-
-_PAGE = 1000
 
 
 def deploy(file: Path, where: Where, form: Format) -> None:
@@ -22,13 +18,9 @@ def deploy(file: Path, where: Where, form: Format) -> None:
     definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "holds no JSON object")
-
-    async def work(office: Office) -> Deployed:
-        return await office.workflows.deploy(definition, actor=actor())
-
-    done = in_office(where, work, make=True)
+    done = answer_to(where, asks.deploy(definition), make=True)
     if form is not Format.TABLE:
-        print_data(workflow_deployed(done), form)
+        print_data(done, form)
         return
     say(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
     for name in done.schedules:
@@ -40,15 +32,12 @@ def deploy(file: Path, where: Where, form: Format) -> None:
 def list_workflows(where: Where, form: Format) -> None:
     """List every workflow in its newest version."""
 
-    async def work(office: Office) -> list[Workflow]:
-        found: list[Workflow] = []
-        while page := await office.workflows.page(after=found[-1].workflow_id if found else "", limit=_PAGE):
-            found += page
-        return found
+    async def work(door: Door) -> list[WorkflowSummary]:
+        return await some_of(door, asks.workflows(page=page_of()))
 
-    found = in_office(where, work)
+    found = at_door(where, work)
     if form is not Format.TABLE:
-        print_data([workflow_summary(one) for one in found], form)
+        print_data(found, form)
     elif not found:
         say("no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one")
     else:
@@ -58,16 +47,16 @@ def list_workflows(where: Where, form: Format) -> None:
 
 def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:
     """Show a version of a workflow."""
-    workflow = in_office(where, lambda office: office.workflows.get(workflow_id, version))
+    found = answer_to(where, asks.workflow(workflow_id, version=version))
     if form is not Format.TABLE:
-        print_data(workflow_as_data(workflow), form)
+        print_data(found, form)
         return
     told = [
-        ("workflow", workflow.workflow_id),
-        ("version", str(workflow.version)),
-        ("about", workflow.description),
-        ("tags", ", ".join(workflow.tags)),
+        ("workflow", found["workflow_id"]),
+        ("version", str(found["version"])),
+        ("about", found.get("description", "")),
+        ("tags", ", ".join(found.get("tags", []))),
     ]
     say("\n".join(facts(told)))
     say("")
-    draw_definition(workflow)
+    draw_definition(found["steps"])

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from gnomon.core.answers import Page
 from gnomon.errors import FieldError, GnomonError, Unavailable, UsageError
 from gnomon.version import __version__
 
@@ -76,6 +77,11 @@ def read(ask: Ask[T], status: int, content: bytes) -> T:
     raise error_of(status, content)
 
 
+def after(page: Page[Any], ask: Ask[Page[T]]) -> Ask[Page[T]] | None:
+    """The request for the next page; None after the last."""
+    return None if page.next is None else Ask(method="GET", path=page.next, answer=ask.answer)
+
+
 def path(*parts: str) -> str:
     """A path of the API, with names that may hold anything."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
@@ -100,7 +106,10 @@ def error_of(status: int, content: bytes) -> GnomonError:
         unread = Unavailable if status >= 500 else UsageError
         return unread(f"the server answered {status} in words that are not understood")
     if code == FieldError.code and faults:
-        return FieldError(faults[0]["field"], faults[0]["value"], faults[0]["reason"])
+        refused = FieldError(faults[0]["field"], faults[0]["value"], faults[0]["reason"])
+        # A value that is no text was sent as one.
+        refused.args = (detail,)
+        return refused
     kind = _kinds().get(code) or (Unavailable if status >= 500 else UsageError)
     # What a constructor makes of its arguments is in the detail already.
     error = kind.__new__(kind)

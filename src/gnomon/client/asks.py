@@ -1,6 +1,9 @@
-"""Everything that can be asked for, as requests. `Client` and `AsyncClient` differ only in how they send them."""
+"""Everything that can be asked for, as requests: what `Client` and `AsyncClient` offer, and what the command line asks.
 
-from collections.abc import Mapping
+The parameters of each are those of the method of the same name.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,149 +17,208 @@ def _keyed(key: str | None) -> Mapping[str, str]:
     return {} if key is None else {"Idempotency-Key": key}
 
 
+def _said(**fields: object) -> dict[str, Any]:
+    """What was said, as a body: what was not is left out."""
+    return {name: value for name, value in fields.items() if value is not None and value is not False}
+
+
 def health() -> Ask[answers.HealthReport]:
-    """How the scheduler is."""
+    """How the scheduler is, part by part."""
     return Ask(method="GET", path="/v1/health", answer=answers.HealthReport)
 
 
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
 def register(job: Mapping[str, Any]) -> Ask[answers.JobApplied]:
-    """Register a job."""
+    """Register a job, in the words of a jobs file. The same again changes nothing."""
     return Ask(method="POST", path=path("jobs"), answer=answers.JobApplied, body=job)
 
 
-def update(name: str, job: Mapping[str, Any], etag: str | None) -> Ask[answers.JobApplied]:
-    """Change a job."""
+def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> Ask[answers.JobApplied]:
+    """Change a job to what is said; `etag` refuses if it has changed since that was seen."""
     headers = {} if etag is None else {"If-Match": f'"{etag}"'}
     return Ask(method="PUT", path=path("jobs", name), answer=answers.JobApplied, body=job, headers=headers)
 
 
-def jobs(tag: str | None, limit: int) -> Ask[Page[answers.JobSummary]]:
-    """The first page of all jobs."""
-    return Ask(method="GET", path=path("jobs"), answer=Page[answers.JobSummary], query={"tag": tag, "limit": limit})
+def apply(
+    jobs: Sequence[Mapping[str, Any]], *, prune: bool = False, prune_tag: str | None = None
+) -> Ask[Page[answers.JobApplied]]:
+    """Make jobs stand as they are written, all of them or none; `prune` removes those that are not among them."""
+    body = {"jobs": list(jobs), **_said(prune=prune, prune_tag=prune_tag)}
+    return Ask(method="POST", path=path("apply"), answer=Page[answers.JobApplied], body=body)
 
 
-def job(name: str) -> Ask[answers.JobDetail]:
-    """A job."""
-    return Ask(method="GET", path=path("jobs", name), answer=answers.JobDetail)
+def jobs(*, tag: str | None = None, page: int = 100) -> Ask[Page[answers.JobSummary]]:
+    """Every job by name, read page by page as it is asked for."""
+    return Ask(method="GET", path=path("jobs"), answer=Page[answers.JobSummary], query={"tag": tag, "limit": page})
+
+
+def job(name: str, *, coming: int = 5, last: int = 10) -> Ask[answers.JobDetail]:
+    """All there is to know about a job, with some planned times to come and some of the last decisions."""
+    query = {"coming": coming, "last": last}
+    return Ask(method="GET", path=path("jobs", name), answer=answers.JobDetail, query=query)
 
 
 def delete(name: str) -> Ask[None]:
-    """Delete a job."""
+    """End a job. Its history stays."""
     return Ask(method="DELETE", path=path("jobs", name), answer=None)
 
 
-def trigger(name: str, given: Mapping[str, Any] | None, key: str | None, *, force: bool) -> Ask[answers.Started]:
-    """Start an execution."""
-    body: dict[str, Any] = {"force": True} if force else {}
-    if given is not None:
-        body["input"] = given
-    return Ask(
-        method="POST", path=path("jobs", name, "trigger"), answer=answers.Started, body=body, headers=_keyed(key)
-    )
+def trigger(
+    name: str,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
+    *,
+    key: str | None = None,
+    force: bool = False,
+) -> Ask[answers.Started]:
+    """Start an execution of a job; the same key starts one, however often it is asked for."""
+    body, where = _said(input=input, force=force), path("jobs", name, "trigger")
+    return Ask(method="POST", path=where, answer=answers.Started, body=body, headers=_keyed(key))
 
 
 def pause(name: str) -> Ask[answers.JobDetail]:
-    """Pause a job."""
+    """Let no planned time of a job start anything until it is resumed."""
     return Ask(method="POST", path=path("jobs", name, "pause"), answer=answers.JobDetail)
 
 
-def resume(name: str) -> Ask[answers.JobDetail]:
-    """Let a job go on."""
-    return Ask(method="POST", path=path("jobs", name, "resume"), answer=answers.JobDetail)
-
-
-def planned(hours: int, limit: int) -> Ask[Page[answers.PlannedFire]]:
-    """The planned times to come."""
-    query = {"hours": hours, "limit": limit}
+def planned(*, hours: int = 24, since: datetime | None = None, limit: int = 1000) -> Ask[Page[answers.PlannedFire]]:
+    """The planned times of all jobs in the next hours, the earliest first."""
+    query = {"hours": hours, "since": since, "limit": limit}
     return Ask(method="GET", path=path("schedule"), answer=Page[answers.PlannedFire], query=query)
 
 
 def ticks(
-    name: str, kind: str | None, since: datetime | None, until: datetime | None, limit: int
+    job: str | None = None,
+    *,
+    kind: str | None = None,
+    status: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    page: int = 100,
 ) -> Ask[Page[answers.LedgerTick]]:
-    """The first page of a job's ledger."""
-    query = {"job": name, "kind": kind, "since": since, "until": until, "limit": limit}
+    """What became of planned times, of one job or of all, the newest first."""
+    query = {"job": job, "kind": kind, "status": status, "since": since, "until": until, "limit": page}
     return Ask(method="GET", path=path("ticks"), answer=Page[answers.LedgerTick], query=query)
 
 
-def why(name: str, at: str | None, last: int | None) -> Ask[WhyAnswer]:
-    """Why a job did what it did."""
+def why(name: str, *, at: str | None = None, last: int | None = None) -> Ask[WhyAnswer]:
+    """Why a job did what it did at a moment, or the last few times, and what it will do next."""
     return Ask(method="GET", path=path("jobs", name, "why"), answer=WhyAnswer, query={"at": at, "last": last})
 
 
-def executions(asked: Mapping[str, object]) -> Ask[Page[answers.Execution]]:
-    """The first page of executions."""
-    return Ask(method="GET", path=path("executions"), answer=Page[answers.Execution], query=asked)
+# ---- executions ----------------------------------------------------------------------------------
+
+
+def executions(*, page: int = 100, **asked: object) -> Ask[Page[answers.Execution]]:
+    """Executions, the newest first, by job, status, trigger, tag, since and until."""
+    query = {"limit": page, **asked}
+    return Ask(method="GET", path=path("executions"), answer=Page[answers.Execution], query=query)
 
 
 def execution(execution_id: str) -> Ask[answers.ExecutionDetail]:
-    """An execution."""
+    """All there is to know about an execution; of a step that is done for each of many, the first hundred."""
     return Ask(method="GET", path=path("executions", execution_id), answer=answers.ExecutionDetail)
 
 
+def items(execution_id: str, step: str, *, state: str | None = None, page: int = 100) -> Ask[Page[answers.ItemDetail]]:
+    """The items of a step that is done for each of many, in their order."""
+    query = {"state": state, "limit": page}
+    where = path("executions", execution_id, "steps", step, "items")
+    return Ask(method="GET", path=where, answer=Page[answers.ItemDetail], query=query)
+
+
 def cancel(execution_id: str) -> Ask[answers.Ended]:
-    """End an execution."""
+    """End an execution: what waits at once, what runs as soon as it stops."""
     return Ask(method="POST", path=path("executions", execution_id, "cancel"), answer=answers.Ended)
 
 
-def logs(execution_id: str) -> Ask[Page[answers.LogEntry]]:
-    """What an execution has said."""
-    return Ask(method="GET", path=path("executions", execution_id, "logs"), answer=Page[answers.LogEntry])
+def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> Ask[Page[answers.LogEntry]]:
+    """What the steps of an execution have said, in the order of time."""
+    query = {"since": since, "limit": page}
+    return Ask(method="GET", path=path("executions", execution_id, "logs"), answer=Page[answers.LogEntry], query=query)
 
 
 def submit(
-    function: str, given: Mapping[str, Any] | None, key: str | None, terms: Mapping[str, Any]
+    function: str,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
+    *,
+    key: str | None = None,
+    **terms: object,
 ) -> Ask[answers.Started]:
-    """Run a function once."""
-    body = {"function": function, **terms, **({} if given is None else {"input": given})}
+    """Run a function once, without a job; `terms` are fields of a job, such as timeout and retry."""
+    body = {"function": function, **terms, **_said(input=input)}
     return Ask(method="POST", path=path("tasks"), answer=answers.Started, body=body, headers=_keyed(key))
 
 
-def dead_letters(name: str | None, limit: int, *, resolved: bool) -> Ask[Page[answers.DeadLetterSummary]]:
-    """The first page of dead letters."""
-    query = {"job": name, "resolved": resolved, "limit": limit}
+# ---- dead letters --------------------------------------------------------------------------------
+
+
+def dead_letters(
+    *, job: str | None = None, resolved: bool = False, page: int = 100
+) -> Ask[Page[answers.DeadLetterSummary]]:
+    """Dead letters that nobody has dealt with; all of them if `resolved`."""
+    query = {"job": job, "resolved": resolved, "limit": page}
     return Ask(method="GET", path=path("dead-letters"), answer=Page[answers.DeadLetterSummary], query=query)
 
 
 def dead_letter(dead_letter_id: str) -> Ask[answers.DeadLetterDetail]:
-    """A dead letter."""
+    """A dead letter with every attempt."""
     return Ask(method="GET", path=path("dead-letters", dead_letter_id), answer=answers.DeadLetterDetail)
 
 
-def replay(dead_letter_id: str, key: str | None) -> Ask[answers.Started]:
-    """Run again what has failed."""
+def replay(dead_letter_id: str, *, key: str | None = None) -> Ask[answers.Started]:
+    """Run again what has failed, as a new execution."""
     where = path("dead-letters", dead_letter_id, "replay")
     return Ask(method="POST", path=where, answer=answers.Started, headers=_keyed(key))
 
 
-def replay_all(name: str | None) -> Ask[Page[answers.Replay]]:
-    """Run everything again that has failed."""
+def replay_all(*, job: str | None = None) -> Ask[Page[answers.Replay]]:
+    """Replay every dead letter that nobody has dealt with."""
     where = path("dead-letters", "replay-all")
-    return Ask(method="POST", path=where, answer=Page[answers.Replay], query={"job": name})
+    return Ask(method="POST", path=where, answer=Page[answers.Replay], query={"job": job})
 
 
 def resolve(dead_letter_id: str) -> Ask[answers.DeadLetterDetail]:
-    """Put a dead letter away."""
+    """Mark a dead letter as dealt with."""
     where = path("dead-letters", dead_letter_id)
     return Ask(method="PATCH", path=where, answer=answers.DeadLetterDetail, body={"resolved": True})
 
 
-def emit(name: str, body: object, key: str | None) -> Ask[answers.EventDetail]:
-    """Say that something happened."""
+# ---- events, workflows, workers ------------------------------------------------------------------
+
+
+def emit(name: str, body: object = None, *, key: str | None = None) -> Ask[answers.EventDetail]:
+    """Say that something happened, and start the jobs that listen to it."""
     said = {"name": name, "body": body}
     return Ask(method="POST", path=path("events"), answer=answers.EventDetail, body=said, headers=_keyed(key))
 
 
+def events(*, name: str | None = None, page: int = 100) -> Ask[Page[answers.EventDetail]]:
+    """Events, the newest first, each with what became of it."""
+    return Ask(method="GET", path=path("events"), answer=Page[answers.EventDetail], query={"name": name, "limit": page})
+
+
+def event(event_id: str) -> Ask[answers.EventDetail]:
+    """An event, and what became of it for every job that listens."""
+    return Ask(method="GET", path=path("events", event_id), answer=answers.EventDetail)
+
+
 def deploy(definition: Mapping[str, Any]) -> Ask[answers.WorkflowDeployed]:
-    """Keep a workflow."""
+    """Keep a workflow as a new version, and let its triggers stand."""
     return Ask(method="POST", path=path("workflows"), answer=answers.WorkflowDeployed, body=definition)
 
 
+def workflows(*, page: int = 100) -> Ask[Page[answers.WorkflowSummary]]:
+    """Every workflow by name, in its newest version."""
+    return Ask(method="GET", path=path("workflows"), answer=Page[answers.WorkflowSummary], query={"limit": page})
+
+
+def workflow(workflow_id: str, *, version: int | None = None) -> Ask[dict[str, Any]]:
+    """A version of a workflow, as it is deployed; the newest if none is named."""
+    return Ask(method="GET", path=path("workflows", workflow_id), answer=dict[str, Any], query={"version": version})
+
+
 def workers() -> Ask[Page[answers.WorkerDetail]]:
-    """Who is alive."""
+    """The workers that are alive."""
     return Ask(method="GET", path=path("workers"), answer=Page[answers.WorkerDetail])
-
-
-def after(page: Page[Any], ask: Ask[Any]) -> Ask[Any] | None:
-    """The request for the next page; None after the last."""
-    return None if page.next is None else Ask(method="GET", path=page.next, answer=ask.answer)

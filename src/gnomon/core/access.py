@@ -31,6 +31,8 @@ class Auth(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant_claim: str = "tenant"
     require_tenant: bool = False
     max_token_bytes: int = 8192
+    #: Services that show a certificate instead of a token, as `NAME=ROLE` or `NAME=ROLE/TENANT`.
+    certificates: tuple[str, ...] = ()
     #: The key with which this installation signs its own tokens; beside the database file if not said.
     key_file: str = ""
     #: How long fetched keys count before they are fetched again.

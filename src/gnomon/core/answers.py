@@ -50,6 +50,7 @@ class JobSummary(Answer, frozen=True, kw_only=True):
 class LedgerTick(Answer, frozen=True, kw_only=True):
     """What became of a planned time, or of several in a row for one reason."""
 
+    job: str
     planned_at: datetime
     last_at: datetime
     count: int
@@ -161,6 +162,8 @@ class WorkDetail(Answer, frozen=True, kw_only=True):
 
     state: str
     waits_for: str | None = None
+    #: When its time comes, if it waits for nothing else.
+    waits_until: datetime | None = None
     skipped: bool = False
     upstream_failed: bool = False
     note: str | None = None
@@ -182,10 +185,13 @@ class StepDetail(WorkDetail, frozen=True, kw_only=True):
     step: str
     depends_on: list[str] = []
     when: str | None = None
+    #: What must hold besides.
+    condition: str | None = None
     #: The execution that it started and waits for.
     execution_id: str | None = None
-    #: None if it is not done for each of several.
+    #: The first hundred, and how many are in which state; None if it is not done for each of several.
     items: list[ItemDetail] | None = None
+    item_counts: dict[str, int] | None = None
 
 
 class ExecutionDetail(Execution, frozen=True, kw_only=True):
@@ -193,6 +199,8 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
 
     input: Any
     parent_task: str | None
+    #: When somebody asked for its end.
+    cancel_requested_at: datetime | None
     steps: list[StepDetail]
 
 
@@ -204,6 +212,8 @@ class LogEntry(Answer, frozen=True, kw_only=True):
     step: str
     #: Which of its items; None if it has none.
     item: int | None
+    #: The first that it has said is 1.
+    line: int
     text: str
 
 
@@ -250,6 +260,8 @@ class DeadLetterDetail(DeadLetterSummary, frozen=True, kw_only=True):
     """A dead letter and all that was tried."""
 
     attempt_history: list[AttemptDetail]
+    #: Whether its execution is still there.
+    kept: bool
 
 
 class Replay(Answer, frozen=True, kw_only=True):

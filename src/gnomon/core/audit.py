@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from gnomon.core.backfilling import Backfill
 from gnomon.core.happenings import Event
 from gnomon.core.launching import Launch, Launching
 from gnomon.core.model import Run, Schedule, Spec
@@ -41,6 +42,8 @@ class Action(StrEnum):
     RESOLVE = "resolve"
     DEPLOY = "deploy"
     EMIT = "emit"
+    SKIP = "skip"
+    BACKFILL = "backfill"
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -50,7 +53,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: str
     tenant: str
     action: str
-    #: What was changed: job, workflow, execution, dead_letter, event; and which.
+    #: What was changed: job, workflow, execution, dead_letter, event, backfill; and which.
     kind: str
     name: str
     #: Digests of what was there before and after; None where there was nothing.
@@ -118,8 +121,10 @@ def registered(schedule: Schedule, actor: str) -> AuditEntry:
 
 
 def changed(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
-    """A job was changed, paused or resumed."""
+    """A job was changed, paused or resumed, or one of its coming ticks was skipped, moved or put back."""
     action = Action.UPDATE
+    if before.spec != after.spec and replace(before.spec, exceptions=after.spec.exceptions) == after.spec:
+        action = Action.SKIP
     if before.spec == after.spec and (before.paused_at is None) != (after.paused_at is None):
         action = Action.RESUME if after.paused_at is None else Action.PAUSE
     digests = {"before": schedule_digest(before), "after": schedule_digest(after)}
@@ -221,6 +226,35 @@ def emitted(event: Event) -> AuditEntry:
         name=event.name,
         after=digest([event.event_id, event.key, sha256(event.body).hexdigest()]),
         details=_details(event=event.event_id),
+    )
+
+
+def backfilled(backfill: Backfill) -> AuditEntry:
+    """Planned times of the past are to be run after all."""
+    return AuditEntry(
+        at=backfill.created_at,
+        actor=backfill.actor,
+        tenant=backfill.tenant,
+        action=Action.BACKFILL.value,
+        kind="job",
+        name=backfill.schedule_id,
+        after=digest(backfill),
+        details=_details(backfill=backfill.backfill_id, planned=backfill.planned, again=backfill.again or None),
+    )
+
+
+def backfill_cancelled(before: Backfill, actor: str, now: int) -> AuditEntry:
+    """Nothing more of a backfill is to start."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=before.tenant,
+        action=Action.CANCEL.value,
+        kind="backfill",
+        name=before.backfill_id,
+        before=digest({"cancelled": False}),
+        after=digest({"cancelled": True}),
+        details=_details(job=before.schedule_id),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gnomon.core.backfilling import Backfill, Carried, EntryReason, Lot, OpenBackfill, Progress
-from gnomon.core.model import ScheduleUid
+from gnomon.core.model import ENGINE, ScheduleUid
 
 
 class Backfills(Protocol):
@@ -26,7 +26,7 @@ class Backfills(Protocol):
         """Write the entries down, start their runs beside others and move the mark, if it still is where it was."""
         ...
 
-    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
         """Start nothing more of it. False if there is no such backfill that has not ended."""
         ...
 

@@ -1,5 +1,6 @@
 """What the books show, as answers for those who ask."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job
 from gnomon.core.model import Attempt, DeadLetter, Run, Schedule, Spec, Tick, TickException
-from gnomon.core.states import TaskState
+from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import Workflow
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.dead_letters import DeadLetterView, Replayed
@@ -23,7 +24,11 @@ from gnomon.services.listening import Emitted
 from gnomon.services.registrar import View
 from gnomon.services.run_steps import WAITING, Drawn, run_of, steps_of
 from gnomon.services.wording import in_words
-from gnomon.services.workflows import Deployed
+
+#: How many items of a step are shown beside everything else.
+_MOST_ITEMS = 100
+#: What a task waits for until a time that is known.
+_TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
 
 
 def at(instant: int | None) -> datetime | None:
@@ -135,6 +140,7 @@ def ticks(found: Iterable[Tick]) -> list[answers.LedgerTick]:
     """What became of planned times."""
     return [
         answers.LedgerTick(
+            job=tick.schedule_id,
             planned_at=instant_of(tick.decision.planned_at),
             last_at=instant_of(tick.decision.last_at),
             count=tick.decision.count,
@@ -196,6 +202,7 @@ def execution_detail(view: ExecutionView) -> answers.ExecutionDetail:
         **asdict(execution(view.run)),
         input=own if view.input is None else decoded(view.input),
         parent_task=view.run.parent_task,
+        cancel_requested_at=at(view.run.cancel_requested_at),
         steps=_steps(view),
     )
 
@@ -207,22 +214,33 @@ def _steps(view: ExecutionView) -> list[answers.StepDetail]:
 
 
 def _step(drawn: Drawn) -> answers.StepDetail:
-    items = [answers.ItemDetail(item=one.task.item, **_work(one)) for one in drawn.items]
+    items = [item_detail(one) for one in drawn.items[:_MOST_ITEMS]]
+    counts = Counter(one.task.state.value for one in drawn.items)
+    many = drawn.step.foreach is not None
     return answers.StepDetail(
         step=drawn.step.name,
         depends_on=list(drawn.step.depends_on),
         when=drawn.step.when.value,
+        condition=drawn.step.condition,
         execution_id=run_of(drawn),
-        items=None if drawn.step.foreach is None else items,
+        items=items if many else None,
+        item_counts=dict(counts) if many else None,
         **({"state": WAITING} if drawn.view is None else _work(drawn.view)),
     )
 
 
+def item_detail(one: StepView) -> answers.ItemDetail:
+    """One item of a step that is done for each of several."""
+    return answers.ItemDetail(item=one.task.item, **_work(one))
+
+
 def _work(step: StepView) -> dict[str, Any]:
     task = step.task
+    timed = task.state is TaskState.PENDING and task.wait_reason in _TIMED
     return {
         "state": task.state.value,
         "waits_for": task.wait_reason.value if task.state is TaskState.PENDING else None,
+        "waits_until": at(task.available_at) if timed else None,
         "skipped": task.skipped,
         "upstream_failed": task.upstream_failed,
         "note": task.note,
@@ -253,7 +271,7 @@ def log_entry(said: Said) -> answers.LogEntry:
     """A line that a step has said."""
     line = said.line
     when = instant_of(line.at)
-    return answers.LogEntry(at=when, level=line.level, step=said.step, item=said.item, text=line.text)
+    return answers.LogEntry(at=when, level=line.level, step=said.step, item=said.item, line=said.number, text=line.text)
 
 
 def started(done: Triggered) -> answers.Started:
@@ -287,7 +305,10 @@ def dead_letter(letter: DeadLetter) -> answers.DeadLetterSummary:
 
 def dead_letter_detail(view: DeadLetterView) -> answers.DeadLetterDetail:
     """The dead letter and all that was tried."""
-    return answers.DeadLetterDetail(**asdict(dead_letter(view.letter)), attempt_history=attempts(view.attempts))
+    kept = view.run is not None
+    return answers.DeadLetterDetail(
+        **asdict(dead_letter(view.letter)), attempt_history=attempts(view.attempts), kept=kept
+    )
 
 
 def replay(one: Replayed) -> answers.Replay:
@@ -301,52 +322,7 @@ def replay(one: Replayed) -> answers.Replay:
     )
 
 
-# ---- schedules, workflows, events, workers -------------------------------------------------------
-
-
-def schedule_detail(view: View) -> answers.ScheduleDetail:
-    """The schedule with its next planned times and its last decisions."""
-    schedule, spec = view.schedule, view.schedule.spec
-    return answers.ScheduleDetail(
-        schedule_id=schedule.schedule_id,
-        workflow_id=spec.workflow_id,
-        version=spec.workflow_version,
-        user_id=spec.user_id,
-        schedule=in_words(spec),
-        timezone=zone_of(spec),
-        start_at=at(spec.start_at),
-        end_at=at(spec.end_at),
-        next_run_at=at(next_run_at(view)),
-        paused=schedule.paused_at is not None,
-        jitter_ms=spec.jitter_ms,
-        overlap=spec.overlap.value,
-        catchup=spec.catchup.value,
-        revision=schedule.revision,
-        updated_at=instant_of(schedule.updated_at),
-        next_runs=[instant_of(one) for one in view.next_runs],
-        last_ticks=ticks(view.last_ticks),
-    )
-
-
-def workflow_deployed(done: Deployed) -> answers.WorkflowDeployed:
-    """What a deployment came to."""
-    return answers.WorkflowDeployed(
-        workflow_id=done.workflow_id,
-        version=done.version,
-        new=done.new,
-        schedules=list(done.schedules),
-        removed=list(done.removed),
-    )
-
-
-def workflow_summary(workflow: Workflow) -> answers.WorkflowSummary:
-    """The workflow as it is listed."""
-    return answers.WorkflowSummary(
-        workflow_id=workflow.workflow_id,
-        version=workflow.version,
-        steps=[step.name for step in workflow.steps],
-        tags=list(workflow.tags),
-    )
+# ---- events, workers -----------------------------------------------------------------------------
 
 
 def event_detail(emitted: Emitted) -> answers.EventDetail:

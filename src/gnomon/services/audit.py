@@ -15,7 +15,7 @@ _PAGE = 1000
 _HASH = re.compile("[0-9a-f]{64}")
 #: More flaws than these tell nothing more.
 _MOST_FLAWS = 20
-_KINDS = ("job", "workflow", "execution", "dead_letter", "event")
+_KINDS = ("job", "workflow", "execution", "dead_letter", "event", "backfill")
 
 
 class Verification(Struct, frozen=True, kw_only=True):

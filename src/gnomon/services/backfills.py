@@ -119,9 +119,11 @@ class BackfillDesk:
             )
         return _Asked(schedule, decided, planned)
 
-    async def cancel(self, backfill_id: str, *, tenant: str = "default") -> Progress:
+    async def cancel(self, backfill_id: str, *, actor: str, tenant: str = "default") -> Progress:
         """Let nothing more of it start. What is under way goes on."""
-        await self._backfills.cancel_backfill(tenant, backfill_id, now=self._clock.now())
+        printable("actor", actor)
+        printable("backfill", backfill_id)
+        await self._backfills.cancel_backfill(tenant, backfill_id, now=self._clock.now(), actor=actor)
         return await self.get(backfill_id, tenant=tenant)
 
     async def get(self, backfill_id: str, *, tenant: str = "default") -> Progress:

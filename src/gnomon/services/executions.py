@@ -1,6 +1,7 @@
 """Looking at runs, which operators know as executions, and ending them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
+from heapq import nsmallest
 
 from msgspec import Struct
 
@@ -16,8 +17,7 @@ from gnomon.ports.schedules import History
 
 _LARGEST_PAGE = 10_000
 _LINES = 1000
-#: How long to wait between two looks at a run that goes on: soon at first, then less and less often.
-_FIRST_LOOK_SECONDS, _SELDOM_SECONDS = 0.05, 1.0
+LogPlace = tuple[int, str, int]
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -55,12 +55,27 @@ class Said(Struct, frozen=True):
 
     step: str
     line: LogLine
+    #: The first that its task has said is 1.
+    number: int
+    task: str
     #: Of a step that is done once for each item: for which.
     item: int | None = None
 
+    @property
+    def place(self) -> LogPlace:
+        """Where it stands among all lines."""
+        return self.line.at, self.task, self.number
+
+
+class LogPage(Struct, frozen=True):
+    """Some lines, and after which place to look for more; None if there are none."""
+
+    said: list[Said]
+    after: LogPlace | None
+
 
 class ExecutionBook:
-    """List, show, wait for, read, cancel."""
+    """List, show, read, cancel."""
 
     def __init__(self, runs: Runs, executions: Executions, history: History, jobs: Jobs, clock: Clock) -> None:
         self._runs = runs
@@ -119,32 +134,32 @@ class ExecutionBook:
         return became
 
     async def logs(
-        self, execution_id: str, *, seen: Mapping[TaskId, int] | None = None, tenant: str = "default"
-    ) -> tuple[list[Said], dict[TaskId, int]]:
-        """What the steps have said, in the order of time, without the lines that were seen; and how many are now."""
+        self,
+        execution_id: str,
+        *,
+        after: LogPlace | None = None,
+        since: int | None = None,
+        limit: int = _LINES,
+        tenant: str = "default",
+    ) -> LogPage:
+        """What the steps have said, in the order of time: so many lines after a place, from a time on."""
         run = await self._find(tenant, execution_id)
-        said, counts = list[Said](), dict(seen or {})
         tasks = {task.task_id: task for task in await self._history.tasks([run])}
+        said: list[Said] = []
         for name, length in (await self._executions.log_lengths(list(tasks))).items():
-            while counts.get(name, 0) < length:
-                lines = await self._executions.log_lines(name, after=counts.get(name, 0), limit=_LINES)
-                said += [Said(tasks[name].step, line, tasks[name].item) for line in lines]
-                counts[name] = counts.get(name, 0) + len(lines)
-        return sorted(said, key=lambda one: one.line.at), counts
+            async for number, line in self._lines(name, length):
+                one = Said(tasks[name].step, line, number, name, tasks[name].item)
+                if (since is None or line.at >= since) and (after is None or one.place > after):
+                    said.append(one)
+            said = nsmallest(limit + 1, said, key=lambda one: one.place)
+        shown = said[:limit]
+        return LogPage(shown, shown[-1].place if len(said) > limit else None)
 
-    async def looks(self, execution_id: str, *, tenant: str = "default") -> AsyncIterator[Run]:
-        """The run as it is now, and again and again until it is over; the last one is."""
-        patience = _FIRST_LOOK_SECONDS
-        while not (run := await self._find(tenant, execution_id)).over:
-            yield run
-            await self._clock.sleep(patience)
-            patience = min(2 * patience, _SELDOM_SECONDS)
-        yield run
-
-    async def finished(self, execution_id: str, *, tenant: str = "default") -> Run:
-        """The run, once it is over."""
-        [run] = [run async for run in self.looks(execution_id, tenant=tenant) if run.over]
-        return run
+    async def _lines(self, task: TaskId, length: int) -> AsyncIterator[tuple[int, LogLine]]:
+        for start in range(0, length, _LINES):
+            lines = await self._executions.log_lines(task, after=start, limit=_LINES)
+            for number, line in enumerate(lines, start + 1):
+                yield number, line
 
     async def _find(self, tenant: str, execution_id: str) -> Run:
         schedule_name("tenant", tenant)

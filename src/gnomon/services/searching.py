@@ -4,21 +4,27 @@ A page costs what it costs, however long the history is: it may come back short,
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.model import Run
+from gnomon.core.model import Run, Tick
+from gnomon.errors import NotFound
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions, RunQuery
-from gnomon.services.jobs import JobBook, JobView
+from gnomon.services.jobs import JobBook, JobView, TicksAsked
 from gnomon.services.shelf import Shelf
 
 T = TypeVar("T")
 Place = TypeVar("Place")
 #: How many are looked at for one page of those that are wanted: by the store, and here, where it takes longer.
 _LOOK, _LOOK_HERE = 10_000, 1000
+#: Where a listing of ledgers goes on: before which planned time of which job.
+Ledgers = tuple[str, int]
+#: How many ledgers are looked at for one page, and before when there is nothing more in any.
+_LEDGERS, _NOTHING_MORE = 25, -(2**62)
 #: How many are looked at without a break.
 _LOT = 100
 
@@ -61,6 +67,24 @@ class Search:
                     found.append(run)
             lot = replace(lot, after=(runs[-1].created_at, runs[-1].run_id))
         return found[: query.limit]
+
+    async def ticks(self, asked: TicksAsked, *, after: tuple[str, int] | None, tenant: str) -> Found[Tick, Ledgers]:
+        """What became of the planned times of all jobs: one job after the other, of each the newest first."""
+        found: list[Tick] = []
+        name, before = after or ("", None)
+        ahead = [] if before is None else [(name, before)]
+        jobs = await self._book.page(tenant=tenant, after=name, limit=_LEDGERS)
+        ahead += [(view.schedule.schedule_id, asked.before) for view in jobs]
+        for name, before in ahead:
+            with suppress(NotFound):  # it was deleted in the meantime
+                wanted = replace(asked, before=before, limit=asked.limit - len(found))
+                page = await self._book.ledger(name, wanted, tenant=tenant)
+                found += page.ticks
+                if page.before is not None:
+                    return Found(found, (name, page.before))
+            if len(found) == asked.limit:
+                return Found(found, (name, _NOTHING_MORE))
+        return Found(found, (name, _NOTHING_MORE) if len(jobs) == _LEDGERS else None)
 
     async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> Found[JobView, str]:
         """Jobs in the order of their names."""

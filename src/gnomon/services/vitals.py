@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import ParamSpec
 
 from gnomon.core.health import (
     SURPRISE_MS,
@@ -26,6 +27,7 @@ from gnomon.services.elector import Elector
 from gnomon.services.patience import Backoff
 from gnomon.services.ticker import Health, Ticker
 
+P = ParamSpec("P")
 #: How long a look at the store is believed, and how long it may take.
 _BELIEVED_SECONDS, _PATIENCE_SECONDS = 1.0, 3.0
 _STANDING_BY = Sign(Condition.IDLE, "another process schedules here")
@@ -108,9 +110,9 @@ class Vitals:
     # ---- the components ----------------------------------------------------------------------
 
     def _signs(self, now: int) -> list[tuple[str, Sign]]:
-        signs = {"store": self._store, "ledger": self._ledger(now), "disk": self._disk()}
+        signs = {"store": self._store, "ledger": _felt(self._ledger, now), "disk": _felt(self._disk)}
         if self._ticker is not None and self._elector is not None:
-            signs |= {"elector": self._elected(self._elector), "ticker": self._ticking(self._ticker)}
+            signs |= {"elector": _felt(self._elected, self._elector), "ticker": _felt(self._ticking, self._ticker)}
         for name, backoff in self._backoffs.items():
             ill = Sign(Condition.ERROR, backoff.error) if backoff.failing else Sign(Condition.OK)
             signs[name] = ill if self.on_duty else _STANDING_BY
@@ -158,6 +160,14 @@ class Vitals:
         if ticker is None or not self.on_duty or self.draining:
             return True
         return not hung(_condition(ticker.health), ticker.silent_for)
+
+
+def _felt(look: Callable[P, Sign], *args: P.args, **kwargs: P.kwargs) -> Sign:
+    """How a component is; one that cannot be looked at is not well."""
+    try:
+        return look(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - whatever it is, all others are still looked at
+        return Sign(Condition.ERROR, f"cannot be looked at: {type(error).__name__}")
 
 
 def _condition(health: Health) -> Condition:

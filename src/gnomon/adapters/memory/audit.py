@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from gnomon.adapters.memory.store import MemoryBooks
 from gnomon.core import audit as trail
 from gnomon.core.audit import AuditEntry, Head, Kept
+from gnomon.core.backfilling import Backfill
 from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
@@ -82,6 +83,18 @@ class MemoryStore(MemoryBooks):
         if event.event_id not in self._events:
             self._write([trail.emitted(event)])
         return await super().emit_event(event, now=now)
+
+    async def add_backfill(self, backfill: Backfill) -> None:
+        """See Backfills.add_backfill."""
+        await super().add_backfill(backfill)
+        self._write([trail.backfilled(backfill)])
+
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
+        """See Backfills.cancel_backfill."""
+        done = await super().cancel_backfill(tenant, backfill_id, now=now)
+        if done and actor != ENGINE:
+            self._write([trail.backfill_cancelled(self._backfills[backfill_id], actor, now)])
+        return done
 
     # ---- looking -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from gnomon.core.backfilling import (
     as_launched,
     carried_out,
 )
-from gnomon.core.model import RunStatus, ScheduleUid
+from gnomon.core.model import ENGINE, RunStatus, ScheduleUid
 
 _UNDER_WAY = (RunStatus.PENDING, RunStatus.RUNNING)
 
@@ -59,8 +59,9 @@ class MemoryBackfills(MemoryEventLog):
         self._backfills[name] = carried_out(lot, now=now)
         return Carried.DONE
 
-    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
         """See Backfills.cancel_backfill."""
+        del actor
         found = self._backfills.get(backfill_id)
         if found is None or found.tenant != tenant or found.ended_at is not None:
             return False

@@ -6,12 +6,13 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec.structs import astuple
 
-from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql import audit, bulk, tables
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.run_rows import named
 from gnomon.adapters.sql.transactions import Transactions
+from gnomon.core import audit as trail
 from gnomon.core.backfilling import (
     Backfill,
     BackfillTick,
@@ -23,7 +24,7 @@ from gnomon.core.backfilling import (
     as_launched,
     carried_out,
 )
-from gnomon.core.model import ScheduleUid
+from gnomon.core.model import ENGINE, ScheduleUid
 
 _backfill = tables.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
@@ -67,7 +68,12 @@ class SqlBackfills:
     async def add_backfill(self, backfill: Backfill) -> None:
         """See Backfills.add_backfill."""
         row, columns = astuple(backfill), tuple(Backfill.__struct_fields__)
-        await self.transactions.write(lambda conn: bulk.insert(conn, tables.backfill, [row], columns))
+
+        def add(conn: sa.Connection) -> None:
+            bulk.insert(conn, tables.backfill, [row], columns)
+            audit.write(conn, [trail.backfilled(backfill)])
+
+        await self.transactions.write(add)
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.open_backfills."""
@@ -81,9 +87,9 @@ class SqlBackfills:
         """See Backfills.carry_out_lot."""
         return await self.transactions.write(lambda conn: carry_out(conn, lot, now))
 
-    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int) -> bool:
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
         """See Backfills.cancel_backfill."""
-        return bool(await self.transactions.write(lambda conn: bulk.rows(conn, _CANCEL, now, tenant, backfill_id)))
+        return await self.transactions.write(lambda conn: cancel(conn, tenant, backfill_id, now, actor))
 
     async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
         """See Backfills.find_backfill."""
@@ -116,6 +122,15 @@ def carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
     entries = [_entry_row(entry) for entry in as_launched(lot, became)]
     bulk.insert(conn, tables.backfill_tick, entries, _ENTRY)
     return Carried.DONE
+
+
+def cancel(conn: sa.Connection, tenant: str, backfill_id: str, now: int, actor: str) -> bool:
+    """See Backfills.cancel_backfill."""
+    done = bool(bulk.rows(conn, _CANCEL, now, tenant, backfill_id))
+    if done and actor != ENGINE:
+        [before] = bulk.rows(conn, _FIND, tenant, backfill_id)
+        audit.write(conn, [trail.backfill_cancelled(_backfill_of(before), actor, now)])
+    return done
 
 
 def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> Progress | None:

@@ -1,0 +1,70 @@
+"""The audit trail: who changed what."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gnomon.api.asking import instant
+from gnomon.api.paging import page, place
+from gnomon.api.routes import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.core.answers import Page
+from gnomon.core.operating_answers import AuditRecord
+from gnomon.ports.audit import AuditQuery
+from gnomon.services.operating_answering import audit_record
+
+_EXAMPLE = {
+    "number": 7,
+    "at": "2026-03-02T14:00:00Z",
+    "actor": "ada",
+    "tenant": "default",
+    "action": "pause",
+    "kind": "job",
+    "name": "report",
+    "before": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "after": "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+    "details": {"revision": 2},
+    "seq": 7,
+    "prev_hash": "fd61a03af4f77d870fc21e05e7e80678095c92d808cfb3b5c279ee04c74aca13",
+    "hash": "a4e624d686e03ed2767c0abd85c14426b0b1157d2ce81d27bb4fe4f6f01d688a",
+}
+
+
+class AuditAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which entries to list."""
+
+    actor: Annotated[Name | None, Meta(description="Only what they did.")] = None
+    action: Annotated[Name | None, Meta(description="Only this, such as `pause`.")] = None
+    kind: Annotated[Name | None, Meta(description="Only what was done to this, such as `job`.")] = None
+    name: Annotated[Name | None, Meta(description="Only what was done to what has this name.")] = None
+    since: Instant | None = None
+    until: Instant | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+async def list_entries(call: Call) -> Reply:
+    """List who changed what, the newest first."""
+    asked: AuditAsked = call.query
+    query = AuditQuery(
+        tenant=call.tenant,
+        actor=asked.actor,
+        action=asked.action,
+        kind=asked.kind,
+        name=asked.name,
+        since_at=instant("since", asked.since),
+        until_at=instant("until", asked.until),
+        before=place(call, int),
+        limit=asked.limit,
+    )
+    found = await call.desk.audit.page(query)
+    more = found[-1].number if len(found) == asked.limit else None
+    return Reply(body=page(call, [audit_record(kept) for kept in found], more))
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/audit", name="list_audit_entries", needs=Permission.ADMINISTER, handle=list_entries,
+        query=AuditAsked, answer=Page[AuditRecord], success={200: "It is as told."},
+        example={"items": [_EXAMPLE], "next": None},
+    ),
+)  # fmt: skip

@@ -1,0 +1,130 @@
+"""Backfills: planned times of the past that are run after all."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gnomon.api.reading import said_in
+from gnomon.api.routes import LOOKS, Body, Call, Limit, Name, Permission, Reply, Route
+from gnomon.core.answers import Page
+from gnomon.core.backfilling import Progress
+from gnomon.core.operating_answers import BackfillDetail, BackfillPreview
+from gnomon.core.said import Said
+from gnomon.services.operating_answering import backfill_detail, backfill_preview
+
+_INSTANT = {"type": ["string", "integer"]}
+_STRETCH: dict[str, Any] = {
+    "from": {**_INSTANT, "description": "The first planned time that may run: an ISO instant, or milliseconds."},
+    "to": {**_INSTANT, "description": "The last planned time that may run."},
+    "again": {"type": "boolean", "description": "Run also what has had a run."},
+}
+PREVIEW_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["from", "to"],
+    "properties": _STRETCH,
+}
+START_SCHEMA: dict[str, Any] = {
+    **PREVIEW_SCHEMA,
+    "properties": {
+        **_STRETCH,
+        "max_parallel": {
+            "type": "integer", "minimum": 1, "maximum": 1000,
+            "description": "How many of its runs may be under way together.",
+        },
+    },
+}  # fmt: skip
+
+
+class BackfillsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which backfills to list."""
+
+    job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
+    limit: Limit = 100
+
+
+async def preview(call: Call) -> Reply:
+    """Tell which planned times of the past a backfill would run, and change nothing."""
+    said, name = said_in(call.body, "from", "to", "again"), call.path["name"]
+    again = said.flag("again", default=False)
+    found = await call.desk.backfills.preview(name, *_bounds(said), again=again, tenant=call.tenant)
+    return Reply(body=backfill_preview(name, found))
+
+
+async def start(call: Call) -> Reply:
+    """Run planned times of the past that had no run, a few at a time."""
+    said = said_in(call.body, "from", "to", "again", "max_parallel")
+    started = await call.desk.backfills.start(
+        call.path["name"],
+        *_bounds(said),
+        actor=call.actor,
+        max_parallel=said.whole("max_parallel", 1, low=1, high=1000),
+        again=said.flag("again", default=False),
+        tenant=call.tenant,
+    )
+    call.desk.changed()
+    return Reply(body=backfill_detail(Progress(backfill=started)), status=202)
+
+
+def _bounds(said: Said) -> tuple[int, int]:
+    found = []
+    for field in ("from", "to"):
+        said.required(field)
+        at = said.instant(field)
+        if at is None:
+            raise said.refused(field, "is missing")
+        found.append(at)
+    return found[0], found[1]
+
+
+async def list_backfills(call: Call) -> Reply:
+    """List backfills and how far they have come, the newest first."""
+    asked: BackfillsAsked = call.query
+    found = await call.desk.backfills.page(job=asked.job, limit=asked.limit, tenant=call.tenant)
+    return Reply(body=Page(items=[backfill_detail(one) for one in found]))
+
+
+async def show(call: Call) -> Reply:
+    """Show a backfill and how far it has come."""
+    return Reply(body=backfill_detail(await call.desk.backfills.get(call.path["id"], tenant=call.tenant)))
+
+
+async def cancel(call: Call) -> Reply:
+    """Start nothing more of a backfill; what is under way goes on."""
+    done = await call.desk.backfills.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
+    call.desk.changed()
+    return Reply(body=backfill_detail(done))
+
+
+_BACKFILL = {
+    "backfill_id": "bf_1", "job": "report", "from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z",
+    "state": "under way", "max_parallel": 2, "again": False, "planned": 20, "fired": 4, "skipped": 1, "under_way": 2,
+    "failed": 0, "created_at": "2026-03-02T14:00:00Z", "actor": "ada", "ended_at": None,
+}  # fmt: skip
+_ASKED = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z", "max_parallel": 2}
+_PREVIEWED = {"job": "report", "to_run": ["2026-02-02T14:00:00Z"], "had_a_run": 19}
+ROUTES = (
+    Route(
+        method="POST", path="/v1/jobs/{name}/backfill", name="start_backfill", needs=Permission.OPERATE, handle=start,
+        answer=BackfillDetail, success={202: "It is under way."}, refuses=(404,), example=_BACKFILL,
+        body=Body(schema=START_SCHEMA, example=_ASKED),
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/backfill/preview", name="preview_backfill", needs=Permission.LOOK,
+        handle=preview, answer=BackfillPreview, success={200: "It is as told."}, refuses=(404,), example=_PREVIEWED,
+        body=Body(schema=PREVIEW_SCHEMA, example={"from": _ASKED["from"], "to": _ASKED["to"]}),
+    ),
+    Route(
+        path="/v1/backfills", name="list_backfills", handle=list_backfills, query=BackfillsAsked,
+        answer=Page[BackfillDetail], example={"items": [_BACKFILL], "next": None}, **LOOKS,
+    ),
+    Route(
+        path="/v1/backfills/{id}", name="show_backfill", handle=show, answer=BackfillDetail, refuses=(404,),
+        example=_BACKFILL, **LOOKS,
+    ),
+    Route(
+        method="POST", path="/v1/backfills/{id}/cancel", name="cancel_backfill", needs=Permission.OPERATE,
+        handle=cancel, answer=BackfillDetail, success={200: "Nothing more of it starts."}, refuses=(404,),
+        example={**_BACKFILL, "state": "cancelled"},
+    ),
+)  # fmt: skip
