@@ -219,14 +219,37 @@ async def test_a_ticker_that_joins_has_its_share_soon_after_the_others_gave_it_u
     assert len(other.elector.terms) == SHARDS // 2
 
 
-async def test_the_shards_of_a_ticker_that_died_are_taken_over(store: MemoryStore, clock: VirtualClock) -> None:
+@pytest.mark.req("H-16")
+@pytest.mark.guarantee("C1")
+@pytest.mark.parametrize("phase", range(0, 3000, 250))
+async def test_the_shards_of_a_ticker_that_died_are_taken_over_as_soon_as_its_leases_end(
+    store: MemoryStore, clock: VirtualClock, phase: int
+) -> None:
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
     for _ in range(20):
         await one.ticker.step()
         await other.ticker.step()
         clock.advance(1000)
+    await other.run_for(phase)
+    await one.elector.step()
 
-    await other.run_for(Leading().ttl_ms + Leading().renew_interval_ms + 1000)
+    await other.run_for(Leading().ttl_ms + 10)
+
+    assert len(other.elector.terms) == SHARDS
+
+
+async def test_a_ticker_that_is_told_of_shards_given_up_takes_them_without_waiting_for_its_renewal(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    for _ in range(20):
+        await one.ticker.step()
+        await other.ticker.step()
+        clock.advance(1000)
+    await one.elector.stop()
+
+    other.elector.look()
+    await other.run_for(Leading().claim_interval_ms)
 
     assert len(other.elector.terms) == SHARDS
 
