@@ -51,6 +51,10 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 disconnected_cb=gone,
                 reconnected_cb=back,
             )
-    except (OSError, Error) as problem:
-        raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+    except BaseException as problem:
+        # A server that takes the connection and says nothing would leave us with half of one.
+        await client.close()
+        if isinstance(problem, OSError | Error):
+            raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+        raise
     return client

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from msgspec.structs import astuple
 
 from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import Row
@@ -24,6 +25,7 @@ from gnomon.core.backfilling import (
     carried_out,
 )
 from gnomon.core.model import ScheduleUid
+from gnomon.ports.hints import Topic
 
 _backfill = tables.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
@@ -67,7 +69,12 @@ class SqlBackfills:
     async def add_backfill(self, backfill: Backfill) -> None:
         """See Backfills.add_backfill."""
         row, columns = astuple(backfill), tuple(Backfill.__struct_fields__)
-        await self.transactions.write(lambda conn: bulk.insert(conn, tables.backfill, [row], columns))
+
+        def add(conn: sa.Connection) -> None:
+            bulk.insert(conn, tables.backfill, [row], columns)
+            hint(conn, Topic.CHANGES)
+
+        await self.transactions.write(add)
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.open_backfills."""

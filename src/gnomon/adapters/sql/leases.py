@@ -5,6 +5,8 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import house_tables
+from gnomon.adapters.sql.hinting import hint
+from gnomon.ports.hints import Topic
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
 
@@ -74,9 +76,11 @@ def claim(conn: sa.Connection, holder: str, ttl_ms: int, limit: int, now: int, *
 def release(conn: sa.Connection, holder: str, shards: Collection[int]) -> None:
     """See Shards.release."""
     conn.execute(_RELEASE, {"by": holder, "shards": sorted(shards)})
+    hint(conn, Topic.SHARDS)
 
 
 def leave(conn: sa.Connection, holder: str) -> None:
     """See Shards.leave."""
     for statement in _LEAVE:
         conn.execute(statement, {"by": holder})
+    hint(conn, Topic.SHARDS)
