@@ -8,6 +8,13 @@ from gnomon.ports.hints import Hints
 from gnomon.settings import Settings
 
 
+class Unheard:
+    """Events that are of no interest: whoever types a command has said all that there is to be heard."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+
+
 def hints_on(store: SqlStore, settings: Settings, events: Events) -> Hints | None:
     """How others hear of what is written to the store from here on: by NATS if there is one, else by PostgreSQL.
 

@@ -15,7 +15,7 @@ from gnomon.adapters.yaml_files import read_fires, read_jobs, read_mapping, read
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase
-from gnomon.hinting import hints_on
+from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of
 from gnomon.ports.events import Events
 from gnomon.sections import Database
@@ -150,7 +150,7 @@ class Office:
         if path is not None and not make:
             _refuse_missing(path)
         store = await (open_server(settings.database) if path is None else open_sqlite(path))
-        hints = hints_on(store, settings, LoggedEvents())
+        hints = hints_on(store, settings, Unheard())
         try:
             yield cls(store, settings)
         finally:

@@ -35,6 +35,7 @@ class NatsHints:
         self._connecting = asyncio.Lock()
         self._heard: Heard = lambda _: None
         self._listening: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def listen(self, heard: Heard) -> None:
         """See Hints.listen."""
@@ -47,14 +48,15 @@ class NatsHints:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
-        self._heard = lambda _: None
+        self._heard, self._closed = lambda _: None, True
         if self._client is not None:
             with suppress(Exception):
                 await self._client.close()
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit: whatever is told of our connection. What others told while it was lost was missed."""
-        self._events.emit(name, **facts)
+        if not self._closed:
+            self._events.emit(name, **facts)
         if name == "nats_reconnected":
             self._look_at_all()
 
