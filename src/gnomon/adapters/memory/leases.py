@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gnomon.core.leasing import lease_key, lease_owner, lease_ttl
+from gnomon.core.short_lived import checked_key, checked_ttl
 
 
 class _Lease(Struct):
@@ -25,7 +25,7 @@ class MemoryLeases:
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
         """See Leases.acquire."""
-        name, holder, until_at = lease_key(key), lease_owner(owner), self._now() + lease_ttl(ttl_ms)
+        name, holder, until_at = checked_key("key", key), checked_key("owner", owner), self._now() + checked_ttl(ttl_ms)
         if self._held(name) is not None:
             return None
         self._last += 1
@@ -34,8 +34,8 @@ class MemoryLeases:
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
-        until_at = self._now() + lease_ttl(ttl_ms)
-        lease = self._held(lease_key(key))
+        until_at = self._now() + checked_ttl(ttl_ms)
+        lease = self._held(checked_key("key", key))
         if lease is None or lease.token != token:
             return None
         lease.until_at = until_at
@@ -43,7 +43,7 @@ class MemoryLeases:
 
     async def release(self, key: str, token: int) -> bool:
         """See Leases.release."""
-        lease = self._held(lease_key(key))
+        lease = self._held(checked_key("key", key))
         if lease is None or lease.token != token:
             return False
         del self._leases[key]

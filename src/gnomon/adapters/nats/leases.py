@@ -4,11 +4,13 @@ To take or renew one is a single publish that says which message must have been 
 the new one is the token. The client's own functions for keys would lose the time to live, and stumble over markers.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.nats.connection import NatsUnavailable
-from gnomon.core.leasing import lease_key, lease_owner, lease_ttl
+from gnomon.adapters.nats.connection import NatsUnavailable, connect
 from gnomon.core.model import SECOND_MS
+from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.ports.events import Events
 from gnomon.sections import Nats
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class NatsLeases:
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
         """See Leases.acquire."""
-        subject, value, span = _subject(key), lease_owner(owner).encode(), lease_ttl(ttl_ms)
+        subject, value, span = _subject(key), checked_key("owner", owner).encode(), checked_ttl(ttl_ms)
         try:
             return await self._acquire(subject, value, span)
         except _NoBucket:
@@ -60,7 +62,7 @@ class NatsLeases:
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
-        subject, span = _subject(key), lease_ttl(ttl_ms)
+        subject, span = _subject(key), checked_ttl(ttl_ms)
         owner = self._owners.pop(token, b"")
         try:
             return self._owned(await self._put(subject, owner, span, token), owner)
@@ -152,5 +154,41 @@ class NatsLeases:
 
 def _subject(key: str) -> str:
     """Where the lease is kept. Whatever could mean something in a subject is written as its number."""
-    plain = "".join(chr(one) if one in _PLAIN else f"={one:02X}" for one in lease_key(key).encode())
+    plain = "".join(chr(one) if one in _PLAIN else f"={one:02X}" for one in checked_key("key", key).encode())
     return f"$KV.{BUCKET}.{plain}"
+
+
+class LateNatsLeases:
+    """The same on a connection of its own, which is made when it is first needed."""
+
+    ordered = True
+
+    def __init__(self, settings: Nats, events: Events) -> None:
+        self._settings = settings
+        self._events = events
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+
+    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
+        """See Leases.acquire."""
+        return await (await self._leases()).acquire(key, owner, ttl_ms=ttl_ms)
+
+    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
+        """See Leases.renew."""
+        return await (await self._leases()).renew(key, token, ttl_ms=ttl_ms)
+
+    async def release(self, key: str, token: int) -> bool:
+        """See Leases.release."""
+        return await (await self._leases()).release(key, token)
+
+    async def close(self) -> None:
+        """Nobody is connected any more."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _leases(self) -> NatsLeases:
+        async with self._connecting:
+            if self._client is None:
+                self._client = await connect(self._settings, self._events, name="gnomon-leases")
+                self._kept = NatsLeases(self._client, self._settings)
+            return self._kept

@@ -4,7 +4,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import translated
-from gnomon.core.leasing import lease_key, lease_owner, lease_ttl
+from gnomon.core.short_lived import checked_key, checked_ttl
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client
@@ -29,7 +29,7 @@ class RedisLeases:
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
         """See Leases.acquire."""
-        name, value, span = self._name(key), lease_owner(owner), lease_ttl(ttl_ms)
+        name, value, span = self._name(key), checked_key("owner", owner), checked_ttl(ttl_ms)
         token = secrets.randbits(63)
         with translated():
             taken = await self._client.set(name, _mark(token) + value, nx=True, px=span)
@@ -37,7 +37,7 @@ class RedisLeases:
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
-        name, span = self._name(key), lease_ttl(ttl_ms)
+        name, span = self._name(key), checked_ttl(ttl_ms)
         with translated():
             renewed = await self._renew(keys=[name], args=[_mark(token), span])
         return token if renewed else None
@@ -49,7 +49,7 @@ class RedisLeases:
             return bool(await self._release(keys=[name], args=[_mark(token)]))
 
     def _name(self, key: str) -> str:
-        return f"{self._prefix}lease:{lease_key(key)}"
+        return f"{self._prefix}lease:{checked_key('key', key)}"
 
 
 def _mark(token: int) -> str:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.leasing import lease_key, lease_owner, lease_ttl
+from gnomon.core.short_lived import checked_key, checked_ttl
 
 _TAKE_TURN = bulk.statement(
     "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"
@@ -22,6 +22,7 @@ _ACQUIRE = bulk.statement(
 _RENEW = bulk.statement("UPDATE turn SET until_at = ? WHERE name = ? AND token = ? AND until_at > ? RETURNING token")
 #: The row stays, so that the next token is higher.
 _RELEASE = bulk.statement("UPDATE turn SET until_at = 0 WHERE name = ? AND token = ? AND until_at > ? RETURNING token")
+_GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ? AND name NOT LIKE ?")
 #: Names of leases and of turns never meet.
 _PREFIX = "lease:"
 
@@ -29,6 +30,11 @@ _PREFIX = "lease:"
 def take_turn(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
     """See Turns.take_turn."""
     return bool(bulk.rows(conn, _TAKE_TURN, name, holder, until_at, now))
+
+
+def give_turns_up(conn: sa.Connection, holder: str) -> None:
+    """See Turns.give_turns_up."""
+    bulk.run(conn, _GIVE_UP, holder, f"{_PREFIX}%")
 
 
 class SqlLeases:
@@ -41,7 +47,7 @@ class SqlLeases:
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
         """See Leases.acquire."""
-        name, holder, span = _PREFIX + lease_key(key), lease_owner(owner), lease_ttl(ttl_ms)
+        name, holder, span = _PREFIX + checked_key("key", key), checked_key("owner", owner), checked_ttl(ttl_ms)
 
         def acquire(conn: sa.Connection) -> int | None:
             now = self._transactions.now(conn)
@@ -51,7 +57,7 @@ class SqlLeases:
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
-        name, span = _PREFIX + lease_key(key), lease_ttl(ttl_ms)
+        name, span = _PREFIX + checked_key("key", key), checked_ttl(ttl_ms)
 
         def renew(conn: sa.Connection) -> int | None:
             now = self._transactions.now(conn)
@@ -61,7 +67,7 @@ class SqlLeases:
 
     async def release(self, key: str, token: int) -> bool:
         """See Leases.release."""
-        name = _PREFIX + lease_key(key)
+        name = _PREFIX + checked_key("key", key)
 
         def release(conn: sa.Connection) -> bool:
             return bool(bulk.rows(conn, _RELEASE, name, token, self._transactions.now(conn)))

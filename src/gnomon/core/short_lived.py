@@ -1,4 +1,4 @@
-"""What a lease may be called and how long it may last, whoever keeps it."""
+"""What things that end by themselves may be called, and how long they may last, whoever keeps them."""
 
 from gnomon.core.model import DAY_MS, SECOND_MS
 from gnomon.core.said import printable
@@ -9,24 +9,16 @@ LONGEST_KEY = 200
 SHORTEST_MS, LONGEST_MS = SECOND_MS, DAY_MS
 
 
-def lease_key(key: object) -> str:
-    """The key, if it is a text that every keeper can hold; FieldError otherwise."""
-    return _text("key", key)
+def checked_key(field: str, value: object) -> str:
+    """The value, if it is a text that every keeper can hold; FieldError otherwise."""
+    key = printable(field, value, longest=LONGEST_KEY)
+    if not key:
+        raise FieldError(field, value, "is empty")
+    return key
 
 
-def lease_owner(owner: object) -> str:
-    """The same for the owner."""
-    return _text("owner", owner)
-
-
-def lease_ttl(ttl_ms: object) -> int:
+def checked_ttl(ttl_ms: object) -> int:
     """The time to live, if it is one; FieldError otherwise."""
     if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or not SHORTEST_MS <= ttl_ms <= LONGEST_MS:
         raise FieldError("ttl_ms", ttl_ms, f"must be a whole number from {SHORTEST_MS} to {LONGEST_MS}")
     return ttl_ms
-
-
-def _text(field: str, value: object) -> str:
-    if not printable(field, value, longest=LONGEST_KEY):
-        raise FieldError(field, value, "is empty")
-    return str(value)
