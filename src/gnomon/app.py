@@ -30,6 +30,7 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.sealer import Sealer
 from gnomon.services.ticker import Health, Ticker
 from gnomon.settings import Settings
+from gnomon.sharing import Commons
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -64,7 +65,8 @@ class Node:
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
-        self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
+        self.commons = Commons(store, settings, clock, events, holder=holder, alone=lock is not None)
+        self.housekeeping = Housekeeping(store, self.commons.turns, settings, clock, events, holder=holder)
         self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
         events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
@@ -117,6 +119,7 @@ class Node:
         self.events.emit("scheduling", database=database)
         self.scheduling = True
         sealer = Sealer(self.store, self.events)
+        self.commons.take_turns(self.crew or self.bureau, sealer)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
             keep_stepping(sealer.step, stop=stop, events=self.events),
@@ -180,7 +183,7 @@ class Node:
         """Others decide from now on, and what runs has ended; if the store is away, our leases end by themselves."""
         try:
             # First, because what runs may take its time.
-            for part in (self._elector.stop, self._drain):
+            for part in (self._elector.stop, self.commons.leave, self._drain):
                 with self._announced_if_away():
                     await part()
         finally:
@@ -215,4 +218,5 @@ class Node:
         """Let go of the store."""
         if self._hints is not None:
             await self._hints.close()
+        await self.commons.close()
         await self.store.close()

@@ -37,7 +37,11 @@ def nats() -> Iterator[Nats]:
 
 @pytest.fixture(params=["postgresql", "nats"])
 async def settings(request: pytest.FixtureRequest) -> AsyncIterator[Settings]:
-    bus = {} if request.param == "postgresql" else {"nats.url": request.getfixturevalue("nats").url, "nats.timeout_ms": 10_000}
+    bus = (
+        {}
+        if request.param == "postgresql"
+        else {"nats.url": request.getfixturevalue("nats").url, "nats.timeout_ms": 10_000}
+    )
     async with postgres(18).database() as url:
         # With a bus nobody listens to PostgreSQL, as behind a pooler.
         yield load(flags={"database.url": url, "database.statement_cache": not bus, **PATIENT, **bus})

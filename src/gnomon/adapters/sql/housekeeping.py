@@ -30,6 +30,10 @@ class SqlHousekeeping:
 
         return await engine.write(take)
 
+    async def give_turns_up(self, holder: str) -> None:
+        """See Turns.give_turns_up."""
+        await self.transactions.write(lambda conn: turns.give_turns_up(conn, holder))
+
     async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:
         """See Keeping.pasts."""
         return await self.transactions.read(lambda conn: ageing.pasts(conn, after, limit))
