@@ -32,6 +32,8 @@ class Elector:
         self._tenure = _NEVER_ASKED
         self._tried_at = _NEVER_ASKED.asked_at
         self._hungry = False
+        #: Somebody has said, since the last step began, that there is something to take.
+        self._told = False
         #: When, by our own clock, the first lease of anybody else ends unless it is renewed.
         self._others_end = _NOBODYS_END
         #: The last step could not reach the store.
@@ -47,13 +49,13 @@ class Elector:
         """Seconds until the next step is due; also after one that failed, so that nobody hammers a store in need."""
         soonest = self._tried_at + self._settings.claim_interval_ms / 1000
         renewal = self._tenure.asked_at + self._settings.renew_interval_ms / 1000
-        due = soonest if self._hungry else max(soonest, renewal)
+        due = soonest if self._hungry or self._told else max(soonest, renewal)
         return max(0.0, min(due, self._others_end) - self._clock.elapsed())
 
     async def step(self) -> None:
         """Renew what we hold, and take or give up shards until our share is fair."""
         asked_at = self._tried_at = self._clock.elapsed()
-        self._others_end = _NOBODYS_END
+        self._others_end, self._told = _NOBODYS_END, False
         try:
             terms = await self._share()
         except Unavailable as error:
@@ -106,7 +108,7 @@ class Elector:
 
     def look(self) -> None:
         """Somebody may have given shards up: look soon."""
-        self._hungry = True
+        self._told = True
 
     async def stop(self) -> None:
         """Give every shard up, so that others need not wait for the leases to end."""
