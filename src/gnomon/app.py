@@ -1,8 +1,8 @@
 """The only place that knows everybody: it builds the parts and hands them to each other."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
 
@@ -15,11 +15,13 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.bureau import Bureau
 from gnomon.crew import Crew
 from gnomon.errors import Unavailable
+from gnomon.hinting import hints_on
 from gnomon.housekeeping import Housekeeping, OverheardEvents
 from gnomon.office import defaults_of, hidden_password, open_server
 from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
+from gnomon.ports.hints import Topic
 from gnomon.runners.registry import Functions
 from gnomon.services.elector import Elector
 from gnomon.services.launcher import Launcher
@@ -28,6 +30,7 @@ from gnomon.services.registrar import Registrar
 from gnomon.services.sealer import Sealer
 from gnomon.services.ticker import Health, Ticker
 from gnomon.settings import Settings
+from gnomon.sharing import Commons
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -56,13 +59,15 @@ class Node:
         self.store = store
         self.settings = settings
         self._lock = lock
+        self._hints = hints_on(store, settings, events)
         self.instruments = Instruments(store, settings, clock, events)
         self.events = events = OverheardEvents(self.instruments.events)
         holder = ids.new("node", clock.now())
         self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
-        self.housekeeping = Housekeeping(store, settings, clock, events, holder=holder)
+        self.commons = Commons(store, settings, clock, events, holder=holder, alone=lock is not None)
+        self.housekeeping = Housekeeping(store, self.commons.turns, settings, clock, events, holder=holder)
         self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
         events.listener = self.housekeeping.pinger.heard
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
@@ -115,6 +120,7 @@ class Node:
         self.events.emit("scheduling", database=database)
         self.scheduling = True
         sealer = Sealer(self.store, self._clock, self.events)
+        self.commons.take_turns(self.crew or self.bureau, sealer)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
             keep_stepping(sealer.step, stop=stop, events=self.events),
@@ -134,11 +140,25 @@ class Node:
             self.housekeeping.mender.on_ready = self.bureau.dispatch.set
             services += [*self.bureau.services(stop), self._watch(stop)]
         self.instruments.vitals.on_duty = True
+        if self._hints is not None:
+            await self._hints.listen(self.heard)
         try:
             await asyncio.gather(*services)
         finally:
             self.scheduling = False
             await self._hand_over()
+
+    def heard(self, topic: Topic) -> None:
+        """Another process says that there may be something to look at."""
+        if topic is Topic.SHARDS:
+            self._elector.look()
+            self.wake.set()
+        elif topic is Topic.CHANGES:
+            self.look()
+        elif topic is Topic.WORK and self.crew is not None:
+            self.crew.work.set()
+        elif topic is Topic.READY and (doers := self.crew or self.bureau) is not None:
+            doers.dispatch.set()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
@@ -161,17 +181,27 @@ class Node:
             watch.close()
 
     async def _hand_over(self) -> None:
-        """What runs has ended, and others may go on at once; if the store is away, once our leases have ended."""
+        """Others decide from now on, and what runs has ended; if the store is away, our leases end by themselves."""
         try:
-            if self.crew is not None:
-                await self.crew.worker.drain()
-            await self.housekeeping.pinger.drain()
-            await self._elector.stop()
-        except Unavailable as error:
-            self.events.emit("store_unavailable", error=str(error))
+            # First, because what runs may take its time.
+            for part in (self._elector.stop, self.commons.leave, self._drain):
+                with self._announced_if_away():
+                    await part()
         finally:
             if self._lock is not None:
                 self._lock.release()
+
+    async def _drain(self) -> None:
+        if self.crew is not None:
+            await self.crew.worker.drain()
+        await self.housekeeping.pinger.drain()
+
+    @contextmanager
+    def _announced_if_away(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable as error:
+            self.events.emit("store_unavailable", error=str(error))
 
     async def _may_schedule(self, stop: asyncio.Event) -> bool:
         told = False
@@ -187,4 +217,7 @@ class Node:
 
     async def close(self) -> None:
         """Let go of the store."""
+        if self._hints is not None:
+            await self._hints.close()
+        await self.commons.close()
         await self.store.close()

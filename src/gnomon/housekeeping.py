@@ -12,7 +12,7 @@ from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.ports.keeping import Archive
+from gnomon.ports.keeping import Archive, Turns
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.looping import keep_stepping
@@ -43,12 +43,14 @@ class OverheardEvents:
 class Housekeeping:
     """The cleaner, the mender, the warden, the pinger, and the loops around them."""
 
-    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> None:
+    def __init__(
+        self, store: SqlStore, turns: Turns, settings: Settings, clock: Clock, events: Events, *, holder: str
+    ) -> None:
         self._events = events
         self._poll_seconds = settings.cleaner.poll_ms / 1000
-        self.cleaner = cleaner_of(store, settings, clock, events, holder=holder)
-        self.mender = Mender(store, store, clock, events, settings.reconciler, holder=holder)
-        self.warden = Warden(store, store, clock, events, settings.alive, holder=holder)
+        self.cleaner = cleaner_of(store, settings, clock, events, holder=holder, turns=turns)
+        self.mender = Mender(store, turns, clock, events, settings.reconciler, holder=holder)
+        self.warden = Warden(store, turns, clock, events, settings.alive, holder=holder)
         secrets = SecretSource(settings.secrets, os.environ)
         self.pinger = Pinger(
             store,
@@ -75,10 +77,12 @@ class Housekeeping:
         await keep_stepping(self.cleaner.step, stop=stop, events=self._events)
 
 
-def cleaner_of(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str) -> Cleaner:
-    """The cleaner of a store."""
+def cleaner_of(
+    store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str, turns: Turns | None = None
+) -> Cleaner:
+    """The cleaner of a store, which takes its turns there if nothing else is said."""
     archive = archive_of(settings)
-    return Cleaner(store, store, store, archive, clock, events, settings=settings, holder=holder)
+    return Cleaner(store, store, turns or store, archive, clock, events, settings=settings, holder=holder)
 
 
 def archive_of(settings: Settings) -> Archive | None:

@@ -15,6 +15,7 @@ from gnomon.adapters.yaml_files import read_fires, read_jobs, read_jobs_as_said,
 from gnomon.core.jobs import Job, read_job
 from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase
+from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of
 from gnomon.ports.events import Events
 from gnomon.sections import Database
@@ -154,9 +155,12 @@ class Office:
         if path is not None and not make:
             _refuse_missing(path)
         store = await (open_server(settings.database) if path is None else open_sqlite(path))
+        hints = hints_on(store, settings, Unheard())
         try:
             yield cls(store, settings)
         finally:
+            if hints is not None:
+                await hints.close()
             await store.close()
 
 

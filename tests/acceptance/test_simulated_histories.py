@@ -231,7 +231,7 @@ STORES = {
 async def rules_broken(store: type[MemoryStore], *, until: str = "", races: bool = False) -> set[str]:
     """The rules that some histories break; once the one that is looked for is among them, that is enough."""
     broken: set[str] = set()
-    for seed in range(12):
+    for seed in range(24):
         chances = Chances(slowness=0.05, race=0.5) if races else None
         _, violations = await history_of(seed, store=store, chances=chances)
         broken |= {violation.rule for violation in violations}

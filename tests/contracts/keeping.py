@@ -355,3 +355,13 @@ class KeepingContract:
         advance(TTL + 1000)
         assert await store.take_turn("clean", "b", ttl_ms=TTL)
         assert not await store.take_turn("clean", "a", ttl_ms=TTL)
+
+    async def test_turns_that_are_given_up_are_others_to_take(self, store: Store) -> None:
+        for name, holder in (("clean", "a"), ("mend", "a"), ("watch", "b")):
+            await store.take_turn(name, holder, ttl_ms=TTL)
+        await store.give_turns_up("a")
+        await store.give_turns_up("nobody")
+
+        assert await store.take_turn("clean", "c", ttl_ms=TTL)
+        assert await store.take_turn("mend", "c", ttl_ms=TTL)
+        assert not await store.take_turn("watch", "c", ttl_ms=TTL)

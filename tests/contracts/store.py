@@ -550,6 +550,22 @@ class StoreContract:
 
         assert set(attendance.terms) == set(held) - set(taken)
 
+    async def test_attending_tells_when_the_first_lease_of_others_ends(self, store: Store, advance: Advance) -> None:
+        assert (await store.attend("a", ttl_ms=TTL)).others_end_at is None
+        await store.claim("a", ttl_ms=TTL, limit=10)
+        assert (await store.attend("a", ttl_ms=TTL)).others_end_at is None
+        await store.claim("b", ttl_ms=TTL, limit=10)
+        await store.claim("c", ttl_ms=2 * TTL, limit=10)
+
+        first = await store.attend("a", ttl_ms=TTL)
+        advance(TTL + 1)
+        then = await store.attend("a", ttl_ms=TTL)
+
+        assert first.others_end_at is not None
+        assert 0 < first.others_end_at - first.now <= TTL
+        assert then.others_end_at is not None
+        assert 0 < then.others_end_at - then.now <= TTL
+
     async def test_attending_counts_the_nodes_that_are_alive(self, store: Store, advance: Advance) -> None:
         await store.attend("a", ttl_ms=TTL)
         both = await store.attend("b", ttl_ms=TTL)

@@ -1,6 +1,6 @@
 """The ticker with real parts that live in memory, and time that passes only when told."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -46,10 +46,17 @@ class BreakableStore(MemoryStore):
     broken = False
     deaf = False
 
+    #: What happens while the next answer is under way.
+    after_attending: Callable[[], Awaitable[None]] | None = None
+
     async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
         if self.deaf:
             raise StoreUnavailable("nobody answers")
-        return await super().attend(holder, ttl_ms=ttl_ms)
+        answer = await super().attend(holder, ttl_ms=ttl_ms)
+        if self.after_attending is not None:
+            happening, self.after_attending = self.after_attending, None
+            await happening()
+        return answer
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         if self.broken:
@@ -219,14 +226,55 @@ async def test_a_ticker_that_joins_has_its_share_soon_after_the_others_gave_it_u
     assert len(other.elector.terms) == SHARDS // 2
 
 
-async def test_the_shards_of_a_ticker_that_died_are_taken_over(store: MemoryStore, clock: VirtualClock) -> None:
+@pytest.mark.req("H-16")
+@pytest.mark.guarantee("C1")
+@pytest.mark.parametrize("phase", range(0, 3000, 250))
+async def test_the_shards_of_a_ticker_that_died_are_taken_over_as_soon_as_its_leases_end(
+    store: MemoryStore, clock: VirtualClock, phase: int
+) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    for _ in range(20):
+        await one.ticker.step()
+        await other.ticker.step()
+        clock.advance(1000)
+    await other.run_for(phase)
+    await one.elector.step()
+
+    await other.run_for(Leading().ttl_ms + 10)
+
+    assert len(other.elector.terms) == SHARDS
+
+
+async def test_a_ticker_that_is_told_of_shards_given_up_takes_them_without_waiting_for_its_renewal(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    one, other = Node(store, clock, "one"), Node(store, clock, "other")
+    for _ in range(20):
+        await one.ticker.step()
+        await other.ticker.step()
+        clock.advance(1000)
+    await one.elector.stop()
+
+    other.elector.look()
+    await other.run_for(Leading().claim_interval_ms)
+
+    assert len(other.elector.terms) == SHARDS
+
+
+async def test_what_a_ticker_is_told_while_it_asks_is_not_forgotten(store: BreakableStore, clock: VirtualClock) -> None:
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
     for _ in range(20):
         await one.ticker.step()
         await other.ticker.step()
         clock.advance(1000)
 
-    await other.run_for(Leading().ttl_ms + Leading().renew_interval_ms + 1000)
+    async def leaving() -> None:
+        await one.elector.stop()
+        other.elector.look()
+
+    store.after_attending = leaving
+    await other.elector.step()
+    await other.run_for(Leading().claim_interval_ms + 10)
 
     assert len(other.elector.terms) == SHARDS
 

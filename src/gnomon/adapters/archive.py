@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import hashlib
 import os
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +72,8 @@ def _packed(day: str, records: Sequence[Record]) -> tuple[dict[str, Any], bytes]
 
 def _write(place: Path, packed: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+    # Another may write the same file at this moment, from another machine that numbers its processes as ours does.
+    unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         with unfinished.open("wb") as file:
             file.write(packed)

@@ -96,5 +96,9 @@ class Turns(Protocol):
     """Which of several nodes does what one is enough for."""
 
     async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        """Whether it is the holder's turn, for so long; nobody else's then. By the store's clock."""
+        """Whether it is the holder's turn, for so long; nobody else's then. By the clock of whoever keeps them."""
+        ...
+
+    async def give_turns_up(self, holder: str) -> None:
+        """Every turn of the holder's is over."""
         ...

@@ -21,6 +21,8 @@ class Attendance(Struct, frozen=True):
     nodes: int
     #: The store's clock.
     now: int
+    #: When the first lease of anybody else ends if it is not renewed; None if nobody else has one.
+    others_end_at: int | None = None
 
 
 class Shards(Protocol):

@@ -11,6 +11,7 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.schedules import History
 from gnomon.services.patience import Backoff
+from gnomon.services.turns import Turn
 
 #: How many backfills are carried out at a time; the others wait.
 _MOST = 100
@@ -36,10 +37,15 @@ class Backfiller:
         self.busy = False
         #: Called when runs have been started.
         self.on_ready: Callable[[], None] = lambda: None
+        #: Where one of several nodes is enough.
+        self.turn: Turn | None = None
 
     async def step(self) -> float:
         """Go on with what is open. Returns how many seconds to wait before the next step."""
         try:
+            if self.turn is not None and not await self.turn.ours():
+                self.busy = False
+                return self.turn.again_seconds
             found = await self._backfills.open_backfills(limit=_MOST)
             self._forget_all_but({one.backfill.backfill_id for one in found})
             went_on = [await self._tried(one) for one in found]

@@ -12,6 +12,7 @@ from gnomon.ports.shards import Shards
 from gnomon.sections import Leading
 
 _NOBODY: Terms = {}
+_NOBODYS_END = float("inf")
 _NEVER_ASKED = Tenure(_NOBODY, float("-inf"), 0)
 
 
@@ -31,6 +32,10 @@ class Elector:
         self._tenure = _NEVER_ASKED
         self._tried_at = _NEVER_ASKED.asked_at
         self._hungry = False
+        #: Somebody has said, since the last step began, that there is something to take.
+        self._told = False
+        #: When, by our own clock, the first lease of anybody else ends unless it is renewed.
+        self._others_end = _NOBODYS_END
         #: The last step could not reach the store.
         self.failing = False
 
@@ -44,11 +49,13 @@ class Elector:
         """Seconds until the next step is due; also after one that failed, so that nobody hammers a store in need."""
         soonest = self._tried_at + self._settings.claim_interval_ms / 1000
         renewal = self._tenure.asked_at + self._settings.renew_interval_ms / 1000
-        return max(0.0, (soonest if self._hungry else max(soonest, renewal)) - self._clock.elapsed())
+        due = soonest if self._hungry or self._told else max(soonest, renewal)
+        return max(0.0, min(due, self._others_end) - self._clock.elapsed())
 
     async def step(self) -> None:
         """Renew what we hold, and take or give up shards until our share is fair."""
         asked_at = self._tried_at = self._clock.elapsed()
+        self._others_end, self._told = _NOBODYS_END, False
         try:
             terms = await self._share()
         except Unavailable as error:
@@ -83,6 +90,9 @@ class Elector:
         if missing > 0:
             terms |= await self._shards.claim(self._holder, ttl_ms=ttl, limit=missing)
         self._hungry = hungry(terms, attendance.nodes)
+        if attendance.others_end_at is not None:
+            # Whoever is alive renews long before that; whoever is not is succeeded without delay.
+            self._others_end = self._clock.elapsed() + (attendance.others_end_at - attendance.now) / 1000
         return terms
 
     def _clock_is_off(self, skew: int) -> bool:
@@ -95,6 +105,10 @@ class Elector:
         left = {shard: term for shard, term in self._tenure.terms.items() if shard not in shards}
         self._tenure = Tenure(left, self._tenure.asked_at, self._tenure.ttl_ms)
         self._hungry = True
+
+    def look(self) -> None:
+        """Somebody may have given shards up: look soon."""
+        self._told = True
 
     async def stop(self) -> None:
         """Give every shard up, so that others need not wait for the leases to end."""

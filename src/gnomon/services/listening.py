@@ -14,6 +14,7 @@ from gnomon.ports.event_log import EventLog
 from gnomon.ports.events import Events
 from gnomon.ports.ids import Ids
 from gnomon.services.patience import Backoff
+from gnomon.services.turns import Turn
 
 _LONGEST_KEY = 255
 _LARGEST_PAGE = 10_000
@@ -114,10 +115,14 @@ class Gatherer:
         self.backoff = Backoff(events, "gatherer")
         #: Called when runs have been started.
         self.on_ready: Callable[[], None] = lambda: None
+        #: Where one of several nodes is enough.
+        self.turn: Turn | None = None
 
     async def step(self) -> float:
         """Close what is due. Returns how many seconds to wait before the next step."""
         try:
+            if self.turn is not None and not await self.turn.ours():
+                return self.turn.again_seconds
             closed = await self._log.close_gatherings(self._clock.now(), limit=_BATCH)
             if closed:
                 self.on_ready()

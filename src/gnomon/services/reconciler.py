@@ -14,6 +14,7 @@ from gnomon.ports.work import Work
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of
+from gnomon.services.turns import Turn
 from gnomon.services.worker import placeholder
 from gnomon.settings import Settings
 
@@ -38,6 +39,8 @@ class Reconciler:
         #: The worker in this process. It is alive because we are, whatever a suspended machine made of its leases, and
         #: its runner ends what takes too long.
         self.own: str | None = None
+        #: Where one of several nodes is enough.
+        self.turn: Turn | None = None
         #: Called when something may be ready that was not.
         self.on_ready: Callable[[], None] = lambda: None
         self.backoff = Backoff(events, "reconciler")
@@ -46,6 +49,8 @@ class Reconciler:
         """One look at all that is open. Returns how many seconds to wait before the next."""
         for _ in range(self._settings.max_retries + 1):
             try:
+                if self.turn is not None and not await self.turn.ours():
+                    return self.turn.again_seconds
                 await self._reconcile(frozenset())
                 await self._replay()
             except Unavailable as error:

@@ -41,6 +41,10 @@ class MemoryKeeping(MemoryEventLog):
         self._turns[name] = holder, self._now() + ttl_ms
         return True
 
+    async def give_turns_up(self, holder: str) -> None:
+        """See Turns.give_turns_up."""
+        self._turns = {name: turn for name, turn in self._turns.items() if turn[0] != holder}
+
     # ---- finding -----------------------------------------------------------------------------
 
     async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:

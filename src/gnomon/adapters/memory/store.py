@@ -229,7 +229,8 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         self._nodes = {name: until for name, until in self._nodes.items() if until > now} | {holder: now + ttl_ms}
         held = {shard: self._terms[shard] for shard, (owner, _) in self._leases.items() if owner == holder}
         self._leases |= dict.fromkeys(held, (holder, now + ttl_ms))
-        return Attendance(held, len(self._nodes), now)
+        others = [until for owner, until in self._leases.values() if owner != holder and until > now]
+        return Attendance(held, len(self._nodes), now, min(others, default=None))
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""

@@ -1,7 +1,7 @@
 """One connection to NATS, which comes back by itself."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import Unavailable
 from gnomon.ports.events import Events
@@ -24,16 +24,6 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
     from nats.errors import Error
 
     client = Client()
-
-    async def error(problem: Exception) -> None:
-        events.emit("nats_error", error=repr(problem))
-
-    async def gone() -> None:
-        events.emit("nats_disconnected", client=name)
-
-    async def back() -> None:
-        events.emit("nats_reconnected", client=name)
-
     seconds = settings.timeout_ms / 1000
     try:
         # It would go on trying for ever also when it has never been there, and a wrong address would never be told.
@@ -47,10 +37,27 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 connect_timeout=seconds,  # type: ignore[arg-type]
                 reconnect_time_wait=settings.reconnect_ms / 1000,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
-                error_cb=error,
-                disconnected_cb=gone,
-                reconnected_cb=back,
+                **_announcing(events, name),
             )
     except (OSError, Error) as problem:
         raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+    finally:
+        # A server that takes the connection and says nothing would leave us with half of one.
+        if not client.is_connected:
+            await client.close()
     return client
+
+
+def _announcing(events: Events, name: str) -> dict[str, Any]:
+    """What the client calls when something happens to its connection."""
+
+    async def error(problem: Exception) -> None:
+        events.emit("nats_error", error=repr(problem))
+
+    async def gone() -> None:
+        events.emit("nats_disconnected", client=name)
+
+    async def back() -> None:
+        events.emit("nats_reconnected", client=name)
+
+    return {"error_cb": error, "disconnected_cb": gone, "reconnected_cb": back}

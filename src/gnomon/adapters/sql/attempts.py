@@ -6,8 +6,10 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.executions import log_lengths
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.tally import note
 from gnomon.core.attempts import Ending
+from gnomon.ports.hints import Topic
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
 _END_TASK = bulk.changing(tables.task, _ATTEMPTED, by=("task_id",))
@@ -25,6 +27,8 @@ def write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
     bulk.many(conn, _END, ended)
     bulk.many(conn, KEEP, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
+    if not all(one.over for one in endings):
+        hint(conn, Topic.READY)
     note(conn, lambda tally: tally.tried(endings))
 
 

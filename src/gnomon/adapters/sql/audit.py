@@ -17,6 +17,7 @@ from gnomon.adapters.sql import (
     jobs,
     launches,
 )
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core import audit as trail
@@ -25,6 +26,7 @@ from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
 from gnomon.ports.audit import AuditQuery
+from gnomon.ports.hints import Topic
 from gnomon.ports.jobs import Application
 
 _audit = house_tables.audit.c
@@ -58,6 +60,7 @@ _SEALERS_LOCK = 7_163_071_907
 def write(conn: sa.Connection, entries: Iterable[AuditEntry | None]) -> None:
     """The entries stand in the trail, if what the transaction does, does."""
     bulk.insert(conn, house_tables.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
+    hint(conn, Topic.CHANGES)
 
 
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:

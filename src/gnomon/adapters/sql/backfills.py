@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from msgspec.structs import astuple
 
 from gnomon.adapters.sql import audit, bulk, tables
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import Row
@@ -25,6 +26,7 @@ from gnomon.core.backfilling import (
     carried_out,
 )
 from gnomon.core.model import ENGINE, ScheduleUid
+from gnomon.ports.hints import Topic
 
 _backfill = tables.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
@@ -72,6 +74,7 @@ class SqlBackfills:
         def add(conn: sa.Connection) -> None:
             bulk.insert(conn, tables.backfill, [row], columns)
             audit.write(conn, [trail.backfilled(backfill)])
+            hint(conn, Topic.CHANGES)
 
         await self.transactions.write(add)
 

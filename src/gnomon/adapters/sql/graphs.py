@@ -14,6 +14,7 @@ from gnomon.adapters.sql import bulk, dead_letters, tables
 from gnomon.adapters.sql.attempts import write_down
 from gnomon.adapters.sql.definitions import definition
 from gnomon.adapters.sql.endings import end_runs, why
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import NEW_STEP, RUN, TASK, named, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.tally import note
@@ -24,6 +25,7 @@ from gnomon.core.launching import next_tasks, not_run_task, sub_run_id
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import Workflow
+from gnomon.ports.hints import Topic
 
 #: The tasks of runs but for items.
 STEPS = bulk.statement(f"SELECT {named(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
@@ -154,6 +156,8 @@ def advance(conn: sa.Connection, going: Sequence[Going]) -> list[Ended]:
     moved = [_Moved(one, tasks[run_id]) for run_id, one in runs.items()]
     bulk.many(conn, _ADD, [step_row(task) for one in moved for task in one.made])
     bulk.many(conn, _RELEASE, [(WaitReason.READY.value, one.of.at, name) for one in moved for name in one.released])
+    if any(one.after.ready or one.after.released for one in moved):
+        hint(conn, Topic.READY)
     ended = [
         Ended(one.of.run, one.after.status, one.after.error, one.of.at) for one in moved if one.after.status is not None
     ]

@@ -43,6 +43,7 @@ turn = sa.Table(
     sa.Column("name", Name, primary_key=True),
     sa.Column("holder", Name, nullable=False),
     sa.Column("until_at", Instant, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 gnomon_meta = sa.Table(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import ageing, mending, removing, vitals
+from gnomon.adapters.sql import ageing, mending, removing, turns, vitals
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.model import RunId, Schedule, ScheduleUid
@@ -26,9 +26,13 @@ class SqlHousekeeping:
 
         def take(conn: sa.Connection) -> bool:
             now = engine.now(conn)
-            return removing.take_turn(conn, name, holder, now + ttl_ms, now)
+            return turns.take_turn(conn, name, holder, now + ttl_ms, now)
 
         return await engine.write(take)
+
+    async def give_turns_up(self, holder: str) -> None:
+        """See Turns.give_turns_up."""
+        await self.transactions.write(lambda conn: turns.give_turns_up(conn, holder))
 
     async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:
         """See Keeping.pasts."""

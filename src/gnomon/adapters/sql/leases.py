@@ -5,6 +5,8 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import house_tables
+from gnomon.adapters.sql.hinting import hint
+from gnomon.ports.hints import Topic
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
 
@@ -30,6 +32,9 @@ _LEAVE = (
 _UNSEEN = sa.select(_node.holder).where(_node.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
 _FORGET = sa.delete(house_tables.node).where(_node.holder.in_(_UNSEEN))
 _FORGET_OTHERS = sa.delete(house_tables.node).where(_node.holder != sa.bindparam("by"))
+_OTHERS_END = sa.select(sa.func.min(_shard.lease_until)).where(
+    _shard.holder != sa.bindparam("by"), _shard.lease_until > sa.bindparam("now")
+)
 _ALIVE = sa.select(sa.func.count()).select_from(house_tables.node).where(_node.seen_until > sa.bindparam("now"))
 
 
@@ -41,7 +46,8 @@ def attend(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> Attendanc
     held = dict(conn.execute(_HELD, {"by": holder}).all())
     if held:
         conn.execute(_EXTEND, {"shards": list(held), "until": now + ttl_ms})
-    return Attendance(held, conn.scalar(_ALIVE, {"now": now}) or 0, now)
+    alive = conn.scalar(_ALIVE, {"now": now}) or 0
+    return Attendance(held, alive, now, conn.scalar(_OTHERS_END, {"by": holder, "now": now}))
 
 
 def _see(conn: sa.Connection, holder: str, until: int) -> None:
@@ -70,9 +76,11 @@ def claim(conn: sa.Connection, holder: str, ttl_ms: int, limit: int, now: int, *
 def release(conn: sa.Connection, holder: str, shards: Collection[int]) -> None:
     """See Shards.release."""
     conn.execute(_RELEASE, {"by": holder, "shards": sorted(shards)})
+    hint(conn, Topic.SHARDS)
 
 
 def leave(conn: sa.Connection, holder: str) -> None:
     """See Shards.leave."""
     for statement in _LEAVE:
         conn.execute(statement, {"by": holder})
+    hint(conn, Topic.SHARDS)

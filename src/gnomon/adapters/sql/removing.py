@@ -1,4 +1,4 @@
-"""Letting go of what was archived, and whose turn that is."""
+"""Letting go of what was archived."""
 
 from collections.abc import Sequence
 
@@ -30,11 +30,6 @@ _TICKS = bulk.Statement(
     "DELETE FROM tick USING unnest($1::text[], $2::bigint[]) AS v (uid, planned_at)"
     " WHERE tick.uid = v.uid AND tick.planned_at = v.planned_at",
 )
-_TAKE_TURN = bulk.statement(
-    "INSERT INTO turn (name, holder, until_at) VALUES (?, ?, ?) ON CONFLICT (name)"
-    " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at"
-    " WHERE turn.holder = excluded.holder OR turn.until_at <= ? RETURNING name"
-)
 
 
 def remove(conn: sa.Connection, lot: Lot, limit: int) -> bool:
@@ -60,8 +55,3 @@ def _remove_runs(conn: sa.Connection, names: Sequence[str], limit: int) -> bool:
     for statement in _OF_RUNS:
         bulk.run(conn, statement, over)
     return True
-
-
-def take_turn(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
-    """See Turns.take_turn."""
-    return bool(bulk.rows(conn, _TAKE_TURN, name, holder, until_at, now))

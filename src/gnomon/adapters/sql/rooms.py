@@ -6,10 +6,12 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.run_rows import RUN, named, run_of
 from gnomon.core.launching import room_made
 from gnomon.core.model import Run, RunStatus, ScheduleUid
 from gnomon.core.states import WaitReason
+from gnomon.ports.hints import Topic
 
 #: Only these columns: also a schedule that cannot be read here has to count.
 _COUNTS = bulk.statement(
@@ -112,6 +114,7 @@ class Rooms:
 
     def _release(self, freed: Sequence[tuple[Run, int]]) -> None:
         bulk.many(self._conn, _RELEASE, [(False, run.run_id) for run, _ in freed])
+        hint(self._conn, Topic.READY)
         wait = [WaitReason.DELAY if run.fire_at > at else WaitReason.READY for run, at in freed]
         bulk.many(self._conn, _WAKE, [(why.value, run.run_id) for why, (run, _) in zip(wait, freed, strict=True)])
 

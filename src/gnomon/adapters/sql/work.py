@@ -10,6 +10,7 @@ from gnomon.adapters.sql.attempts import KEEP, write_down
 from gnomon.adapters.sql.endings import start_runs
 from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
+from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
 from gnomon.adapters.sql.tally import note
@@ -18,6 +19,7 @@ from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState
+from gnomon.ports.hints import Topic
 from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
 
 _PENDING = TaskState.PENDING.value
@@ -130,6 +132,8 @@ def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> fro
     if over:
         items = {task_id: parent for task_id, _, _, parent in pending.values()}
         _turn_away(conn, [(one, items[one.task_id]) for one in admitted.values() if one.over], rooms, now)
+    if admitted:
+        hint(conn, Topic.WORK)
     return frozenset(admitted)
 
 

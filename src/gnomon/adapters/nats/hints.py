@@ -1,0 +1,101 @@
+"""Hints by NATS: messages that nobody keeps."""
+
+import asyncio
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gnomon.adapters.nats.connection import NatsUnavailable, connect
+from gnomon.adapters.telling import Teller
+from gnomon.ports.events import Events
+from gnomon.ports.hints import Heard, Topic
+from gnomon.sections import Nats
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+SUBJECT = "mq.scheduler.hint"
+#: From one try to be connected to the next, until there was a connection. After that it comes back by itself.
+_PAUSE_SECONDS = 0.5
+
+
+class NatsHints:
+    """The port Hints, on a connection of its own."""
+
+    def __init__(self, settings: Nats, events: Events) -> None:
+        self._settings = settings
+        self._events = events
+        self._teller = Teller(self._send, events)
+        self.tell = self._teller.tell
+        #: By which we know our own voice.
+        self._voice = secrets.token_hex(4).encode()
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._heard: Heard = lambda _: None
+        self._listening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def listen(self, heard: Heard) -> None:
+        """See Hints.listen."""
+        self._heard = heard
+        self._listening = asyncio.create_task(self._begin_listening(), name="gnomon-listen")
+
+    async def close(self) -> None:
+        """See Hints.close."""
+        await self._teller.close()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        self._heard, self._closed = lambda _: None, True
+        if self._client is not None:
+            with suppress(Exception):
+                await self._client.close()
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit: whatever is told of our connection. What others told while it was lost was missed."""
+        if not self._closed:
+            self._events.emit(name, **facts)
+        if name == "nats_reconnected":
+            self._look_at_all()
+
+    async def _send(self, topics: Collection[Topic]) -> None:
+        from nats.errors import Error
+
+        client = await self._connected()
+        if not client.is_connected:
+            raise NatsUnavailable("NATS is away")
+        try:
+            for topic in topics:
+                await client.publish(f"{SUBJECT}.{topic}", self._voice)
+            await client.flush(timeout=self._settings.timeout_ms / 1000)  # type: ignore[arg-type]
+        except (OSError, Error) as error:
+            raise NatsUnavailable(f"NATS: {error!r}") from error
+
+    async def _begin_listening(self) -> None:
+        from nats.errors import Error
+
+        while True:
+            with suppress(NatsUnavailable, OSError, Error):
+                client = await self._connected()
+                await client.subscribe(f"{SUBJECT}.*", cb=self._hear)
+                await client.flush()
+                self._look_at_all()
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _hear(self, message: "Msg") -> None:
+        topic = message.subject.removeprefix(f"{SUBJECT}.")
+        if message.data != self._voice and topic in list(Topic):
+            self._heard(Topic(topic))
+
+    def _look_at_all(self) -> None:
+        for topic in Topic:
+            self._heard(topic)
+
+    async def _connected(self) -> "Client":
+        async with self._connecting:
+            if self._client is None:
+                self._client = await connect(self._settings, self, name="gnomon-hints")
+            return self._client

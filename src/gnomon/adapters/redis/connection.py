@@ -1,0 +1,46 @@
+"""One client of Redis, whose failures are ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gnomon.errors import Unavailable, UsageError
+from gnomon.sections import Redis
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis as Client
+
+
+class RedisUnavailable(Unavailable):
+    """Redis does not answer, or not as it should."""
+
+
+def client_of(settings: Redis) -> "Client":
+    """A client that connects when it is first asked, and again whenever it has to. UsageError for a wrong address."""
+    from redis.asyncio import Redis as Client
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    seconds = settings.timeout_ms / 1000
+    try:
+        return Client.from_url(
+            settings.url,
+            socket_timeout=seconds,
+            socket_connect_timeout=seconds,
+            decode_responses=True,
+            # Once more, because a connection that has been idle may have died long ago.
+            retry=Retry(NoBackoff(), 1),
+        )
+    except ValueError as error:
+        raise UsageError(f"redis.url is no address of Redis: {error}") from error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """RedisUnavailable instead of whatever the client raises."""
+    from redis.exceptions import RedisError
+
+    try:
+        yield
+    except (OSError, RedisError) as error:
+        raise RedisUnavailable(f"Redis: {type(error).__name__}: {error}") from error

@@ -1,0 +1,56 @@
+"""Passing hints on: those that come together once, and never so many that they cost more than they save."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+
+from gnomon.errors import Unavailable
+from gnomon.ports.events import Events
+from gnomon.ports.hints import Topic
+
+Send = Callable[[Collection[Topic]], Awaitable[None]]
+#: The first is passed on at once; what comes within so many seconds after that goes together.
+_REST_SECONDS = 0.003
+#: How long those who close wait for what is still to be told.
+_LAST_SECONDS = 1.0
+
+
+class Teller:
+    """Has topics sent by a task of its own, so that whoever tells need not wait."""
+
+    def __init__(self, send: Send, events: Events) -> None:
+        self._send = send
+        self._events = events
+        self._topics: dict[Topic, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._lost = False
+        self._closed = False
+
+    def tell(self, topic: Topic) -> None:
+        """See Hints.tell."""
+        if self._closed:
+            return
+        self._topics[topic] = None
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_all(), name="gnomon-hints")
+
+    async def close(self) -> None:
+        """What was told has been sent, or is given up."""
+        self._closed = True
+        if self._task is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._task, _LAST_SECONDS)
+
+    async def _send_all(self) -> None:
+        while self._topics:
+            topics, self._topics = list(self._topics), {}
+            try:
+                await self._send(topics)
+            except Unavailable as error:
+                if not self._lost:
+                    self._events.emit("hints_lost", error=str(error))
+                self._lost = True
+            else:
+                self._lost = False
+            if not self._closed:
+                await asyncio.sleep(_REST_SECONDS)

@@ -1,0 +1,101 @@
+"""Real processes on PostgreSQL: how soon others decide for one that was killed, or that stopped."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql.house_tables import shard
+from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.keys import SHARDS
+from support.servers import postgres
+
+pytestmark = [pytest.mark.req("H-16", "C-11"), pytest.mark.guarantee("C1"), pytest.mark.timeout(120)]
+
+PROGRAM = Path(__file__).parents[1] / "support" / "node_process.py"
+TTL_MS = 3000
+
+
+class Fleet:
+    """Nodes in processes of their own, and the rows that say who holds what."""
+
+    def __init__(self, url: str, store: SqlStore) -> None:
+        self._url = url
+        self._store = store
+        self.processes: list[subprocess.Popen[str]] = []
+
+    async def start(self) -> "subprocess.Popen[str]":
+        """One more, which has its share."""
+        before = set((await self.holders()).values())
+        process = subprocess.Popen(  # noqa: ASYNC220 - nobody else needs the loop meanwhile
+            [sys.executable, PROGRAM, self._url, str(TTL_MS)], stdout=subprocess.PIPE, text=True
+        )
+        self.processes.append(process)
+
+        async def shared() -> bool:
+            holders = await self.holders()
+            shares = [sum(one == name for one in holders.values()) for name in set(holders.values())]
+            return len(holders) == SHARDS and len(shares) == len(before) + 1 and max(shares) - min(shares) <= SHARDS % 2
+
+        await self.until(shared)
+        return process
+
+    async def holders(self) -> dict[int, str]:
+        """Who holds each shard, of those that are held."""
+        engine = self._store.transactions
+
+        def held(conn: object) -> dict[int, str]:
+            rows = conn.execute(shard.select().where(shard.c.lease_until > engine.now(conn)))  # type: ignore[attr-defined,arg-type]
+            return {row.shard: row.holder for row in rows}
+
+        return await engine.read(held)
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> float:
+        """How many seconds it took: they are other processes, so there is nothing to await."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
+            await asyncio.sleep(0.01)
+        return loop.time() - began
+
+    async def until_one_has_all(self) -> float:
+        async def one_has_all() -> bool:
+            holders = await self.holders()
+            return len(holders) == SHARDS and len(set(holders.values())) == 1
+
+        return await self.until(one_has_all)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with postgres(18).database() as url:
+        store = await open_store(url)
+        fleet = Fleet(url, store)
+        yield fleet
+        for process in fleet.processes:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+        await store.close()
+
+
+async def test_one_that_is_killed_is_succeeded_within_its_leases_and_half_a_second(fleet: Fleet) -> None:
+    await fleet.start()
+    victim = await fleet.start()
+    victim.kill()
+
+    assert await fleet.until_one_has_all() < TTL_MS / 1000 + 0.5
+
+
+async def test_one_that_stops_is_succeeded_in_less_than_a_second(fleet: Fleet) -> None:
+    await fleet.start()
+    leaving = await fleet.start()
+    leaving.terminate()
+
+    assert await fleet.until_one_has_all() < 1
+    assert await asyncio.to_thread(leaving.wait, 20) == 0

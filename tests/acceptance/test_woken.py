@@ -1,0 +1,123 @@
+"""What one process writes wakes the others at once: nobody here looks by themselves before the test is over."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gnomon import app
+from gnomon.adapters.system import SystemClock
+from gnomon.app import Node
+from gnomon.core.jobs import read_job
+from gnomon.office import Office, defaults_of
+from gnomon.ports.hints import Topic
+from gnomon.runners.registry import Functions
+from gnomon.settings import Settings, load
+from gnomon.testing.clock import Recorder
+from support.bus_servers import Nats
+from support.servers import postgres
+
+pytestmark = [pytest.mark.guarantee("C5"), pytest.mark.timeout(60)]
+#: Sooner than anyone would look without being told: workers and dispatchers every ten seconds, tickers never.
+SOON = 8.0
+PATIENT = {"ticker.tick_ms": 60_000, "worker.poll_secs": 10}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_SERVER_SECONDS", 3600.0)
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[Nats]:
+    with Nats() as server:
+        yield server
+
+
+@pytest.fixture(params=["postgresql", "nats"])
+async def settings(request: pytest.FixtureRequest) -> AsyncIterator[Settings]:
+    bus = (
+        {}
+        if request.param == "postgresql"
+        else {"nats.url": request.getfixturevalue("nats").url, "nats.timeout_ms": 10_000}
+    )
+    async with postgres(18).database() as url:
+        # With a bus nobody listens to PostgreSQL, as behind a pooler.
+        yield load(flags={"database.url": url, "database.statement_cache": not bus, **PATIENT, **bus})
+
+
+class Witness:
+    """A function, and how often it was called."""
+
+    def __init__(self) -> None:
+        self.functions = Functions()
+        self.called = asyncio.Condition()
+        self.calls = 0
+        self.functions.function("greet")(self._greet)
+
+    async def _greet(self) -> None:
+        async with self.called:
+            self.calls += 1
+            self.called.notify_all()
+
+    async def until(self, calls: int) -> None:
+        async with asyncio.timeout(SOON), self.called:
+            await self.called.wait_for(lambda: self.calls >= calls)
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[Node]:
+    """The node runs, has every shard or none left to take, and hears others."""
+    hears = asyncio.Event()
+    heard = node.heard
+
+    def hear(topic: Topic) -> None:
+        heard(topic)
+        hears.set()
+
+    node.heard = hear  # type: ignore[method-assign]
+    stop = asyncio.Event()
+    task = asyncio.create_task(node.run(stop))
+    await hears.wait()
+    try:
+        yield node
+    finally:
+        stop.set()
+        await task
+        await node.close()
+
+
+async def test_what_the_office_registers_and_triggers_is_executed_at_once(settings: Settings) -> None:
+    witness = Witness()
+    node = await Node.open(settings, events=Recorder(), functions=witness.functions)
+    async with running(node), Office.open(settings) as office:
+        job = read_job(
+            {"name": "greet", "function": "greet", "overlap": "allow"}, defaults_of(settings), now=SystemClock().now()
+        )
+        await office.jobs.apply([job], actor="ada")
+        for count in range(1, 4):
+            await office.launcher.trigger("greet", actor="ada")
+            await witness.until(count)
+
+
+async def test_a_schedule_that_the_office_registers_fires_on_time(settings: Settings) -> None:
+    witness = Witness()
+    node = await Node.open(settings, events=Recorder(), functions=witness.functions)
+    async with running(node), Office.open(settings) as office:
+        said = {"name": "greet", "function": "greet", "schedule": "* * * * * *", "overlap": "allow"}
+        await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+        await witness.until(2)
+
+
+async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(settings: Settings) -> None:
+    witness = Witness()
+    server = await Node.open(settings, events=Recorder(), dispatches=True)
+    async with running(server), Office.open(settings) as office:
+        worker = await Node.open(settings, events=Recorder(), functions=witness.functions)
+        assert worker.crew is not None
+        async with running(worker):
+            said = {"name": "greet", "function": "greet"}
+            await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+            await office.launcher.trigger("greet", actor="ada")
+            await witness.until(1)

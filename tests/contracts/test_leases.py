@@ -1,0 +1,240 @@
+"""Leases in memory, in rows, in NATS and in Redis keep one contract; and what the loss of their keeper costs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from nats.js.errors import NotFoundError
+
+from contracts.leases import TTL, LeaseContract, Pass, taken
+from gnomon import sections
+from gnomon.adapters.memory.leases import MemoryLeases
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.leases import BUCKET, NatsLeases
+from gnomon.adapters.redis.connection import client_of
+from gnomon.adapters.redis.leases import RedisLeases
+from gnomon.adapters.sql import open_postgres, open_sqlite
+from gnomon.adapters.sql.turns import SqlLeases
+from gnomon.errors import Unavailable, UsageError
+from gnomon.ports.leases import Leases
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.bus_servers import Nats, Redis
+from support.servers import postgres
+
+NOON = 1_800_000_000_000
+PATIENCE = 20
+
+
+class OnAVirtualClock(LeaseContract):
+    @pytest.fixture
+    def clock(self) -> VirtualClock:
+        return VirtualClock(NOON)
+
+    @pytest.fixture
+    def let_pass(self, clock: VirtualClock) -> Pass:
+        async def let_pass(ms: int) -> None:
+            clock.advance(ms)
+
+        return let_pass
+
+
+class TestMemoryLeases(OnAVirtualClock):
+    @pytest.fixture
+    def leases(self, clock: VirtualClock) -> MemoryLeases:
+        return MemoryLeases(clock.now)
+
+
+class TestSqliteLeases(OnAVirtualClock):
+    @pytest.fixture
+    async def leases(self, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[SqlLeases]:
+        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+        yield SqlLeases(store.transactions)
+        await store.close()
+
+
+@pytest.mark.parametrize("version", [16, 18], scope="class")
+class TestPostgresLeases(LeaseContract):
+    @pytest.fixture
+    async def url(self, version: int) -> AsyncIterator[str]:
+        async with postgres(version).database() as url:
+            yield url
+
+    @pytest.fixture
+    async def leases(self, url: str) -> AsyncIterator[SqlLeases]:
+        store = await open_postgres(url, pool_size=2)
+        yield SqlLeases(store.transactions)
+        await store.close()
+
+    @pytest.fixture
+    def let_pass(self, url: str, version: int) -> Pass:
+        async def let_pass(ms: int) -> None:
+            """Nobody moves the clock of a server, so what ends is moved towards it instead."""
+            await postgres(version).run(f"UPDATE turn SET until_at = until_at - {ms}", url=url)  # noqa: S608 - a number
+
+        return let_pass
+
+
+class OnAServer(LeaseContract):
+    """With nothing but real time."""
+
+    @pytest.fixture
+    def let_pass(self) -> Pass:
+        async def let_pass(ms: int) -> None:
+            # The server's own clock has to move, and its timers may be late by a little.
+            await asyncio.sleep((ms + 250) / 1000)
+
+        return let_pass
+
+
+@pytest.fixture(scope="module")
+def nats_server() -> Iterator[Nats]:
+    with Nats() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+async def nats_leases(nats_server: Nats) -> AsyncIterator[NatsLeases]:
+    settings = sections.Nats(url=nats_server.url, storage="memory")
+    client = await connect(settings, Recorder(), name="test")
+    yield NatsLeases(client, settings)
+    with suppress(NotFoundError):
+        await client.jetstream().delete_key_value(BUCKET)
+    await client.close()
+
+
+@pytest.fixture
+async def redis_leases(redis_server: Redis) -> AsyncIterator[RedisLeases]:
+    client = client_of(sections.Redis(url=redis_server.url))
+    yield RedisLeases(client, "test:")
+    await client.flushall()
+    await client.aclose()
+
+
+class TestNatsLeases(OnAServer):
+    @pytest.fixture
+    def leases(self, nats_leases: NatsLeases) -> NatsLeases:
+        return nats_leases
+
+
+class TestRedisLeases(OnAServer):
+    @pytest.fixture
+    def leases(self, redis_leases: RedisLeases) -> RedisLeases:
+        return redis_leases
+
+
+# ---- when their keeper fails ---------------------------------------------------------------------
+
+
+async def renewed(leases: Leases, token: int) -> bool:
+    """Whether the lease is still held, once somebody answers."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await leases.renew("k", token, ttl_ms=60_000) is not None
+            except Unavailable:
+                await asyncio.sleep(0.02)  # a server that is coming back says so to nobody
+
+
+@pytest.mark.guarantee("C5")
+async def test_nats_may_be_killed_and_what_it_kept_is_still_held() -> None:
+    with Nats() as server:
+        settings = sections.Nats(url=server.url, timeout_ms=500)
+        client = await connect(settings, Recorder(), name="test")
+        leases = NatsLeases(client, settings)
+        token = await taken(leases, "k", "a", ttl_ms=60_000)
+        server.kill()
+        with pytest.raises(Unavailable):
+            await leases.renew("k", token, ttl_ms=TTL)
+        with pytest.raises(Unavailable):
+            await leases.acquire("k", "b", ttl_ms=TTL)
+        with pytest.raises(Unavailable):
+            await leases.release("k", token)
+        server.start()
+
+        assert await renewed(leases, token)
+        assert await leases.acquire("k", "b", ttl_ms=TTL) is None
+        await client.close()
+
+
+@pytest.mark.guarantee("C5")
+async def test_a_bucket_that_is_deleted_takes_the_leases_along_and_is_made_again(nats_leases: NatsLeases) -> None:
+    token = await taken(nats_leases, "k", "a")
+    await nats_leases._stream.delete_key_value(BUCKET)  # noqa: SLF001 - as an operator would, by another way
+
+    assert await nats_leases.renew("k", token, ttl_ms=TTL) is None
+    assert not await nats_leases.release("k", token)
+    await taken(nats_leases, "k", "b")
+
+
+@pytest.mark.parametrize("keeper", ["nats", "redis"])
+async def test_a_keeper_that_does_not_answer_is_waited_for_no_longer_than_was_said(keeper: str) -> None:
+    loop = asyncio.get_running_loop()
+    with Nats() if keeper == "nats" else Redis() as server:
+        if keeper == "nats":
+            settings = sections.Nats(url=server.url, timeout_ms=200)
+            nats = await connect(settings, Recorder(), name="test")
+            leases: Leases = NatsLeases(nats, settings)
+        else:
+            redis = client_of(sections.Redis(url=server.url, timeout_ms=200))
+            leases = RedisLeases(redis, "test:")
+        token = await taken(leases, "k", "a", ttl_ms=60_000)
+        with server.frozen():
+            began = loop.time()
+            with pytest.raises(Unavailable):
+                await leases.acquire("another", "a", ttl_ms=TTL)
+            assert loop.time() - began < 2
+        assert await renewed(leases, token)
+        await (nats.close() if keeper == "nats" else redis.aclose())
+
+
+@pytest.mark.guarantee("C6")
+async def test_redis_may_be_killed_and_what_it_kept_is_still_held() -> None:
+    with Redis() as server:
+        client = client_of(sections.Redis(url=server.url, timeout_ms=500))
+        leases = RedisLeases(client, "test:")
+        token = await taken(leases, "k", "a", ttl_ms=60_000)
+        server.kill()
+        with pytest.raises(Unavailable):
+            await leases.renew("k", token, ttl_ms=TTL)
+        with pytest.raises(Unavailable):
+            await leases.acquire("k", "b", ttl_ms=TTL)
+        with pytest.raises(Unavailable):
+            await leases.release("k", token)
+        server.start()
+
+        # What the server had learnt it has forgotten, scripts included.
+        assert await renewed(leases, token)
+        assert await leases.acquire("k", "b", ttl_ms=TTL) is None
+        await client.aclose()
+
+
+@pytest.mark.guarantee("C6")
+async def test_flushall_frees_every_lease_and_breaks_nothing(redis_leases: RedisLeases) -> None:
+    token = await taken(redis_leases, "k", "a")
+    await redis_leases._client.flushall()  # noqa: SLF001 - as an operator would, by another way
+
+    assert await redis_leases.renew("k", token, ttl_ms=TTL) is None
+    assert not await redis_leases.release("k", token)
+    await taken(redis_leases, "k", "b")
+
+
+@pytest.mark.guarantee("C6")
+async def test_what_redis_cannot_do_is_unavailable(redis_leases: RedisLeases) -> None:
+    await redis_leases._client.hset("test:lease:k", "not", "ours")  # noqa: SLF001 - another program's key
+
+    assert await redis_leases.acquire("k", "a", ttl_ms=TTL) is None
+    with pytest.raises(Unavailable, match="WRONGTYPE"):
+        await redis_leases.renew("k", 1, ttl_ms=TTL)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"redis\.url"):
+        client_of(sections.Redis(url="localhost:6379"))

@@ -1,0 +1,183 @@
+"""Turns: one of several nodes does what one is enough for, and another goes on when it is gone."""
+
+import pytest
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.leases import MemoryLeases
+from gnomon.errors import StoreUnavailable, Unavailable
+from gnomon.services.sealer import Sealer
+from gnomon.services.turns import LeasedTurns, OnlyNode, Turn
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.crew import Crewed
+
+NOON = 1_800_000_000_000
+TTL = 8_000
+pytestmark = pytest.mark.req("R-15")
+
+
+class WeakLeases(MemoryLeases):
+    """Leases whose keeper may be away."""
+
+    away = False
+    asked = 0
+
+    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
+        self._answer()
+        return await super().acquire(key, owner, ttl_ms=ttl_ms)
+
+    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
+        self._answer()
+        return await super().renew(key, token, ttl_ms=ttl_ms)
+
+    def _answer(self) -> None:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+
+
+class House:
+    """Two nodes that share a store, and a keeper of leases."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        self.leases = WeakLeases(self.clock.now)
+        self.events = Recorder()
+        self.one, self.other = self.node(), self.node()
+
+    def node(self) -> LeasedTurns:
+        return LeasedTurns(self.leases, self.store, self.clock, self.events)
+
+
+# ---- one node's turn -----------------------------------------------------------------------------
+
+
+async def test_a_turn_that_is_ours_is_not_asked_for_again_at_once() -> None:
+    house = House()
+    turn = Turn(house.one, house.clock, "seal", "a", ttl_ms=TTL)
+    for _ in range(10):
+        assert await turn.ours()
+    assert house.leases.asked == 1
+
+    house.clock.advance(TTL // 4)
+    assert await turn.ours()
+    assert house.leases.asked == 2
+
+
+async def test_whoever_goes_on_asking_keeps_it_and_whoever_falls_silent_is_succeeded() -> None:
+    house = House()
+    ours = Turn(house.one, house.clock, "seal", "a", ttl_ms=TTL)
+    theirs = Turn(house.other, house.clock, "seal", "b", ttl_ms=TTL)
+    for _ in range(20):
+        assert await ours.ours()
+        assert not await theirs.ours()
+        house.clock.advance(round(theirs.again_seconds * 1000))
+
+    house.clock.advance(TTL)
+    assert await theirs.ours()
+    assert not await ours.ours()
+
+
+async def test_the_only_node_asks_nobody() -> None:
+    only = OnlyNode()
+    assert await only.take_turn("seal", "a", ttl_ms=TTL)
+    await only.give_turns_up("a")
+
+
+# ---- turns by leases -----------------------------------------------------------------------------
+
+
+async def test_by_leases_one_at_a_time_has_its_turn() -> None:
+    house = House()
+
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    assert not await house.other.take_turn("seal", "b", ttl_ms=TTL)
+    assert await house.other.take_turn("mend", "b", ttl_ms=TTL)
+    house.clock.advance(TTL)
+    assert await house.other.take_turn("seal", "b", ttl_ms=TTL)
+    assert not await house.one.take_turn("seal", "a", ttl_ms=TTL)
+
+
+async def test_turns_that_are_given_up_are_free_at_once() -> None:
+    house = House()
+    await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    await house.one.give_turns_up("a")
+
+    assert await house.other.take_turn("seal", "b", ttl_ms=TTL)
+
+
+async def test_a_short_turn_lasts_as_long_as_the_shortest_lease() -> None:
+    house = House()
+
+    assert await house.one.take_turn("seal", "a", ttl_ms=10)
+    assert not await house.other.take_turn("seal", "b", ttl_ms=10)
+
+
+@pytest.mark.guarantee("C6")
+async def test_while_nobody_keeps_leases_turns_are_taken_at_the_store() -> None:
+    house = House()
+    await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    house.leases.away = True
+
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    assert not await house.other.take_turn("seal", "b", ttl_ms=TTL)
+    assert [facts["what"] for name, facts in house.events.seen if name == "degraded"] == ["turns", "turns"]
+    house.leases.away = False
+    house.clock.advance(TTL)
+    assert await house.other.take_turn("seal", "b", ttl_ms=TTL)
+    assert not await house.one.take_turn("seal", "a", ttl_ms=TTL)
+
+
+async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
+    house = House()
+    house.leases.away = True
+    await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    house.leases.away = False
+    house.clock.advance(5000)
+    await house.one.give_turns_up("a")
+
+    assert await house.store.take_turn("seal", "b", ttl_ms=TTL)
+
+
+# ---- those who take them -------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-07")
+async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -> None:
+    crew = Crewed()
+    turns = LeasedTurns(MemoryLeases(crew.clock.now), crew.store, crew.clock, crew.events)
+    poll_ms = crew.settings.reconciler.poll_ms
+    crew.reconciler.turn = Turn(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
+    assert await turns.take_turn("reconciler", "a", ttl_ms=2 * poll_ms)
+    await crew.run(await crew.job())
+    await crew.go()
+    crew.clock.advance(crew.settings.worker.lease_ms + 1)
+
+    assert await crew.reconciler.step() == poll_ms / 1000 / 2
+    assert "attempt_ended_by_reconciler" not in crew.events.names()
+    crew.clock.advance(2 * poll_ms)
+    assert await crew.reconciler.step() == poll_ms / 1000
+    assert "attempt_ended_by_reconciler" in crew.events.names()
+
+
+async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
+    class Away(OnlyNode):
+        async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+            raise StoreUnavailable(f"away: {name}, {holder}, {ttl_ms}")
+
+    crew = Crewed()
+    await crew.job()
+    sealer = Sealer(crew.store, crew.clock, crew.events)
+    sealer.turn = Turn(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
+    await crew.store.take_turn("sealer", "a", ttl_ms=TTL)
+
+    assert await sealer.step() == TTL / 1000 / 4
+    assert (await crew.store.audit_head())[1] > 0
+    crew.clock.advance(TTL)
+    await sealer.step()
+    assert (await crew.store.audit_head())[1] == 0
+
+    sealer.turn = Turn(Away(), crew.clock, "sealer", "b", ttl_ms=TTL)
+    await sealer.step()
+    assert sealer.backoff.failing
