@@ -102,20 +102,12 @@ class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Unreadable(Struct, frozen=True):
-    """A message that a worker could make nothing of."""
-
-    body: bytes
-    reason: str
-
-
 class Reports(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one worker has to say, in the order in which it is to be heard: beginnings first."""
 
     worker: str
     started: tuple[Started, ...] = ()
     ended: tuple[Ended, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -14,6 +14,8 @@ subject but who may listen to it: what counts stands in the message.
 import re
 
 DEFAULT_POOL = "default"
+#: What the names of workers begin with that are reached over the bus: only their slots are sent tasks.
+FIELD = "field"
 #: The streams, and who reads what workers report.
 WORK, REPORTS, DEAD = "GNOMON_WORK", "GNOMON_REPORTS", "GNOMON_DEAD"
 SCHEDULERS = "schedulers"

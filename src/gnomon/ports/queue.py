@@ -49,6 +49,8 @@ class Pulse(Struct, frozen=True, kw_only=True):
 class Advice(Struct, frozen=True, kw_only=True):
     """What a worker hears back."""
 
+    #: For how long its word counts now.
+    lease_ms: int
     #: Attempts that are no longer its own, and those whose runs are to be cancelled.
     lost: tuple[Held, ...] = ()
     to_cancel: tuple[Held, ...] = ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
-from gnomon.errors import Unavailable
+from gnomon.errors import BusUnavailable
 from gnomon.ports.queue import Delivered, Parcel, Respond
 
 
@@ -86,7 +86,7 @@ class MemoryBus:
     def reach(self) -> None:
         """Whoever wants something finds out that there is nobody."""
         if self.away:
-            raise Unavailable("the bus is away")
+            raise BusUnavailable("the bus is away")
 
 
 class MemoryServerSide:
@@ -179,5 +179,5 @@ class MemoryWorkerSide:
     async def _asked(self, respond: Respond | None, body: bytes) -> bytes:
         self._bus.reach()
         if respond is None:
-            raise Unavailable("no server answers")
+            raise BusUnavailable("no server answers")
         return await respond(body)

@@ -6,6 +6,7 @@ has come. Requests end by themselves, so that nothing is left deaf when a server
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: How long the server keeps a request, and how much longer we believe in one that nobody ended.
 _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
+#: What a server says of a request whose time is over, and of one that has nothing to wait for.
+_OVER = ("408", "404")
 
 
 class _Request(Struct):
@@ -42,6 +45,8 @@ class Puller:
         self._requests: deque[_Request] = deque()
         self._come: deque[Delivered] = deque()
         self._something = asyncio.Event()
+        #: Why the last request could not be met.
+        self._trouble = ""
         self._subscription: Subscription | None = None
 
     async def pull(self, *, limit: int, wait_ms: int) -> list[Delivered]:
@@ -54,6 +59,9 @@ class Puller:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._something.wait()
+        if self._trouble and not self._come:
+            trouble, self._trouble = self._trouble, ""
+            raise NatsUnavailable(f"cannot pull: {trouble}")
         taken = [self._come.popleft() for _ in range(min(limit, len(self._come)))]
         if len(taken) < limit and taken:
             # Room is left: what comes meanwhile is here when we are asked again.
@@ -82,12 +90,17 @@ class Puller:
         await self._client.publish(self._next, msgspec.json.encode(wanted), reply=self._inbox)
         self._requests.append(_Request(missing, now + _REQUEST_SECONDS + _GRACE_SECONDS))
 
+    def _told(self, headers: Mapping[str, str]) -> None:
+        """A request is over: its time is, or there is nobody who could meet it."""
+        if self._requests:
+            self._requests.popleft()
+        if headers.get("Status") not in _OVER:
+            self._trouble = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
+        self._something.set()
+
     async def _arrived(self, message: "Msg") -> None:
         if message.subject == self._inbox:
-            # A request is over, or there was nobody to make it to.
-            if self._requests:
-                self._requests.popleft()
-            self._something.set()
+            self._told(message.headers or {})
             return
         if self._requests:
             self._requests[0].missing -= 1
