@@ -120,9 +120,7 @@ def main() -> None:
     options.add_argument("--profile", metavar="FILE", help="where to leave a profile of the server")
     chosen = options.parse_args()
     sys.setswitchinterval(0.0005)
-    rate = asyncio.run(
-        measured(alone=chosen.alone, count=chosen.count, slots=chosen.slots, profile=chosen.profile)
-    )
+    rate = asyncio.run(measured(alone=chosen.alone, count=chosen.count, slots=chosen.slots, profile=chosen.profile))
     name = "PostgreSQL 18 alone" if chosen.alone else "PostgreSQL 18 and NATS"
     body = table(["gnomon server and one worker", "runs per second"], [[name, f"{rate:,.0f}"]])
     note = f"{chosen.count:,} no-op coroutines, launched and brought to their end, with history, {chosen.slots} slots."

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 
+from gnomon.adapters.system import SystemClock
 from gnomon.crew import Crew
 from gnomon.fielding import Fielding, work_over_nats
 from gnomon.office import open_server
-from gnomon.adapters.system import SystemClock
 from gnomon.services.looping import keep_stepping
 from gnomon.settings import load
 from nodes import FUNCTIONS, NoEvents
