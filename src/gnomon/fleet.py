@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.services.collector import Collector
 from gnomon.services.courier import Courier
@@ -35,6 +36,8 @@ async def serve_fleet(node: "Node", bureau: "Bureau", stop: asyncio.Event) -> No
     side = NatsServerSide(client, settings.nats, events, ack_wait_ms=settings.worker.lease_ms)
     courier, collector = _introduced(node, bureau, side)
     try:
+        with suppress(Unavailable):  # the courier goes on trying
+            await side.prepare([DEFAULT_POOL])
         await collector.answer()
         await asyncio.gather(
             keep_stepping(courier.step, stop=stop, wake=courier.wake, events=events),
@@ -77,4 +80,5 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     courier.backlog.on_low = bureau.dispatch.set
     # The gate is open, so that the next step can be passed on without asking anybody.
     collector.hand_over = node.ticker.hand_over = node.launcher.hand_over = dispatcher.hand_over
+    node.instruments.vitals.attach_more({"courier": courier.backoff, "collector": collector.backoff})
     return courier, collector

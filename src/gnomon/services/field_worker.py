@@ -250,14 +250,16 @@ class FieldWorker:
 
     async def _ask(self) -> None:
         """What must not be started twice is begun if a server grants it, and otherwise never."""
-        wishes = self._still_ours(self._wishes)
-        self._wishes = wishes
+        wishes, self._wishes = self._still_ours(self._wishes), []
         if not wishes:
             return
         wanted = tuple((one.assignment.task.task_id, one.assignment.task.fence) for one in wishes)
-        answer = await self._queue.ask(msgspec.json.encode(Wish(worker=self.worker, held=wanted)))
+        try:
+            answer = await self._queue.ask(msgspec.json.encode(Wish(worker=self.worker, held=wanted)))
+        except Unavailable:
+            self._wishes = [*wishes, *self._wishes]
+            raise
         granted = frozenset(_GRANTED.decode(answer).held)
-        self._wishes = []
         self._begin([one for one, held in zip(wishes, wanted, strict=True) if held in granted])
         refused = [held for held in wanted if held not in granted]
         self._remember(refused)
