@@ -71,6 +71,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     collector.sent = courier.sent
     collector.on_ended = courier.returned
     collector.on_worker = courier.look
+    collector.on_trouble = courier.doubt
     collector.on_ready = bureau.dispatch.set
     collector.on_started = node.housekeeping.pinger.started
     dispatcher = bureau.dispatcher

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
 
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.sql import open_postgres
@@ -126,10 +128,11 @@ async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
     settings = Settings(url=nats.url, user="admin", password=PASSWORDS["admin"])
     admin = await connect(settings, Recorder(), name="admin")
     with server(url, nats, "--jobs", jobs), field_worker(nats):
-        for stream in (subjects.WORK, subjects.REPORTS, subjects.WORK):
-            await launch(store, "slow", 200)
-            await until_some_work(witness, 50)
+        for stream in (subjects.WORK, subjects.REPORTS):
+            await launch(store, "slow", 100)
+            await until_some_work(witness, len(seen(witness)) + 50)
             await admin.jetstream().delete_stream(stream)
+            await until(lambda stream=stream: is_there(admin, stream))  # type: ignore[misc]
         await launch(store, "quick", 50)
         await stop_ticking(store)
         await until_over(store)
@@ -154,6 +157,14 @@ async def test_what_a_killed_worker_had_goes_to_another_after_its_lease(
 
     attempts = await judge(store, witness, once=ONCE)
     assert any(one.result is Result.LOST for tried in attempts.values() for one in tried)
+
+
+async def is_there(admin: Client, stream: str) -> bool:
+    try:
+        await admin.jetstream().stream_info(stream)
+    except NotFoundError:
+        return False
+    return True
 
 
 async def work_of(witness: Path, pid: int) -> bool:

@@ -76,6 +76,8 @@ class Collector:
         self.on_ended: Callable[[int], None] = lambda _: None
         self.on_started: Callable[[Sequence[Assignment]], None] = lambda _: None
         self.on_worker: Callable[[], None] = lambda: None
+        #: Called when what keeps reports cannot be reached.
+        self.on_trouble: Callable[[], None] = lambda: None
         self._workers: dict[str, WorkerCard] = {}
         self.backoff = Backoff(events, "collector")
 
@@ -85,6 +87,7 @@ class Collector:
             delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
             readable = await self._readable(delivered)
         except Unavailable as error:
+            self.on_trouble()
             return self.backoff.failed(error)
         messages = [one for one, _ in readable]
         try:

@@ -110,6 +110,11 @@ class Courier:
         self._room.asked_at = self._cards_read_at = float("-inf")
         self.wake.set()
 
+    def doubt(self) -> None:
+        """Somebody could not reach what keeps messages: it may be gone, and is made again."""
+        self._prepared = False
+        self.look()
+
     async def take_along(self) -> None:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
         with suppress(Unavailable):
