@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from gnomon.errors import Unavailable
 from gnomon.ports.queue import Delivered, Parcel, ServerSide, WorkerSide
 
 ACK_WAIT_MS = 1_000
@@ -169,6 +170,18 @@ class QueueContract:
 
         [again] = await self.collected(server, 1)
         assert (again.body, again.tries) == (b"a", 2)
+
+    async def test_a_server_knows_when_all_that_was_reported_is_dealt_with(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        await server.caught_up()
+        await worker.report("w1:1", b"a")
+        found = await self.collected(server, 1)
+        with pytest.raises(Unavailable):
+            await server.caught_up()
+        await server.acknowledge(found)
+
+        await server.caught_up()
 
     @pytest.mark.req("R-17")
     async def test_what_nobody_can_read_is_kept_for_people_and_does_not_come_again(

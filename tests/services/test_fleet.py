@@ -208,7 +208,7 @@ async def test_what_comes_again_is_not_begun_a_second_time_by_anybody(fleet: Fle
     await fleet.hear()
     fleet.clock.advance(LEASE_MS + 1)
     other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.beat()
+    await other.heart.beat()
     await fleet.get(other)
 
     assert (len(fleet.hands.started), hands.started) == (1, {})
@@ -236,7 +236,7 @@ async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fle
     await fleet.all()
     fleet.clock.advance(LEASE_MS + 1)
     other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.beat()
+    await other.heart.beat()
     await fleet.reconciler.step()
     fleet.clock.advance(1_000)
     await fleet.send()
@@ -270,7 +270,7 @@ async def test_what_arrives_after_its_deadline_is_not_begun(fleet: Fleet) -> Non
     run = await fleet.run(await fleet.job())
     await fleet.send()
     fleet.clock.advance(LEASE_MS - 1)
-    await fleet.field.beat()
+    await fleet.field.heart.beat()
     await fleet.get()
     await fleet.hear()
 
@@ -349,6 +349,27 @@ async def test_a_task_that_a_worker_cannot_read_is_kept_for_people(fleet: Fleet)
     assert not fleet.bus.work["default"].messages
 
 
+@pytest.mark.guarantee("C5", "S9")
+async def test_after_the_bus_has_forgotten_whom_it_gave_what_workers_ask_before_they_begin(fleet: Fleet) -> None:
+    job = await fleet.job()
+    await fleet.run(job, "a")
+    await fleet.send()
+    await fleet.get()
+    other = fleet.field_worker("field_2", hands := ToldRunner())
+    await other.heart.beat()
+    fleet.bus.forgetful = True
+    fleet.bus.work["default"].forget()
+    await fleet.run(job, "b")
+    await fleet.send()
+    await other.pull()
+    await other.step()
+    assert not hands.started, "the first one's beginning has not been heard yet"
+    await fleet.hear()
+    await other.step()
+
+    assert ([one.run.run_id for one in hands.started.values()], len(fleet.hands.started)) == (["run_b"], 1)
+
+
 # ---- at most once --------------------------------------------------------------------------------
 
 
@@ -379,7 +400,7 @@ async def test_of_two_workers_who_ask_one_is_granted(fleet: Fleet) -> None:
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.beat()
+    await other.heart.beat()
     await fleet.field.pull()
     fleet.bus.work["default"].messages[1].visible_at = 0
     await fleet.get(other)
@@ -432,7 +453,7 @@ async def test_a_worker_that_beats_keeps_what_it_has(fleet: Fleet) -> None:
     await fleet.all()
     for _ in range(6):
         fleet.clock.advance(LEASE_MS // 3)
-        await fleet.field.beat()
+        await fleet.field.heart.beat()
         await fleet.reconciler.step()
 
     assert (await fleet.now(run)).status is RunStatus.RUNNING
@@ -447,10 +468,10 @@ async def test_a_worker_that_nobody_hears_stops_by_itself_before_its_lease_is_ov
     [held] = fleet.hands.started
     fleet.bus.away = True
     fleet.clock.advance(LEASE_MS // 2)
-    await fleet.field.beat()
+    await fleet.field.heart.beat()
     assert not fleet.hands.stopped
     fleet.clock.advance(LEASE_MS * 3 // 10)
-    await fleet.field.beat()
+    await fleet.field.heart.beat()
 
     assert fleet.hands.stopped == [(held, Result.LOST)]
 
@@ -472,7 +493,7 @@ async def test_a_cancel_reaches_the_worker_with_the_next_beat(fleet: Fleet) -> N
     await fleet.all()
     await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
     fleet.clock.advance(1_000)
-    await fleet.field.beat()
+    await fleet.field.heart.beat()
     await fleet.field.step()
     await fleet.hear()
 
@@ -499,7 +520,7 @@ async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: Fleet
     run = await fleet.run(await fleet.job())
     await fleet.send()
     other = fleet.field_worker("field_2", ToldRunner("something.else"))
-    await other.beat()
+    await other.heart.beat()
     await fleet.get(other)
     await fleet.hear()
 

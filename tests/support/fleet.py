@@ -38,7 +38,7 @@ class Fleet(Crewed):
     async def open(self) -> None:
         """A server answers, and the worker is known."""
         await self.collector.answer()
-        await self.field.beat()
+        await self.field.heart.beat()
 
     async def send(self) -> None:
         """What is ready is on its way to a worker."""

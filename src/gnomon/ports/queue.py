@@ -33,6 +33,8 @@ class Delivered(Struct, frozen=True, gc=False):
     tries: int
     #: What whoever delivered it knows it by.
     handle: Any
+    #: Whether the bus may have forgotten that it gave it to somebody else before.
+    doubtful: bool = False
 
 
 class Pulse(Struct, frozen=True, kw_only=True):
@@ -57,10 +59,12 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """A worker wants to start what must not be started twice."""
+    """A worker wants to start what must not be started twice, or what somebody else may have started."""
 
     worker: str
     held: tuple[Held, ...]
+    #: Somebody else may have begun it, and said so; that must have been heard before.
+    doubtful: bool = False
 
 
 class Granted(Struct, frozen=True, kw_only=True):
@@ -69,8 +73,8 @@ class Granted(Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...]
 
 
-class ServerSide(Protocol):
-    """Where servers hand out tasks and hear what came of them. Several servers share it."""
+class Outgoing(Protocol):
+    """Where servers hand out tasks. Several servers share it."""
 
     async def prepare(self, pools: Collection[str]) -> None:
         """All that keeps messages stands as it should, for workers of these pools; what was lost is made again."""
@@ -84,6 +88,10 @@ class ServerSide(Protocol):
         """Send them all. The names of those that surely arrived come back; of all others nothing is known."""
         ...
 
+
+class Incoming(Protocol):
+    """Where servers hear what came of tasks. Several servers share it."""
+
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """The next messages of workers, in their order, as soon as there are some; none after so long."""
         ...
@@ -96,6 +104,10 @@ class ServerSide(Protocol):
         """They come again after so long."""
         ...
 
+    async def caught_up(self) -> None:
+        """All that workers had reported when this was asked is dealt with; Unavailable if that takes too long."""
+        ...
+
     async def put_away(self, delivered: Delivered, *, reason: str) -> None:
         """It is kept among the dead letters of the bus, and only then will it not come again."""
         ...
@@ -103,6 +115,10 @@ class ServerSide(Protocol):
     async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
         """From now on requests of workers are answered like this."""
         ...
+
+
+class ServerSide(Outgoing, Incoming, Protocol):
+    """Both directions."""
 
 
 class WorkerSide(Protocol):

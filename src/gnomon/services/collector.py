@@ -20,7 +20,7 @@ from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
-from gnomon.ports.queue import Advice, Delivered, Granted, Pulse, ServerSide, Wish
+from gnomon.ports.queue import Advice, Delivered, Granted, Incoming, Pulse, Wish
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard, Workplace
 from gnomon.services.courier import Sent
@@ -33,7 +33,7 @@ from gnomon.settings import Settings
 
 #: How many messages are dealt with together, and how long to wait for one.
 _MESSAGES = 50
-_WAIT_MS = 1_000
+_WAIT_MS = 250
 #: How soon reports come again that could not be written down, or put away.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
@@ -51,7 +51,7 @@ class Collector:
         self,
         place: Workplace,
         shelf: Shelf,
-        queue: ServerSide,
+        queue: Incoming,
         gate: Gate,
         clock: Clock,
         events: Events,
@@ -247,8 +247,10 @@ class Collector:
         return msgspec.json.encode(advice)
 
     async def _asked(self, body: bytes) -> bytes:
-        """A worker wants to start what must not be started twice."""
+        """A worker wants to start what must not be started twice, or what somebody else may have started."""
         wish = _WISHES.decode(body)
+        if wish.doubtful:
+            await self._queue.caught_up()
         granted = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
         known = await self._known(list(granted))
         self.on_started(list(known.values()))

@@ -10,13 +10,13 @@ from msgspec import Struct
 from gnomon.core.attempts import Assignment, Outcome, ending
 from gnomon.core.envelopes import order_message, order_of
 from gnomon.core.gating import Waiting
-from gnomon.core.lease import TRUST
+from gnomon.core.lease import START_BY
 from gnomon.core.model import Result
 from gnomon.core.subjects import DEFAULT_POOL, FIELD
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.ports.queue import Parcel, ServerSide
+from gnomon.ports.queue import Outgoing, Parcel
 from gnomon.ports.work import Held
 from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
@@ -67,7 +67,7 @@ class Courier:
         self,
         place: Workplace,
         shelf: Shelf,
-        queue: ServerSide,
+        queue: Outgoing,
         clock: Clock,
         events: Events,
         *,
@@ -124,6 +124,7 @@ class Courier:
     async def step(self) -> float:
         """Take what there is room for, and send it. Returns how many seconds to wait before the next."""
         try:
+            await self._prepare()
             await self._send()
             if self._unsent:
                 raise BusUnavailable(f"{len(self._unsent)} tasks may not have arrived")
@@ -144,6 +145,11 @@ class Courier:
         """Whether more waits than there is room for."""
         return bool(self._room.slots) and not self._room.free and (self._more or len(self.backlog) > 0)
 
+    async def _prepare(self) -> None:
+        if not self._prepared:
+            await self._queue.prepare([DEFAULT_POOL])
+            self._prepared = True
+
     # ---- how much room there is --------------------------------------------------------------
 
     async def _count(self) -> None:
@@ -152,9 +158,6 @@ class Courier:
         asked_at = self._clock.elapsed()
         if asked_at - self._room.asked_at < believed:
             return
-        if not self._prepared:
-            await self._queue.prepare([DEFAULT_POOL])
-            self._prepared = True
         if asked_at - self._cards_read_at >= _BELIEVED_SECONDS:
             cards = [card for card in await self._place.workers() if card.worker.startswith(f"{FIELD}_")]
             self._slots = sum(card.slots for card in cards if card.pool == DEFAULT_POOL)
@@ -204,7 +207,7 @@ class Courier:
                 continue
             self.sent.remember(assignment)
             parcel = self._parcel(assignment, asked_at)
-            self._unsent[parcel.name] = parcel, asked_at + self._lease_ms / 1000 * TRUST
+            self._unsent[parcel.name] = parcel, asked_at + self._lease_ms / 1000 * START_BY
         self._to_send = self._to_send[count:]
         if lost:
             await self._give_back(lost)
@@ -236,7 +239,7 @@ class Courier:
 
     def _parcel(self, assignment: Assignment, asked_at: float) -> Parcel:
         now = self._clock.now()
-        left_ms = int(self._lease_ms * TRUST - (self._clock.elapsed() - asked_at) * 1000)
+        left_ms = int(self._lease_ms * START_BY - (self._clock.elapsed() - asked_at) * 1000)
         order = order_of(assignment, deadline=now + left_ms)
         body = order_message(order, source=self.courier, now=now)
         return Parcel(name=f"{order.task_id}:{order.fence}", job=order.job_name, pool=DEFAULT_POOL, body=body)

@@ -15,25 +15,25 @@ from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.envelopes import Ended, Order, Reports, Started, assignment_of, ended_of, read_order, reports_message
-from gnomon.core.lease import TRUST
+from gnomon.core.lease import START_BY
 from gnomon.core.model import Result, TaskId
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.core.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
-from gnomon.ports.queue import Advice, Delivered, Granted, Pulse, Wish, WorkerSide
+from gnomon.ports.queue import Delivered, Granted, Wish, WorkerSide
 from gnomon.ports.runner import Runner
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard
+from gnomon.services.heart import Heart
 from gnomon.services.patience import Backoff
 from gnomon.settings import Settings
 
-#: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.
-_RENEWALS = 3
+#: How often a worker that stops shows that it is still there.
 _PULSE_SECONDS = 1.0
 #: How long one pull waits, and a worker that has no room or no server.
-_PULL_MS = 1_000
+_PULL_MS = 500
 _IDLE_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
@@ -44,7 +44,6 @@ _MOST_BYTES = 512 * 1024
 #: Beyond this, what a task has said is left out, so that what came of it arrives.
 _LONGEST = 1000 * 1000
 
-_ADVICE = msgspec.json.Decoder(Advice)
 _GRANTED = msgspec.json.Decoder(Granted)
 
 
@@ -54,6 +53,18 @@ class _InHand(Struct):
     assignment: Assignment
     delivered: Delivered
     came_at: float
+    #: After this instant it is not begun.
+    deadline: int
+
+    @property
+    def held(self) -> Held:
+        """Its task and attempt."""
+        return self.assignment.task.task_id, self.assignment.task.fence
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether somebody else may have been given it before."""
+        return self.delivered.doubtful or self.delivered.tries > 1
 
 
 class _Saying(Struct, frozen=True):
@@ -93,35 +104,32 @@ class FieldWorker:
         self._new: list[_InHand] = []
         self._wishes: list[_InHand] = []
         self._ended: list[Ended] = []
+        self._not_ours: list[Held] = []
         self._unreadable: list[Delivered] = []
         self._saying: _Saying | None = None
         self._count = 0
-        #: As a server says; until one has, our own.
-        self._lease_ms = settings.worker.lease_ms
-        self._renewed_at = self._looked_at = float("-inf")
-        self._let_go = self._draining = False
+        self._looked_at = float("-inf")
+        self._draining = False
         #: Set to say that something has come or ended, and that there is room.
         self.wake, self.room = asyncio.Event(), asyncio.Event()
         self.backoff = Backoff(events, "worker")
         self._pulling = Backoff(events, "worker")
-        self._beating = Backoff(events, "worker")
+        lease_ms = settings.worker.lease_ms
+        self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
+        self.heart.on_trusted = self.room.set
+        self.heart.on_lost = self._lost
 
     @property
     def in_hand(self) -> int:
         """How many attempts it has not reported the end of."""
         return len(self._held)
 
-    @property
-    def trusted(self) -> bool:
-        """Whether a server has heard of us lately enough that nobody else can have been given what is ours."""
-        return self._clock.elapsed() - self._renewed_at < self._lease_ms / 1000 * TRUST
-
     # ---- getting tasks -----------------------------------------------------------------------
 
     async def pull(self) -> float:
         """Get as many tasks as there are free slots. Returns how many seconds to wait before the next."""
         free = self._settings.slots - max(len(self._held), self._runner.occupied)
-        if free <= 0 or self._draining or not self.trusted:
+        if free <= 0 or self._draining or not self.heart.trusted:
             return _IDLE_SECONDS
         try:
             delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS)
@@ -157,11 +165,11 @@ class FieldWorker:
         if held in self._done or (delivered.tries > 1 and not once):
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
-        came = self._held[held] = _InHand(assignment_of(order), delivered, self._clock.elapsed())
+        came = self._held[held] = _InHand(assignment_of(order), delivered, self._clock.elapsed(), order.deadline)
         reason = self._refusal(order)
         if reason is not None:
             self._never(came, reason)
-        elif once:
+        elif once or came.doubtful:
             self._wishes.append(came)
         else:
             self._new.append(came)
@@ -176,18 +184,23 @@ class FieldWorker:
         return f"{self.worker} stops" if self._draining else None
 
     def _never(self, came: _InHand, reason: str) -> None:
+        if came.doubtful:
+            # Somebody else may have begun it: what becomes of it is not for us to say.
+            self._not_ours.append(came.held)
+            return
         self._ended.append(ended_of(came.assignment, Outcome(result=Result.NEVER_STARTED, error=reason)))
 
     # ---- doing and saying --------------------------------------------------------------------
 
     async def step(self) -> float:
         """Report what has ended and what begins, and begin it. Returns how many seconds to wait before the next."""
-        self._give_up_if_lost()
+        self.heart.let_go_if_lost()
         self._ended += [ended_of(one.assignment, one.outcome) for one in self._runner.finished()]
         try:
             await self._say()
             await self._pass_on_unreadable()
             await self._ask()
+            await self._let_go_of_others()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -205,6 +218,7 @@ class FieldWorker:
         self._begin(saying.starts)
         gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
         self._remember(saying.ends)
+        self.heart.lately += saying.ends
         if gone:
             self.room.set()
             # If the bus does not hear it, they come again, and are known.
@@ -224,7 +238,7 @@ class FieldWorker:
             return None
         self._count += 1
         name = f"{self.worker}:{self._count}"
-        begun = tuple(Started(one.assignment.task.task_id, one.assignment.task.fence) for one in starts)
+        begun = tuple(Started(*one.held) for one in starts)
         reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
         body = reports_message(reports, message_id=name, now=self._clock.now())
         if len(body) > _LONGEST:
@@ -239,10 +253,10 @@ class FieldWorker:
 
     def _still_ours(self, come: Iterable[_InHand]) -> list[_InHand]:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
-        oldest = self._clock.elapsed() - self._lease_ms / 1000 * TRUST
+        now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
         ours = []
         for one in come:
-            if one.came_at > oldest and self.trusted and not self._draining:
+            if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
                 ours.append(one)
             else:
                 self._never(one, f"{self.worker} stood still or stopped before it could start")
@@ -251,19 +265,29 @@ class FieldWorker:
     async def _ask(self) -> None:
         """What must not be started twice is begun if a server grants it, and otherwise never."""
         wishes, self._wishes = self._still_ours(self._wishes), []
-        if not wishes:
-            return
-        wanted = tuple((one.assignment.task.task_id, one.assignment.task.fence) for one in wishes)
-        try:
-            answer = await self._queue.ask(msgspec.json.encode(Wish(worker=self.worker, held=wanted)))
-        except Unavailable:
-            self._wishes = [*wishes, *self._wishes]
-            raise
-        granted = frozenset(_GRANTED.decode(answer).held)
-        self._begin([one for one, held in zip(wishes, wanted, strict=True) if held in granted])
-        refused = [held for held in wanted if held not in granted]
-        self._remember(refused)
-        await self._queue.acknowledge([self._held.pop(held).delivered for held in refused])
+        # What nobody else has seen does not wait for what others may have begun.
+        for doubtful in (False, True):
+            wanted = [one for one in wishes if one.doubtful is doubtful]
+            wish = Wish(worker=self.worker, held=tuple(one.held for one in wanted), doubtful=doubtful)
+            if not wanted:
+                continue
+            try:
+                answer = await self._queue.ask(msgspec.json.encode(wish))
+            except Unavailable:
+                self._wishes += [one for one in wishes if one.doubtful >= doubtful]
+                raise
+            granted = frozenset(_GRANTED.decode(answer).held)
+            self._begin([one for one in wanted if one.held in granted])
+            self._not_ours += [one.held for one in wanted if one.held not in granted]
+
+    async def _let_go_of_others(self) -> None:
+        """What is not ours to begin is not ours to keep."""
+        others, self._not_ours = self._not_ours, []
+        gone = [self._held.pop(held).delivered for held in others if held in self._held]
+        self._remember(others)
+        if gone:
+            self.room.set()
+            await self._queue.acknowledge(gone)
 
     async def _pass_on_unreadable(self) -> None:
         """What we can make nothing of goes to a server as it is: it will be kept for people."""
@@ -279,57 +303,26 @@ class FieldWorker:
         while len(self._done) > _REMEMBERED:
             self._done.popitem(last=False)
 
-    # ---- being alive -------------------------------------------------------------------------
+    # ---- being there -------------------------------------------------------------------------
 
-    async def beat(self) -> float:
-        """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next."""
-        elapsed = self._clock.elapsed()
-        every = self._lease_ms / 1000 / _RENEWALS
-        renews = elapsed - self._renewed_at >= every
-        if not renews and not self._held:
-            return min(_PULSE_SECONDS, self._renewed_at + every - elapsed)
-        try:
-            advice = await self._asked(renews=renews)
-            if renews:
-                await self._renewed(elapsed)
-        except Unavailable as error:
-            self._give_up_if_lost()
-            return self._beating.failed(error)
-        self._beating.worked()
-        self._stop(advice.lost, Result.LOST)
-        self._stop(advice.to_cancel, Result.CANCELLED)
-        return min(_PULSE_SECONDS, every)
-
-    async def _asked(self, *, renews: bool, leaves: bool = False) -> Advice:
-        card = WorkerCard(
+    def _card(self) -> WorkerCard:
+        return WorkerCard(
             worker=self.worker,
             functions=tuple(sorted(self._runner.functions)),
             slots=max(0, self._settings.slots - self._runner.overrunning),
             pool=self._pool,
             started_at=self._started_at,
         )
-        held = tuple(self._held) if renews else ()
-        pulse = Pulse(card=card, held=held, renews=renews, leaves=leaves)
-        advice = _ADVICE.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
-        self._lease_ms = advice.lease_ms
-        return advice
 
-    async def _renewed(self, asked_at: float) -> None:
-        first, self._renewed_at, self._let_go = not self.trusted, asked_at, False
-        if first:
-            self.room.set()
-        await self._queue.extend([one.delivered for one in self._held.values()])
+    def _in_hand(self) -> dict[Held, Delivered]:
+        return {held: one.delivered for held, one in self._held.items()}
 
-    def _give_up_if_lost(self) -> None:
-        """Once nobody has heard of us for too long, others may be given what is ours: we stop it."""
-        if self._held and not self.trusted and not self._let_go:
-            self._let_go = True
-            self._events.emit("worker_cut_off", worker=self.worker, count=len(self._held))
-            self._stop(tuple(self._held), Result.LOST)
-
-    def _stop(self, held: Collection[Held], why: Result) -> None:
-        if held:
-            self._runner.stop(frozenset(held), why=why)
+    def _lost(self, lost: Collection[Held]) -> None:
+        """What has been taken from us, and is not begun yet, is not begun."""
+        gone = [one.held for one in (*self._new, *self._wishes) if one.held in lost]
+        self._new = [one for one in self._new if one.held not in lost]
+        self._wishes = [one for one in self._wishes if one.held not in lost]
+        self._not_ours += gone
 
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
@@ -349,14 +342,14 @@ class FieldWorker:
                 break
             await self._clock.sleep(_LOOK_SECONDS)
         with suppress(Unavailable):
-            await self._asked(renews=False, leaves=True)
+            await self.heart.leave()
 
     async def _once(self) -> None:
         await self.step()
         if self._clock.elapsed() - self._looked_at >= _PULSE_SECONDS:
             self._looked_at = self._clock.elapsed()
-            await self.beat()
+            await self.heart.beat()
 
     def services(self) -> list[tuple[Callable[[], Awaitable[float]], asyncio.Event | None]]:
         """What is to be done again and again, and what wakes each."""
-        return [(self.pull, self.room), (self.step, self.wake), (self.beat, None)]
+        return [(self.pull, self.room), (self.step, self.wake), (self.heart.beat, None)]

@@ -48,13 +48,18 @@ class _Stream:
                 continue
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
-            found.append(Delivered(message.body, message.tries, number))
+            found.append(Delivered(message.body, message.tries, number, self._bus.forgetful))
         return found
 
     def drop(self, delivered: Sequence[Delivered]) -> None:
         """They do not come again."""
         for one in delivered:
             self.messages.pop(one.handle, None)
+
+    def forget(self) -> None:
+        """Nobody was ever given anything, as far as is known here."""
+        for message in self.messages.values():
+            message.tries = message.visible_at = 0
 
     def hold(self, delivered: Sequence[Delivered], for_ms: int) -> None:
         """They come again after so long."""
@@ -71,6 +76,8 @@ class MemoryBus:
         self.ack_wait_ms = ack_wait_ms
         self.max_deliver = max_deliver
         self.away = False
+        #: It may have forgotten whom it gave what.
+        self.forgetful = False
         self.work: dict[str, _Stream] = {}
         self.reports = _Stream(REPORTS, self)
         #: Which stream, what it was, and why it was put away.
@@ -96,42 +103,48 @@ class MemoryServerSide:
         self._bus = bus
 
     async def prepare(self, pools: Collection[str]) -> None:
-        """See ServerSide.prepare."""
+        """See Outgoing.prepare."""
         for pool in pools:
             self._bus.of(pool)
 
     async def under_way(self, pool: str) -> int:
-        """See ServerSide.under_way."""
+        """See Outgoing.under_way."""
         return len(self._bus.of(pool).messages)
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
-        """See ServerSide.publish."""
+        """See Outgoing.publish."""
         for parcel in parcels:
             self._bus.of(parcel.pool).add(parcel.name, parcel.body)
         return frozenset(parcel.name for parcel in parcels)
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
-        """See ServerSide.collect. Nobody waits where time stands still."""
+        """See Incoming.collect. Nobody waits where time stands still."""
         del wait_ms
         self._bus.reach()
         return self._bus.reports.deliver(limit)
 
     async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
-        """See ServerSide.acknowledge."""
+        """See Incoming.acknowledge."""
         self._bus.reports.drop(delivered)
 
     async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
-        """See ServerSide.put_off."""
+        """See Incoming.put_off."""
         self._bus.reports.hold(delivered, after_ms)
 
+    async def caught_up(self) -> None:
+        """See Incoming.caught_up. Nobody waits where time stands still."""
+        self._bus.reach()
+        if self._bus.reports.messages:
+            raise BusUnavailable("there are reports that nobody has dealt with")
+
     async def put_away(self, delivered: Delivered, *, reason: str) -> None:
-        """See ServerSide.put_away."""
+        """See Incoming.put_away."""
         self._bus.reach()
         self._bus.dead.append((REPORTS, delivered.body, reason))
         self._bus.reports.drop([delivered])
 
     async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
-        """See ServerSide.answer."""
+        """See Incoming.answer."""
         self._bus.heartbeats, self._bus.grants = heartbeats, grants
 
 

@@ -5,6 +5,7 @@ has come. Requests end by themselves, so that nothing is left deaf when a server
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: How long the server keeps a request, and how much longer we believe in one that nobody ended.
 _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
+#: By how much the clock of NATS may differ from ours.
+_DOUBT_MS = 5_000.0
 #: What a server says of a request whose time is over, and of one that has nothing to wait for.
 _OVER = ("408", "404")
 
@@ -45,6 +48,9 @@ class Puller:
         self._requests: deque[_Request] = deque()
         self._come: deque[Delivered] = deque()
         self._something = asyncio.Event()
+        self._reconnects = 0
+        #: What was stored before then may have been given to somebody else, whatever the server says.
+        self._doubtful_until_ms = 0.0
         #: Why the last request could not be met.
         self._trouble = ""
         self._subscription: Subscription | None = None
@@ -79,6 +85,7 @@ class Puller:
 
     async def _ask(self, limit: int) -> None:
         now = asyncio.get_running_loop().time()
+        self._notice_reconnects()
         while self._requests and (self._requests[0].ends < now or self._requests[0].missing <= 0):
             self._requests.popleft()
         missing = limit - len(self._come) - sum(one.missing for one in self._requests)
@@ -98,7 +105,16 @@ class Puller:
             self._trouble = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
         self._something.set()
 
+    def _notice_reconnects(self) -> None:
+        """A server that comes back has never heard of what we asked for, and may have forgotten whom it gave what."""
+        reconnects = self._client.stats["reconnects"]
+        if reconnects != self._reconnects:
+            self._reconnects = reconnects
+            self._requests.clear()
+            self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
+
     async def _arrived(self, message: "Msg") -> None:
+        self._notice_reconnects()
         if message.subject == self._inbox:
             self._told(message.headers or {})
             return
@@ -106,11 +122,14 @@ class Puller:
             self._requests[0].missing -= 1
             if not self._requests[0].missing:
                 self._requests.popleft()
-        self._come.append(Delivered(message.data, tries_of(message.reply), message.reply))
+        tries, stored_ms = fate_of(message.reply)
+        doubtful = stored_ms < self._doubtful_until_ms
+        self._come.append(Delivered(message.data, tries, message.reply, doubtful))
         self._something.set()
 
 
-def tries_of(reply: str) -> int:
-    """How often a message has been delivered: its answer's subject says so."""
+def fate_of(reply: str) -> tuple[int, float]:
+    """How often a message has been delivered, and when it was stored, in ms: its answer's subject says so."""
     tokens = reply.split(".")
-    return int(tokens[4] if len(tokens) < 11 else tokens[6])
+    first = 4 if len(tokens) < 11 else 6
+    return int(tokens[first]), int(tokens[first + 3]) / 1_000_000

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
 _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
 _TOO_OFTEN = "was given to somebody too often"
+#: How often it is asked whether servers have caught up with what workers say.
+_CATCHING_UP_SECONDS = 0.02
 #: Where workers wait for answers, whatever the names of their users.
 _INBOXES = "_INBOX"
 
@@ -43,14 +45,14 @@ class NatsServerSide:
         self._watching = False
 
     async def prepare(self, pools: Collection[str]) -> None:
-        """See ServerSide.prepare."""
+        """See Outgoing.prepare."""
         await streams.prepare(self._js, self._settings, pools=pools, ack_wait_ms=self._ack_wait_ms)
         if not self._watching:
             self._watching = True
             await self._client.subscribe(_MAX_DELIVERIES, queue=subjects.SCHEDULERS, cb=self._exhausted)
 
     async def under_way(self, pool: str) -> int:
-        """See ServerSide.under_way."""
+        """See Outgoing.under_way."""
         from nats.errors import Error
 
         try:
@@ -60,7 +62,7 @@ class NatsServerSide:
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
-        """See ServerSide.publish."""
+        """See Outgoing.publish."""
         from nats.errors import Error
 
         if not self._client.is_connected:
@@ -70,9 +72,8 @@ class NatsServerSide:
             for parcel in parcels:
                 subject = subjects.work_subject(parcel.job, parcel.pool)
                 headers = {"Nats-Msg-Id": parcel.name}
-                sent[parcel.name] = await self._js.publish_async(
-                    subject, parcel.body, wait_stall=self._seconds, headers=headers
-                )
+                # Without a limit to its patience it does not let anybody else have a turn: all go in one breath.
+                sent[parcel.name] = await self._js.publish_async(subject, parcel.body, headers=headers)
         except (Error, OSError) as error:
             self._events.emit("nats_error", error=repr(error))
         if sent:
@@ -84,24 +85,41 @@ class NatsServerSide:
         return arrived
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
-        """See ServerSide.collect."""
+        """See Incoming.collect."""
         return await self._reports.pull(limit=limit, wait_ms=wait_ms)
 
     async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
-        """See ServerSide.acknowledge."""
+        """See Incoming.acknowledge."""
         await _told(self._client, delivered, _ACK)
 
     async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
-        """See ServerSide.put_off."""
+        """See Incoming.put_off."""
         await _told(self._client, delivered, _NAK + msgspec.json.encode({"delay": after_ms * 1_000_000}))
 
+    async def caught_up(self) -> None:
+        """See Incoming.caught_up."""
+        from nats.errors import Error
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                last = (await self._js.stream_info(subjects.REPORTS)).state.last_seq
+                while not await self._dealt_with(last):  # noqa: ASYNC110 - nobody tells when the bus has heard it
+                    await asyncio.sleep(_CATCHING_UP_SECONDS)
+        except (Error, TimeoutError) as error:
+            raise NatsUnavailable(f"reports are not dealt with yet: {error!r}") from error
+
+    async def _dealt_with(self, last: int) -> bool:
+        found = await self._js.consumer_info(subjects.REPORTS, subjects.SCHEDULERS, timeout=self._seconds)
+        floor = 0 if found.ack_floor is None else found.ack_floor.stream_seq
+        return floor >= last or not (found.num_pending or found.num_ack_pending)
+
     async def put_away(self, delivered: Delivered, *, reason: str) -> None:
-        """See ServerSide.put_away."""
+        """See Incoming.put_away."""
         await self._bury(subjects.REPORTS, delivered.body, reason)
         await _told(self._client, [delivered], _TERM)
 
     async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
-        """See ServerSide.answer."""
+        """See Incoming.answer."""
 
         async def heard(message: "Msg", respond: Respond) -> None:
             # Each by itself: one that waits for the store does not hold up the others.
@@ -152,7 +170,8 @@ class NatsServerSide:
         """Nobody is answered any more."""
         for task in self._answering:
             task.cancel()
-        await self._reports.stop()
+        # What nobody has looked at is for others, and now.
+        await self.put_off(await self._reports.stop(), after_ms=0)
 
 
 class NatsWorkerSide:

@@ -25,8 +25,9 @@ _DEAD_BYTES = 64 * 1024 * 1024
 MAX_DELIVER = 100
 #: How many may be with workers at once: far more than all of them have slots.
 _MAX_ACK_PENDING = 200_000
-#: How long a server may take over reports before another one gets them.
-_REPORT_ACK_SECONDS = 30.0
+#: How long a server may take over reports before another one gets them: so short that they are written down, whoever
+#: dies, before what they are about passes for lost.
+_REPORT_ACK_SHARE, _REPORT_ACK_SECONDS = 1 / 6, 1.0
 
 
 async def prepare(js: "JetStreamContext", settings: Nats, *, pools: Collection[str], ack_wait_ms: int) -> None:
@@ -83,7 +84,8 @@ def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[Consumer
 
     # With a worker that is silent for as long as a lease lasts, the store has given up its attempts as well.
     executing = [consumer(subjects.executors(pool), subjects.pool_subjects(pool), ack_wait_ms / 1000) for pool in pools]
-    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, _REPORT_ACK_SECONDS)
+    patience = max(_REPORT_ACK_SECONDS, ack_wait_ms / 1000 * _REPORT_ACK_SHARE)
+    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience)
     return [*((one, subjects.WORK) for one in executing), (reading, subjects.REPORTS)]
 
 
