@@ -139,6 +139,10 @@ class Node:
             self.ticker.on_fired = self.bureau.dispatch.set
             self.housekeeping.mender.on_ready = self.bureau.dispatch.set
             services += [*self.bureau.services(stop), self._watch(stop)]
+            if self.settings.nats.url:
+                from gnomon.fleet import serve_fleet
+
+                services.append(serve_fleet(self, self.bureau, stop))
         self.instruments.vitals.on_duty = True
         if self._hints is not None:
             await self._hints.listen(self.heard)

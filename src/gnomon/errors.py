@@ -29,6 +29,7 @@ GnomonError
 └── Unavailable           the world failed: retrying may help
     ├── StoreUnavailable  the store is away, slow, full or read-only
     ├── StoreLocked       another scheduler has this database
+    ├── BusUnavailable    the way to workers elsewhere is away
     ├── ArchiveUnavailable  the archive cannot be written
     ├── PingFailed        an address elsewhere was called in vain
     └── IssuerUnavailable the keys that tokens are checked with cannot be had
@@ -347,6 +348,12 @@ class StoreUnavailable(Unavailable):
     """The store did not do what it was asked, and nothing of it was done, or it is not known."""
 
     code = "store_unavailable"
+
+
+class BusUnavailable(Unavailable):
+    """The way to workers elsewhere is away. What was sent may have arrived, or not."""
+
+    code = "bus_unavailable"
 
 
 class StoreLocked(Unavailable):

@@ -260,6 +260,29 @@ class WorkContract:
         assert await store.begin([(first.task.task_id, first.task.fence)], now=NOON) == frozenset()
         assert second.task.fence > first.task.fence
 
+    @pytest.mark.guarantee("S5")
+    async def test_a_worker_that_begins_has_it_from_then_on_and_may_ask_again(self, store: Store, run: Run) -> None:
+        taken = await taken_by(store, "courier", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+
+        assert await store.begin([held], now=NOON, worker="w1") == {held}
+        assert await store.begin([held], now=NOON + 5, worker="w1") == {held}
+        assert await store.begin([held], now=NOON + 6, worker="w2") == frozenset()
+        [attempt] = await store.attempts([taken.task.task_id])
+        assert (attempt.worker, attempt.started_at) == ("w1", NOON)
+
+        await store.report([ended(taken, Result.SUCCEEDED, now=NOON + 7)])
+        assert await store.begin([held], now=NOON + 8, worker="w1") == frozenset()
+
+    async def test_what_is_in_somebodys_hands_can_be_read_again(self, store: Store, run: Run) -> None:
+        taken = await taken_by(store, "w1", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+        [found] = await store.handed_out([held, (held[0], held[1] + 1), (TaskId("task_x"), 1)])
+        assert (found.task, found.run) == (taken.task, taken.run)
+
+        await store.report([ended(taken, Result.SUCCEEDED, now=NOON + 7)])
+        assert not await store.handed_out([held])
+
     async def test_the_newest_attempt_alone_may_end_a_task(self, store: Store, run: Run) -> None:
         definition = workflow(retry=Retry(max_attempts=5, initial_delay_ms=0))
         first = await taken_by(store, "w1", run, now=NOON + MINUTE)

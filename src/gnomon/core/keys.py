@@ -3,7 +3,7 @@
 from functools import lru_cache
 from hashlib import sha256
 
-from gnomon.core.model import RunId, ScheduleUid, TaskId
+from gnomon.core.model import Run, RunId, ScheduleUid, Source, TaskId
 
 SHARDS = 256
 
@@ -13,6 +13,13 @@ def tick_key(schedule_id: str, planned_at: int) -> bytes:
     second, ms = divmod(planned_at, 1000)
     epoch = f"{second}.{ms:03d}".rstrip("0") if ms else str(second)
     return sha256(f"{schedule_id}:{epoch}".encode()).digest()
+
+
+def idempotency_key(run: Run) -> str:
+    """The same for every attempt of a run, and for no other run."""
+    if run.source is Source.CRON and run.schedule_id is not None:
+        return tick_key(run.schedule_id, run.planned_at).hex()
+    return run.idempotency_key or run.run_id
 
 
 def fraction(key: bytes) -> float:

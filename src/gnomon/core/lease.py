@@ -9,6 +9,9 @@ from gnomon.core.keys import SHARDS
 #: The share of a lease we trust; the rest is room for a clock that runs differently from the store's.
 TRUST = 0.8
 
+#: The share of a lease within which a worker elsewhere must have started: then the first renewal comes in time.
+START_BY = 0.5
+
 
 class Tenure(Struct, frozen=True):
     """The terms a node was given, and since when.

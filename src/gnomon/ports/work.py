@@ -79,8 +79,11 @@ class Work(Protocol):
         """
         ...
 
-    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
-        """Grant the start of what is DISPATCHED under these attempts; those that may start come back."""
+    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
+        """Grant the start of what is DISPATCHED under these attempts; those that may start come back.
+
+        With a worker, they are its own from then on, and what it was granted before it is granted again.
+        """
         ...
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
@@ -100,6 +103,10 @@ class Work(Protocol):
         lets the next one of its schedule go on. A one-shot that is to be deleted after its run is gone once that has
         succeeded, and paused once it has failed.
         """
+        ...
+
+    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+        """What is in somebody's hands under these attempts."""
         ...
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from gnomon.core.attempts import Assignment
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import tick_key
-from gnomon.core.model import Run, Source
+from gnomon.core.keys import idempotency_key
 from gnomon.errors import FieldError
 from gnomon.runners.logs import TaskLog, logger_into
 
@@ -87,17 +86,11 @@ def facts_of(assignment: Assignment, *, deadline_at: int | None) -> Facts:
         planned_at=run.planned_at,
         attempt=assignment.attempt,
         fence=task.fence,
-        idempotency_key=_idempotency_key(run),
+        idempotency_key=idempotency_key(run),
         source=run.source,
         user_id=run.user_id,
         deadline_at=deadline_at,
     )
-
-
-def _idempotency_key(run: Run) -> str:
-    if run.source is Source.CRON and run.schedule_id is not None:
-        return tick_key(run.schedule_id, run.planned_at).hex()
-    return run.idempotency_key or run.run_id
 
 
 class Context:

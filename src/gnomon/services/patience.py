@@ -1,6 +1,6 @@
-"""Waiting for a store that failed: a little at first, then longer."""
+"""Waiting for a store or a bus that failed: a little at first, then longer."""
 
-from gnomon.errors import Unavailable
+from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.events import Events
 
 _FIRST_SECONDS = 0.05
@@ -22,7 +22,8 @@ class Backoff:
     def failed(self, error: Unavailable) -> float:
         """Seconds to wait before the next try."""
         self.failing, self.error = True, str(error)
-        self._events.emit("store_unavailable", service=self._service, error=self.error)
+        what = "bus_unavailable" if isinstance(error, BusUnavailable) else "store_unavailable"
+        self._events.emit(what, service=self._service, error=self.error)
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_SECONDS)
         return pause
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from gnomon.core.gating import Waiting
+from gnomon.core.gating import Request, Waiting, merged_input
 from gnomon.core.model import Run
 from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Jobs
@@ -55,3 +55,12 @@ def step_of(workflow: Workflow, waiting: Waiting) -> Step | None:
     """The step that a task is of."""
     first = workflow.steps[0]
     return first if first.name == waiting.task.step else workflow.step(waiting.task.step)
+
+
+async def requested(shelf: Shelf, waiting: Waiting) -> Request | None:
+    """What was asked for, worked out again; None if its definition cannot be had."""
+    workflow = await shelf.of(waiting.run)
+    step = None if workflow is None else step_of(workflow, waiting)
+    if workflow is None or step is None:
+        return None
+    return Request(waiting=waiting, workflow=workflow, step=step, input=merged_input(workflow, step, waiting))

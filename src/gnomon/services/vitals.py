@@ -70,6 +70,10 @@ class Vitals:
         """These are the components."""
         self._ticker, self._elector, self._backoffs, self._free_bytes = ticker, elector, backoffs, free_bytes
 
+    def attach_more(self, backoffs: Mapping[str, Backoff]) -> None:
+        """These are components, too."""
+        self._backoffs = {**self._backoffs, **backoffs}
+
     def happened(self, name: str, facts: Mapping[str, object]) -> None:
         """An event was emitted: a step that failed as none should makes its component ill for a while."""
         if name == "step_failed":

@@ -7,11 +7,10 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.gating import Request, Waiting, merged_input
+from gnomon.core.gating import Waiting
 from gnomon.core.lease import TRUST
 from gnomon.core.model import Result
 from gnomon.core.preparing import leads_further, sure_successors
-from gnomon.core.states import TaskState
 from gnomon.core.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
@@ -23,7 +22,8 @@ from gnomon.ports.workers import WorkerCard, Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import Outputs, limits_of
 from gnomon.services.patience import Backoff
-from gnomon.services.shelf import Shelf, step_of
+from gnomon.services.reporting import announce
+from gnomon.services.shelf import Shelf, requested
 from gnomon.settings import Settings
 
 #: Writes endings down, and passes the tasks that they surely make on in the same commit.
@@ -173,7 +173,7 @@ class Worker:
             held = one.task_id, one.fence
             assignment = self._held.pop(held, None)
             if held in counted:
-                self._announce(one, assignment)
+                announce(self._events, one, assignment)
             else:
                 self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
 
@@ -249,7 +249,7 @@ class Worker:
     async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:
         """What is to be done, and why it cannot be done here, if so."""
         run = waiting.run
-        request = self.backlog.taken(waiting.task.task_id, waiting.task.fence) or await self._request(waiting)
+        request = self.backlog.taken(waiting.task.task_id, waiting.task.fence) or await requested(self._shelf, waiting)
         if request is None:
             known = placeholder(waiting)
             return known, f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
@@ -260,15 +260,6 @@ class Worker:
         if step.function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {step.function!r}"
         return assignment, None
-
-    async def _request(self, waiting: Waiting) -> Request | None:
-        """What was asked for, worked out again; None if its definition cannot be had."""
-        workflow = await self._shelf.of(waiting.run)
-        step = None if workflow is None else step_of(workflow, waiting)
-        if workflow is None or step is None:
-            return None
-        given = merged_input(workflow, step, waiting)
-        return Request(waiting=waiting, workflow=workflow, step=step, input=given)
 
     async def _release(self) -> None:
         """What has finished has passed the gate; what has not waits for the next step."""
@@ -337,29 +328,6 @@ class Worker:
             await self._place.dismiss(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)
-
-    def _announce(self, ended: Ending, assignment: Assignment | None) -> None:
-        if assignment is None:
-            return
-        run = assignment.run
-        facts: dict[str, object] = {
-            "tenant": run.tenant,
-            "job": run.schedule_id or run.workflow_id,
-            "run": run.run_id,
-            "step": assignment.step.name,
-            "result": ended.result,
-            "attempt": assignment.attempt,
-            "started_at": run.started_at,
-            "ended_at": ended.ended_at,
-        }
-        if ended.state is TaskState.SUCCEEDED:
-            self._events.emit("task_succeeded", **facts)
-            return
-        facts |= {"error": ended.error, "available_at": None if ended.over else ended.available_at}
-        self._events.emit("task_failed" if ended.over else "task_waits", **facts)
-        if ended.dead_letter is not None:
-            job, reason = facts["job"], ended.dead_letter
-            self._events.emit("dead_letter", tenant=run.tenant, job=job, run=run.run_id, reason=reason)
 
 
 def placeholder(waiting: Waiting) -> Assignment:

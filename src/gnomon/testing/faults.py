@@ -220,9 +220,13 @@ class FaultyWorkplace:
         await self._trouble.after()
         return taken
 
-    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""
-        return await self._store.begin(held, now=now)
+        return await self._store.begin(held, now=now, worker=worker)
+
+    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+        """See Work.handed_out."""
+        return await self._store.handed_out(held)
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""

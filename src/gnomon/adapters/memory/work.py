@@ -133,12 +133,14 @@ class MemoryWork(MemoryEndings):
             taken.append(self._with_run(self._tasks[task.task_id]))
         return taken
 
-    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""
         granted = frozenset(one for one in held if self._state(one) is TaskState.DISPATCHED)
         for one in granted:
             self._start(one, now)
-        return granted
+            self._attempts[one] = replace(self._attempts[one], worker=worker or self._attempts[one].worker)
+        running = (one for one in held if self._state(one) is TaskState.RUNNING)
+        return granted | {one for one in running if self._attempts[one].worker == worker}
 
     def _start(self, held: Held, now: int) -> None:
         task = self._tasks[held[0]] = replace(self._tasks[held[0]], state=TaskState.RUNNING)
@@ -167,6 +169,10 @@ class MemoryWork(MemoryEndings):
         return frozenset(
             held for held in ours if self._runs[self._tasks[held[0]].run_id].cancel_requested_at is not None
         )
+
+    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+        """See Work.handed_out."""
+        return [self._with_run(self._tasks[one[0]]) for one in held if self._state(one) in IN_HAND]
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
         """See Work.open_attempts."""

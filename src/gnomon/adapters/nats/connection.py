@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from gnomon.errors import Unavailable
+from gnomon.errors import BusUnavailable
 from gnomon.ports.events import Events
 from gnomon.sections import Nats
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 
-class NatsUnavailable(Unavailable):
+class NatsUnavailable(BusUnavailable):
     """NATS does not answer."""
 
 

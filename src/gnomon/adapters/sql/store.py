@@ -109,9 +109,13 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
             lambda conn: work.take(conn, worker, limit, engine.now(conn) + lease_ms, now, begin=begin, known=known)
         )
 
-    async def begin(self, held: Collection[Held], *, now: int) -> frozenset[Held]:
+    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""
-        return await self.transactions.write(lambda conn: work.begin(conn, held, now))
+        return await self.transactions.write(lambda conn: work.begin(conn, held, now, worker))
+
+    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+        """See Work.handed_out."""
+        return await self.transactions.read(lambda conn: work.handed_out(conn, held))
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""

@@ -95,6 +95,8 @@ _HAS_INPUT = bulk.statement("UPDATE task SET has_input = true WHERE task_id IN K
 _ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skipped")
 _ADMIT = bulk.changing(tables.task, _ADMITTED, by=("task_id",))
 _BEGIN = bulk.changing(tables.attempt, ("started_at",), by=("task_id", "number"))
+_BEGIN_BY = bulk.changing(tables.attempt, ("started_at", "worker"), by=("task_id", "number"))
+_WITH = bulk.statement(f"SELECT task_id, number FROM attempt WHERE task_id IN KEYS AND {tables.OPEN} AND worker = ?")  # noqa: S608
 _RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
 
 
@@ -204,16 +206,31 @@ def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
     return Waiting(task=held, run=run, input=one.input, own_input=one.own_input)
 
 
-def begin(conn: sa.Connection, held: Collection[Held], now: int) -> frozenset[Held]:
+def begin(conn: sa.Connection, held: Collection[Held], now: int, worker: str | None = None) -> frozenset[Held]:
     """See Work.begin."""
     found = _found(conn, held, _HELD)
     granted = {one for one in held if one in found and found[one][2] == TaskState.DISPATCHED}
     if granted:
         names: list[str] = [task_id for task_id, _ in granted]
         bulk.run(conn, _START, names)
-        bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
+        if worker is None:
+            bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
+        else:
+            bulk.many(conn, _BEGIN_BY, [(now, worker, *one) for one in granted])
         start_runs(conn, [run_of(found[one][4:]) for one in granted], now)
+    again = [one for one in held if one not in granted and one in found] if worker is not None else []
+    if again:
+        running: list[str] = [one[0] for one in again if found[one][2] == TaskState.RUNNING]
+        granted |= {(name, number) for name, number in bulk.rows(conn, _WITH, running, worker)}.intersection(again)
     return frozenset(granted)
+
+
+def handed_out(conn: sa.Connection, held: Collection[Held]) -> Sequence[Waiting]:
+    """See Work.handed_out."""
+    names: list[str] = [task_id for task_id, _ in held]
+    found = map(waiting_of, bulk.rows(conn, _BY_NAME, names))
+    wanted = set(held)
+    return [one for one in found if one.task.state in IN_HAND and (one.task.task_id, one.task.fence) in wanted]
 
 
 def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Renewal:

@@ -1,0 +1,196 @@
+"""The way to workers and back, in memory: for tests and simulations on a clock of their own."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec import Struct
+
+from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
+from gnomon.errors import BusUnavailable
+from gnomon.ports.queue import Delivered, Parcel, Respond
+
+
+class _Message(Struct):
+    """A message, and until when somebody has it."""
+
+    name: str
+    body: bytes
+    tries: int = 0
+    visible_at: int = 0
+
+
+class _Stream:
+    """Messages that are given out again and again until somebody is done with them."""
+
+    def __init__(self, name: str, bus: "MemoryBus") -> None:
+        self.name = name
+        self._bus = bus
+        self.messages: dict[int, _Message] = {}
+        self._names: set[str] = set()
+        self._last = 0
+
+    def add(self, name: str, body: bytes) -> None:
+        """It is there once, however often it comes."""
+        if name not in self._names:
+            self._names.add(name)
+            self._last += 1
+            self.messages[self._last] = _Message(name, body)
+
+    def deliver(self, limit: int) -> list[Delivered]:
+        """What can be given to somebody now."""
+        now = self._bus.now()
+        found: list[Delivered] = []
+        for number, message in list(self.messages.items()):
+            if message.visible_at > now or len(found) == limit:
+                continue
+            if message.tries == self._bus.max_deliver:
+                self._bus.dead.append((self.name, message.body, "was given to somebody too often"))
+                del self.messages[number]
+                continue
+            message.tries += 1
+            message.visible_at = now + self._bus.ack_wait_ms
+            found.append(Delivered(message.body, message.tries, number, self._bus.forgetful))
+        return found
+
+    def drop(self, delivered: Sequence[Delivered]) -> None:
+        """They do not come again."""
+        for one in delivered:
+            self.messages.pop(one.handle, None)
+
+    def forget(self) -> None:
+        """Nobody was ever given anything, as far as is known here."""
+        for message in self.messages.values():
+            message.tries = message.visible_at = 0
+
+    def hold(self, delivered: Sequence[Delivered], for_ms: int) -> None:
+        """They come again after so long."""
+        for one in delivered:
+            if one.handle in self.messages:
+                self.messages[one.handle].visible_at = self._bus.now() + for_ms
+
+
+class MemoryBus:
+    """What servers and workers share."""
+
+    def __init__(self, now: Callable[[], int], *, ack_wait_ms: int = 30_000, max_deliver: int = 100) -> None:
+        self.now = now
+        self.ack_wait_ms = ack_wait_ms
+        self.max_deliver = max_deliver
+        self.away = False
+        #: It may have forgotten whom it gave what.
+        self.forgetful = False
+        self.work: dict[str, _Stream] = {}
+        self.reports = _Stream(REPORTS, self)
+        #: Which stream, what it was, and why it was put away.
+        self.dead: list[tuple[str, bytes, str]] = []
+        self.heartbeats: Respond | None = None
+        self.grants: Respond | None = None
+
+    def of(self, pool: str) -> _Stream:
+        """The messages for workers of a pool."""
+        self.reach()
+        return self.work.setdefault(pool, _Stream(WORK, self))
+
+    def reach(self) -> None:
+        """Whoever wants something finds out that there is nobody."""
+        if self.away:
+            raise BusUnavailable("the bus is away")
+
+
+class MemoryServerSide:
+    """See ServerSide."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+
+    async def prepare(self, pools: Collection[str]) -> None:
+        """See Outgoing.prepare."""
+        for pool in pools:
+            self._bus.of(pool)
+
+    async def under_way(self, pool: str) -> int:
+        """See Outgoing.under_way."""
+        return len(self._bus.of(pool).messages)
+
+    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+        """See Outgoing.publish."""
+        for parcel in parcels:
+            self._bus.of(parcel.pool).add(parcel.name, parcel.body)
+        return frozenset(parcel.name for parcel in parcels)
+
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """See Incoming.collect. Nobody waits where time stands still."""
+        del wait_ms
+        self._bus.reach()
+        return self._bus.reports.deliver(limit)
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """See Incoming.acknowledge."""
+        self._bus.reports.drop(delivered)
+
+    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+        """See Incoming.put_off."""
+        self._bus.reports.hold(delivered, after_ms)
+
+    async def caught_up(self) -> None:
+        """See Incoming.caught_up. Nobody waits where time stands still."""
+        self._bus.reach()
+        if self._bus.reports.messages:
+            raise BusUnavailable("there are reports that nobody has dealt with")
+
+    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+        """See Incoming.put_away."""
+        self._bus.reach()
+        self._bus.dead.append((REPORTS, delivered.body, reason))
+        self._bus.reports.drop([delivered])
+
+    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+        """See Incoming.answer."""
+        self._bus.heartbeats, self._bus.grants = heartbeats, grants
+
+
+class MemoryWorkerSide:
+    """See WorkerSide."""
+
+    def __init__(self, bus: MemoryBus, *, pool: str = DEFAULT_POOL) -> None:
+        self._bus = bus
+        self._pool = pool
+
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """See WorkerSide.pull. Nobody waits where time stands still."""
+        del wait_ms
+        return self._bus.of(self._pool).deliver(limit)
+
+    async def stop_pulling(self) -> Sequence[Delivered]:
+        """See WorkerSide.stop_pulling. Nothing comes without being pulled."""
+        return ()
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.acknowledge."""
+        self._bus.of(self._pool).drop(delivered)
+
+    async def extend(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.extend."""
+        self._bus.of(self._pool).hold(delivered, self._bus.ack_wait_ms)
+
+    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.terminate."""
+        self._bus.of(self._pool).drop(delivered)
+
+    async def report(self, name: str, body: bytes) -> None:
+        """See WorkerSide.report."""
+        self._bus.reach()
+        self._bus.reports.add(name, body)
+
+    async def heartbeat(self, body: bytes) -> bytes:
+        """See WorkerSide.heartbeat."""
+        return await self._asked(self._bus.heartbeats, body)
+
+    async def ask(self, body: bytes) -> bytes:
+        """See WorkerSide.ask."""
+        return await self._asked(self._bus.grants, body)
+
+    async def _asked(self, respond: Respond | None, body: bytes) -> bytes:
+        self._bus.reach()
+        if respond is None:
+            raise BusUnavailable("no server answers")
+        return await respond(body)

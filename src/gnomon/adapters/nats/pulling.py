@@ -1,0 +1,135 @@
+"""Messages of a durable consumer, asked for in advance: they arrive while we do something else.
+
+The client's own `fetch` waits for as many as were asked for, or makes two requests each time; this one hands over what
+has come. Requests end by themselves, so that nothing is left deaf when a server comes back that has forgotten them.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.adapters.nats.connection import NatsUnavailable
+from gnomon.ports.queue import Delivered
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+#: How long the server keeps a request, and how much longer we believe in one that nobody ended.
+_REQUEST_SECONDS = 5.0
+_GRACE_SECONDS = 1.0
+#: By how much the clock of NATS may differ from ours.
+_DOUBT_MS = 5_000.0
+#: What a server says of a request whose time is over, and of one that has nothing to wait for.
+_OVER = ("408", "404")
+
+
+class _Request(Struct):
+    """So many messages may still come, until then."""
+
+    missing: int
+    ends: float
+
+
+class Puller:
+    """One consumer of one stream."""
+
+    def __init__(self, client: "Client", stream: str, consumer: str) -> None:
+        self._client = client
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._inbox = client.new_inbox()
+        self._requests: deque[_Request] = deque()
+        self._come: deque[Delivered] = deque()
+        self._something = asyncio.Event()
+        self._reconnects = 0
+        #: What was stored before then may have been given to somebody else, whatever the server says.
+        self._doubtful_until_ms = 0.0
+        #: Why the last request could not be met.
+        self._trouble = ""
+        self._subscription: Subscription | None = None
+
+    async def pull(self, *, limit: int, wait_ms: int) -> list[Delivered]:
+        """Up to so many, as soon as there is one; none after so long."""
+        if self._subscription is None:
+            self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
+        if not self._come:
+            await self._ask(limit)
+            self._something.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._something.wait()
+        if self._trouble and not self._come:
+            trouble, self._trouble = self._trouble, ""
+            raise NatsUnavailable(f"cannot pull: {trouble}")
+        taken = [self._come.popleft() for _ in range(min(limit, len(self._come)))]
+        if len(taken) < limit and taken:
+            # Room is left: what comes meanwhile is here when we are asked again.
+            await self._ask(limit - len(taken))
+        return taken
+
+    async def stop(self) -> list[Delivered]:
+        """No more come. Those are handed over that had come already."""
+        if self._subscription is not None:
+            with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
+                await self._subscription.unsubscribe()
+                await self._client.flush(timeout=1)
+        left, self._come = list(self._come), deque()
+        return left
+
+    async def _ask(self, limit: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._notice_reconnects()
+        while self._requests and (self._requests[0].ends < now or self._requests[0].missing <= 0):
+            self._requests.popleft()
+        missing = limit - len(self._come) - sum(one.missing for one in self._requests)
+        if missing <= 0:
+            return
+        if not self._client.is_connected:
+            raise NatsUnavailable("not connected")
+        wanted = {"batch": missing, "expires": int(_REQUEST_SECONDS * 1e9)}
+        await self._client.publish(self._next, msgspec.json.encode(wanted), reply=self._inbox)
+        self._requests.append(_Request(missing, now + _REQUEST_SECONDS + _GRACE_SECONDS))
+
+    def _told(self, headers: Mapping[str, str]) -> None:
+        """A request is over: its time is, or there is nobody who could meet it."""
+        if self._requests:
+            self._requests.popleft()
+        if headers.get("Status") not in _OVER:
+            self._trouble = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
+        self._something.set()
+
+    def _notice_reconnects(self) -> None:
+        """A server that comes back has never heard of what we asked for, and may have forgotten whom it gave what."""
+        reconnects = self._client.stats["reconnects"]
+        if reconnects != self._reconnects:
+            self._reconnects = reconnects
+            self._requests.clear()
+            self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
+
+    async def _arrived(self, message: "Msg") -> None:
+        self._notice_reconnects()
+        if message.subject == self._inbox:
+            self._told(message.headers or {})
+            return
+        if self._requests:
+            self._requests[0].missing -= 1
+            if not self._requests[0].missing:
+                self._requests.popleft()
+        tries, stored_ms = fate_of(message.reply)
+        doubtful = stored_ms < self._doubtful_until_ms
+        self._come.append(Delivered(message.data, tries, message.reply, doubtful))
+        self._something.set()
+
+
+def fate_of(reply: str) -> tuple[int, float]:
+    """How often a message has been delivered, and when it was stored, in ms: its answer's subject says so."""
+    tokens = reply.split(".")
+    first = 4 if len(tokens) < 11 else 6
+    return int(tokens[first]), int(tokens[first + 3]) / 1_000_000

@@ -1,0 +1,252 @@
+"""The way to workers and back over NATS JetStream."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gnomon.adapters.nats import streams
+from gnomon.adapters.nats.connection import NatsUnavailable
+from gnomon.adapters.nats.pulling import Puller
+from gnomon.core import subjects
+from gnomon.core.subjects import DEFAULT_POOL
+from gnomon.ports.events import Events
+from gnomon.ports.queue import Delivered, Parcel, Respond
+from gnomon.sections import Nats
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js.api import PubAck
+
+_ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
+_MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
+_TOO_OFTEN = "was given to somebody too often"
+#: How often it is asked whether servers have caught up with what workers say.
+_CATCHING_UP_SECONDS = 0.02
+#: Where workers wait for answers, whatever the names of their users.
+_INBOXES = "_INBOX"
+
+
+class NatsServerSide:
+    """See ServerSide."""
+
+    def __init__(self, client: "Client", settings: Nats, events: Events, *, ack_wait_ms: int) -> None:
+        self._client = client
+        self._settings = settings
+        self._events = events
+        self._ack_wait_ms = ack_wait_ms
+        self._seconds = settings.timeout_ms / 1000
+        self._js = client.jetstream(timeout=self._seconds)
+        self._reports = Puller(client, subjects.REPORTS, subjects.SCHEDULERS)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._watching = False
+
+    async def prepare(self, pools: Collection[str]) -> None:
+        """See Outgoing.prepare."""
+        await streams.prepare(self._js, self._settings, pools=pools, ack_wait_ms=self._ack_wait_ms)
+        if not self._watching:
+            self._watching = True
+            await self._client.subscribe(_MAX_DELIVERIES, queue=subjects.SCHEDULERS, cb=self._exhausted)
+
+    async def under_way(self, pool: str) -> int:
+        """See Outgoing.under_way."""
+        from nats.errors import Error
+
+        try:
+            found = await self._js.consumer_info(subjects.WORK, subjects.executors(pool), timeout=self._seconds)
+        except (Error, TimeoutError) as error:
+            raise NatsUnavailable(f"cannot ask what is under way: {error!r}") from error
+        return (found.num_pending or 0) + (found.num_ack_pending or 0)
+
+    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+        """See Outgoing.publish."""
+        from nats.errors import Error
+
+        if not self._client.is_connected:
+            raise NatsUnavailable("not connected")
+        sent = {}
+        try:
+            for parcel in parcels:
+                subject = subjects.work_subject(parcel.job, parcel.pool)
+                headers = {"Nats-Msg-Id": parcel.name}
+                # Without a limit to its patience it does not let anybody else have a turn: all go in one breath.
+                sent[parcel.name] = await self._js.publish_async(subject, parcel.body, headers=headers)
+        except (Error, OSError) as error:
+            self._events.emit("nats_error", error=repr(error))
+        if sent:
+            await asyncio.wait(sent.values(), timeout=self._seconds)
+        arrived = frozenset(name for name, ack in sent.items() if _arrived(ack))
+        for ack in sent.values():
+            # Nobody waits for what has not come; whether it arrives, we learn by sending it again.
+            ack.cancel()
+        return arrived
+
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """See Incoming.collect."""
+        return await self._reports.pull(limit=limit, wait_ms=wait_ms)
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """See Incoming.acknowledge."""
+        await _told(self._client, delivered, _ACK)
+
+    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+        """See Incoming.put_off."""
+        await _told(self._client, delivered, _NAK + msgspec.json.encode({"delay": after_ms * 1_000_000}))
+
+    async def caught_up(self) -> None:
+        """See Incoming.caught_up."""
+        from nats.errors import Error
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                last = (await self._js.stream_info(subjects.REPORTS)).state.last_seq
+                while not await self._dealt_with(last):  # noqa: ASYNC110 - nobody tells when the bus has heard it
+                    await asyncio.sleep(_CATCHING_UP_SECONDS)
+        except (Error, TimeoutError) as error:
+            raise NatsUnavailable(f"reports are not dealt with yet: {error!r}") from error
+
+    async def _dealt_with(self, last: int) -> bool:
+        found = await self._js.consumer_info(subjects.REPORTS, subjects.SCHEDULERS, timeout=self._seconds)
+        floor = 0 if found.ack_floor is None else found.ack_floor.stream_seq
+        return floor >= last or not (found.num_pending or found.num_ack_pending)
+
+    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+        """See Incoming.put_away."""
+        await self._bury(subjects.REPORTS, delivered.body, reason)
+        await _told(self._client, [delivered], _TERM)
+
+    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+        """See Incoming.answer."""
+
+        async def heard(message: "Msg", respond: Respond) -> None:
+            # Each by itself: one that waits for the store does not hold up the others.
+            task = asyncio.create_task(self._respond(message, respond))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+        async def beat(message: "Msg") -> None:
+            await heard(message, heartbeats)
+
+        async def wished(message: "Msg") -> None:
+            await heard(message, grants)
+
+        await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=beat)
+        await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=wished)
+
+    async def _respond(self, message: "Msg", respond: Respond) -> None:
+        if not message.reply.startswith(_INBOXES):
+            # An answer goes to whoever waits for one, and is no means to speak on other subjects in our name.
+            self._events.emit("request_refused", subject=message.subject, reply=message.reply)
+            return
+        try:
+            answer = await respond(message.data)
+            await self._client.publish(message.reply, answer)
+        except Exception as error:  # noqa: BLE001 - whatever it was, whoever asked hears nothing and asks again
+            self._events.emit("request_failed", subject=message.subject, error=repr(error))
+
+    async def _exhausted(self, message: "Msg") -> None:
+        """A task was given out as often as it may be: its message is kept for people, its attempt ends by its lease."""
+        from nats.errors import Error
+
+        with suppress(Error, TimeoutError, KeyError, msgspec.DecodeError, NatsUnavailable):
+            number = int(msgspec.json.decode(message.data)["stream_seq"])
+            found = await self._js.get_msg(subjects.WORK, number)
+            await self._bury(subjects.WORK, found.data or b"", _TOO_OFTEN)
+            await self._js.delete_msg(subjects.WORK, number)
+
+    async def _bury(self, stream: str, body: bytes, reason: str) -> None:
+        from nats.errors import Error
+
+        try:
+            await self._js.publish(subjects.dead_subject(stream), body, headers={"Gnomon-Reason": _printable(reason)})
+        except (Error, TimeoutError) as error:
+            raise NatsUnavailable(f"cannot put a message away: {error!r}") from error
+        self._events.emit("message_put_away", stream=stream, reason=reason, size=len(body))
+
+    async def close(self) -> None:
+        """Nobody is answered any more."""
+        for task in self._answering:
+            task.cancel()
+        # What nobody has looked at is for others, and now.
+        await self.put_off(await self._reports.stop(), after_ms=0)
+
+
+class NatsWorkerSide:
+    """See WorkerSide."""
+
+    def __init__(self, client: "Client", settings: Nats, *, worker: str, pool: str = DEFAULT_POOL) -> None:
+        self._client = client
+        self._seconds = settings.timeout_ms / 1000
+        self._js = client.jetstream(timeout=self._seconds)
+        self._work = Puller(client, subjects.WORK, subjects.executors(pool))
+        self._reports = subjects.report_subject(worker)
+        self._heartbeats = subjects.heartbeat_subject(worker)
+        self._grants = subjects.grant_subject(worker)
+
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """See WorkerSide.pull."""
+        return await self._work.pull(limit=limit, wait_ms=wait_ms)
+
+    async def stop_pulling(self) -> Sequence[Delivered]:
+        """See WorkerSide.stop_pulling."""
+        return await self._work.stop()
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.acknowledge."""
+        await _told(self._client, delivered, _ACK)
+
+    async def extend(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.extend."""
+        await _told(self._client, delivered, _PROGRESS)
+
+    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+        """See WorkerSide.terminate."""
+        await _told(self._client, delivered, _TERM)
+
+    async def report(self, name: str, body: bytes) -> None:
+        """See WorkerSide.report."""
+        from nats.errors import Error
+
+        try:
+            await self._js.publish(self._reports, body, timeout=self._seconds, headers={"Nats-Msg-Id": name})
+        except (Error, TimeoutError, OSError) as error:
+            raise NatsUnavailable(f"cannot report: {error!r}") from error
+
+    async def heartbeat(self, body: bytes) -> bytes:
+        """See WorkerSide.heartbeat."""
+        return await self._asked(self._heartbeats, body)
+
+    async def ask(self, body: bytes) -> bytes:
+        """See WorkerSide.ask."""
+        return await self._asked(self._grants, body)
+
+    async def _asked(self, subject: str, body: bytes) -> bytes:
+        from nats.errors import Error
+
+        try:
+            return (await self._client.request(subject, body, timeout=self._seconds)).data
+        except (Error, TimeoutError, OSError) as error:
+            raise NatsUnavailable(f"no server answers: {error!r}") from error
+
+
+async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -> None:
+    """The stream hears what becomes of these; if it does not, they come again, which does no harm."""
+    from nats.errors import Error
+
+    try:
+        for one in delivered:
+            await client.publish(one.handle, what)
+    except (Error, OSError) as error:
+        raise NatsUnavailable(f"cannot acknowledge: {error!r}") from error
+
+
+def _arrived(ack: "asyncio.Future[PubAck]") -> bool:
+    return ack.done() and not ack.cancelled() and ack.exception() is None
+
+
+def _printable(reason: str) -> str:
+    """As it may stand in a header."""
+    return "".join(one if one.isascii() and one.isprintable() else " " for one in reason)[:500]

@@ -1,0 +1,69 @@
+"""Every subject that we speak on over NATS, in one table, and the names of what keeps the messages.
+
+    mq.scheduled.{job}                   a task for the default pool; kept until a worker has reported what came of it
+    mq.scheduled.{job}.pool.{pool}       a task for another pool
+    mq.scheduler.complete.report.{worker}     what a worker has begun, and what came of it; kept until written down
+    mq.scheduler.complete.heartbeat.{worker}  a worker is alive; answered with what it is to stop
+    mq.scheduler.complete.grant.{worker}      a worker asks whether it may start; answered with what it may
+    mq.scheduler.dead.{stream}           a message that nobody can make anything of; kept for people
+
+A dot in a name would be a border in a subject, so there it is written `~`, which no name has. Nothing is read from a
+subject but who may listen to it: what counts stands in the message.
+"""
+
+import re
+
+DEFAULT_POOL = "default"
+#: What the names of workers begin with that are reached over the bus: only their slots are sent tasks.
+FIELD = "field"
+#: The streams, and who reads what workers report.
+WORK, REPORTS, DEAD = "GNOMON_WORK", "GNOMON_REPORTS", "GNOMON_DEAD"
+SCHEDULERS = "schedulers"
+_EXECUTORS = "job-executors"
+
+WORK_SUBJECTS = "mq.scheduled.>"
+REPORT_SUBJECTS = "mq.scheduler.complete.report.*"
+HEARTBEATS = "mq.scheduler.complete.heartbeat.*"
+GRANTS = "mq.scheduler.complete.grant.*"
+DEAD_SUBJECTS = "mq.scheduler.dead.*"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_~-]")
+
+
+def work_subject(job: str, pool: str = DEFAULT_POOL) -> str:
+    """Where a task of the job is sent to workers of the pool."""
+    every = f"mq.scheduled.{_token(job)}"
+    return every if pool == DEFAULT_POOL else f"{every}.pool.{_token(pool)}"
+
+
+def executors(pool: str = DEFAULT_POOL) -> str:
+    """The group of consumers that workers of a pool share."""
+    return _EXECUTORS if pool == DEFAULT_POOL else f"{_EXECUTORS}-{_token(pool)}"
+
+
+def pool_subjects(pool: str = DEFAULT_POOL) -> str:
+    """All that is sent to workers of a pool, and nothing that is sent to others."""
+    return "mq.scheduled.*" if pool == DEFAULT_POOL else f"mq.scheduled.*.pool.{_token(pool)}"
+
+
+def report_subject(worker: str) -> str:
+    """Where a worker says what it has begun and what came of it."""
+    return f"mq.scheduler.complete.report.{_token(worker)}"
+
+
+def heartbeat_subject(worker: str) -> str:
+    """Where a worker says that it is alive."""
+    return f"mq.scheduler.complete.heartbeat.{_token(worker)}"
+
+
+def grant_subject(worker: str) -> str:
+    """Where a worker asks whether it may start."""
+    return f"mq.scheduler.complete.grant.{_token(worker)}"
+
+
+def dead_subject(stream: str) -> str:
+    """Where messages of a stream are kept that nobody can make anything of."""
+    return f"mq.scheduler.dead.{stream}"
+
+
+def _token(name: str) -> str:
+    return _UNSAFE.sub("_", name.replace(".", "~"))

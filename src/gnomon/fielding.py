@@ -1,0 +1,82 @@
+"""A worker that knows nothing but NATS: what `gnomon worker` runs where there is no address of a database."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from msgspec import Struct
+
+from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.queue import NatsWorkerSide
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.subjects import DEFAULT_POOL, FIELD
+from gnomon.errors import UsageError
+from gnomon.ports.events import Events
+from gnomon.runners.functions import FunctionRunner
+from gnomon.runners.registry import FUNCTIONS, Functions
+from gnomon.runners.secrets import SecretSource
+from gnomon.services.field_worker import FieldWorker
+from gnomon.services.looping import keep_stepping
+from gnomon.settings import Settings
+
+
+class Fielding(Struct, frozen=True, kw_only=True):
+    """What to work with."""
+
+    settings: Settings
+    #: Modules that register functions when they are imported; the caller has imported them.
+    imports: Sequence[str] = ()
+    functions: Functions = FUNCTIONS
+    events: Events | None = None
+    pool: str = DEFAULT_POOL
+
+
+async def work_over_nats(
+    plan: Fielding, stop: asyncio.Event, *, ready: Callable[[FieldWorker], None] = lambda _: None
+) -> None:
+    """Execute what comes over NATS until told to stop; then what runs has ended one way or another, and is reported.
+
+    UsageError if no address of NATS is given, Unavailable if it cannot be reached at the start.
+    """
+    settings, events = plan.settings, plan.events or LoggedEvents()
+    if not settings.nats.url:
+        raise UsageError("a worker without a database needs nats.url: where NATS is")
+    clock = SystemClock()
+    name = RandomIds().new(FIELD, clock.now())
+    client = await connect(settings.nats, events, name=name)
+    try:
+        side = NatsWorkerSide(client, settings.nats, worker=name, pool=plan.pool)
+        wake = asyncio.Event()
+        runner = _runner(plan, partial(_wake_from_afar, asyncio.get_running_loop(), wake))
+        worker = FieldWorker(side, runner, clock, events, settings=settings, worker=name, pool=plan.pool)
+        worker.wake = wake
+        events.emit("working", worker=name, pool=plan.pool, slots=settings.worker.slots)
+        ready(worker)
+        loops = [keep_stepping(step, stop=stop, wake=woken, events=events) for step, woken in worker.services()]
+        await asyncio.gather(*loops)
+        await worker.drain()
+    finally:
+        with suppress(Exception):  # whatever is wrong with the connection, it is let go of
+            await client.flush(timeout=1)
+            await client.close()
+
+
+def _runner(plan: Fielding, on_finished: Callable[[], object]) -> FunctionRunner:
+    settings = plan.settings
+    return FunctionRunner(
+        plan.functions,
+        settings.worker,
+        default_timeout_ms=settings.execution.default_timeout_ms,
+        secrets=SecretSource(settings.secrets, os.environ),
+        shell=settings.shell,
+        on_finished=on_finished,
+        imports=tuple(plan.imports),
+    )
+
+
+def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,157 @@
+"""The way to workers elsewhere, and back: messages that may be lost, doubled and late, and cost time only.
+
+Both sides raise Unavailable when the bus is away. Whatever was asked for may then have been done, or not.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gnomon.ports.work import Held
+from gnomon.ports.workers import WorkerCard
+
+#: Answers the body of a request.
+Respond = Callable[[bytes], Awaitable[bytes]]
+
+
+class Parcel(Struct, frozen=True, kw_only=True, gc=False):
+    """A task to be sent."""
+
+    #: Sent twice under the same name, it is there once.
+    name: str
+    job: str
+    pool: str
+    body: bytes
+
+
+class Delivered(Struct, frozen=True, gc=False):
+    """A message that somebody was given, and has to do something about."""
+
+    body: bytes
+    #: How often it has been given to somebody, this time included.
+    tries: int
+    #: What whoever delivered it knows it by.
+    handle: Any
+    #: Whether the bus may have forgotten that it gave it to somebody else before.
+    doubtful: bool = False
+
+
+class Pulse(Struct, frozen=True, kw_only=True):
+    """A worker is alive: how it presents itself, and what it has in hand."""
+
+    card: WorkerCard
+    held: tuple[Held, ...] = ()
+    #: Whether its leases are to be extended; else it only asks what it is to stop.
+    renews: bool = True
+    #: It stops, and takes nothing any more.
+    leaves: bool = False
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """What a worker hears back."""
+
+    #: For how long its word counts now.
+    lease_ms: int
+    #: Attempts that are no longer its own, and those whose runs are to be cancelled.
+    lost: tuple[Held, ...] = ()
+    to_cancel: tuple[Held, ...] = ()
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """A worker wants to start what must not be started twice, or what somebody else may have started."""
+
+    worker: str
+    held: tuple[Held, ...]
+    #: Somebody else may have begun it, and said so; that must have been heard before.
+    doubtful: bool = False
+
+
+class Granted(Struct, frozen=True, kw_only=True):
+    """What of it may start."""
+
+    held: tuple[Held, ...]
+
+
+class Outgoing(Protocol):
+    """Where servers hand out tasks. Several servers share it."""
+
+    async def prepare(self, pools: Collection[str]) -> None:
+        """All that keeps messages stands as it should, for workers of these pools; what was lost is made again."""
+        ...
+
+    async def under_way(self, pool: str) -> int:
+        """How many parcels of the pool are on their way to a worker, or with one that has not acknowledged them."""
+        ...
+
+    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+        """Send them all. The names of those that surely arrived come back; of all others nothing is known."""
+        ...
+
+
+class Incoming(Protocol):
+    """Where servers hear what came of tasks. Several servers share it."""
+
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """The next messages of workers, in their order, as soon as there are some; none after so long."""
+        ...
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """They are dealt with, and will not come again."""
+        ...
+
+    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+        """They come again after so long."""
+        ...
+
+    async def caught_up(self) -> None:
+        """All that workers had reported when this was asked is dealt with; Unavailable if that takes too long."""
+        ...
+
+    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+        """It is kept among the dead letters of the bus, and only then will it not come again."""
+        ...
+
+    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+        """From now on requests of workers are answered like this."""
+        ...
+
+
+class ServerSide(Outgoing, Incoming, Protocol):
+    """Both directions."""
+
+
+class WorkerSide(Protocol):
+    """Where one worker gets tasks, and says what came of them."""
+
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+        """The next tasks, as soon as there are some; none after so long."""
+        ...
+
+    async def stop_pulling(self) -> Sequence[Delivered]:
+        """No more tasks come. Those that had come already, and that nobody has seen, are handed over."""
+        ...
+
+    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+        """What came of them is reported: they will not come again."""
+        ...
+
+    async def extend(self, delivered: Sequence[Delivered]) -> None:
+        """They are being worked on: they do not go to anybody else yet."""
+        ...
+
+    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+        """They will not come again, though nothing came of them."""
+        ...
+
+    async def report(self, name: str, body: bytes) -> None:
+        """It is kept until a server has dealt with it. Told twice under one name, it is there once."""
+        ...
+
+    async def heartbeat(self, body: bytes) -> bytes:
+        """What a server answers."""
+        ...
+
+    async def ask(self, body: bytes) -> bytes:
+        """What a server grants."""
+        ...

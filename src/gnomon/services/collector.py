@@ -1,0 +1,262 @@
+"""The collector: hears what workers elsewhere have begun and what came of it, and writes it down.
+
+Everything it is told may come twice, late or out of order; the task's fence says what still counts.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from gnomon.core.attempts import Assignment, Ending, Outcome, ending
+from gnomon.core.envelopes import Ended, Reports, read_reports
+from gnomon.core.gating import Waiting
+from gnomon.core.model import Result
+from gnomon.core.preparing import sure_successors
+from gnomon.errors import FieldError, Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.gate import Gate
+from gnomon.ports.queue import Advice, Delivered, Granted, Incoming, Pulse, Wish
+from gnomon.ports.work import Held
+from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.services.courier import Sent
+from gnomon.services.dispatcher import limits_of
+from gnomon.services.patience import Backoff
+from gnomon.services.reporting import announce
+from gnomon.services.shelf import Shelf, requested
+from gnomon.services.worker import HandOver, placeholder
+from gnomon.settings import Settings
+
+#: How many messages are dealt with together, and how long to wait for one.
+_MESSAGES = 50
+_WAIT_MS = 250
+#: How soon reports come again that could not be written down, or put away.
+_AGAIN_MS = 1_000
+_PUT_AWAY_AGAIN_MS = 5_000
+#: Nobody has more slots than this, whatever is said.
+_MOST_SLOTS = 100_000
+
+_PULSES = msgspec.json.Decoder(Pulse)
+_WISHES = msgspec.json.Decoder(Wish)
+
+
+class Collector:
+    """Reads reports, decides what follows from them, writes that down, and only then lets go of them."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        shelf: Shelf,
+        queue: Incoming,
+        gate: Gate,
+        clock: Clock,
+        events: Events,
+        *,
+        settings: Settings,
+    ) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._queue = queue
+        self._gate = gate
+        self._clock = clock
+        self._events = events
+        self._lease_ms = settings.worker.lease_ms
+        self._limits = limits_of(settings.execution)
+        #: What a courier in this process has sent: we need not read it again.
+        self.sent = Sent()
+        #: In a process with a dispatcher.
+        self.hand_over: HandOver | None = None
+        #: Called when what ended may have made something else ready, now or later.
+        self.on_ready: Callable[[], None] = lambda: None
+        #: Called with how many attempts have ended, with what has begun, and when a worker has come or gone.
+        self.on_ended: Callable[[int], None] = lambda _: None
+        self.on_started: Callable[[Sequence[Assignment]], None] = lambda _: None
+        self.on_worker: Callable[[], None] = lambda: None
+        #: Called when what keeps reports cannot be reached.
+        self.on_trouble: Callable[[], None] = lambda: None
+        self._workers: dict[str, WorkerCard] = {}
+        self.backoff = Backoff(events, "collector")
+
+    async def step(self) -> float:
+        """Deal with what has been reported. Returns how many seconds to wait before the next."""
+        try:
+            delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
+            readable = await self._readable(delivered)
+        except Unavailable as error:
+            self.on_trouble()
+            return self.backoff.failed(error)
+        messages = [one for one, _ in readable]
+        try:
+            await self._write_down([reports for _, reports in readable])
+            await self._queue.acknowledge(messages)
+        except Unavailable as error:
+            with suppress(Unavailable):
+                await self._queue.put_off(messages, after_ms=_AGAIN_MS)
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        return 0.0
+
+    async def _readable(self, delivered: Sequence[Delivered]) -> list[tuple[Delivered, Reports]]:
+        """Those that can be read. The others are put away first, and only then gone."""
+        found = []
+        for one in delivered:
+            try:
+                found.append((one, read_reports(one.body)))
+            except FieldError as error:
+                try:
+                    await self._queue.put_away(one, reason=str(error))
+                except Unavailable:
+                    await self._queue.put_off([one], after_ms=_PUT_AWAY_AGAIN_MS)
+        return found
+
+    # ---- what has begun and ended ------------------------------------------------------------
+
+    async def _write_down(self, reports: Sequence[Reports]) -> None:
+        started: dict[str, list[Held]] = defaultdict(list)
+        ended: dict[Held, Ended] = {}
+        for one in reports:
+            started[one.worker] += [(begun.task_id, begun.fence) for begun in one.started]
+            for end in one.ended:
+                ended.setdefault((end.task_id, end.fence), end)
+        known = await self._known([*(held for many in started.values() for held in many), *ended])
+        endings = [await self._ending(known[held], end) for held, end in ended.items() if held in known]
+        for held, end in ended.items():
+            if held not in known:
+                self._late(held, end.result)
+        now = self._clock.now()
+        # In one breath, so that they share a commit, and in this order.
+        beginnings = [self._place.begin(held, now=now, worker=name) for name, held in started.items() if held]
+        *begun, counted = await asyncio.gather(*beginnings, self._report(endings, known), return_exceptions=True)
+        for failure in (*begun, counted):
+            if isinstance(failure, BaseException):
+                raise failure
+        self.on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
+        for held in ended:
+            self.sent.pop(held, None)
+        self.on_ended(len(ended))
+
+    async def _known(self, held: Sequence[Held]) -> dict[Held, Assignment]:
+        """What these attempts are of, as far as they still are in somebody's hands."""
+        known = {one: self.sent[one] for one in held if one in self.sent}
+        unknown = [one for one in held if one not in known]
+        if unknown:
+            for waiting in await self._place.handed_out(unknown):
+                known[waiting.task.task_id, waiting.task.fence] = await self._assignment(waiting)
+        return known
+
+    async def _assignment(self, waiting: Waiting) -> Assignment:
+        request = await requested(self._shelf, waiting)
+        if request is None:
+            return placeholder(waiting)
+        return Assignment(
+            task=waiting.task,
+            run=waiting.run,
+            workflow=request.workflow,
+            step=request.step,
+            input=request.input,
+            given=waiting.input,
+        )
+
+    async def _ending(self, held: Assignment, told: Ended) -> Ending:
+        outcome = told.outcome()
+        if outcome.result is Result.SUCCEEDED:
+            released = await self._gate.release(held, outcome.output)
+            if released.quarantine is not None or released.output is not outcome.output:
+                outcome = replace(outcome, output=released.output, quarantine=released.quarantine)
+        return ending(held, outcome, now=self._clock.now(), limits=self._limits)
+
+    async def _report(self, endings: Sequence[Ending], known: Mapping[Held, Assignment]) -> None:
+        """What has ended is written down, and the tasks that it surely makes are passed on in the same commit."""
+        if not endings:
+            return
+        following: list[Waiting] = []
+        outputs: dict[str, bytes | None] = {}
+        for one in endings if self.hand_over is not None else ():
+            sure = sure_successors(known[one.task_id, one.fence], one) if one.graph is not None else ()
+            if sure:
+                following += sure
+                outputs[one.task_id] = one.output
+
+        async def write() -> None:
+            await self._count(endings, known)
+
+        if self.hand_over is not None and following:
+            await self.hand_over(following, write, outputs)
+        else:
+            await write()
+        if any(one.graph is not None or not one.over for one in endings):
+            self.on_ready()
+
+    async def _count(self, endings: Sequence[Ending], known: Mapping[Held, Assignment]) -> None:
+        try:
+            counted = await self._place.report(endings)
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
+            alone = [await self._alone(one, known[one.task_id, one.fence]) for one in endings]
+            counted = frozenset[Held]().union(*alone)
+        for one in endings:
+            held = one.task_id, one.fence
+            if held in counted:
+                announce(self._events, one, known[held])
+            else:
+                self._late(held, one.result)
+
+    async def _alone(self, one: Ending, held: Assignment) -> frozenset[Held]:
+        """The ending, or, if the store cannot keep it, that it could not be kept."""
+        try:
+            return await self._place.report([one])
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
+            self._events.emit("result_refused", task=one.task_id, run=one.run_id, error=repr(error))
+            outcome = Outcome(result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}")
+            return await self._place.report([ending(held, outcome, now=one.ended_at, limits=self._limits)])
+
+    def _late(self, held: Held, result: Result) -> None:
+        self._events.emit("late_result", task=held[0], fence=held[1], result=result)
+
+    # ---- who is alive, and what may start ----------------------------------------------------
+
+    async def answer(self) -> None:
+        """From now on workers are answered."""
+        await self._queue.answer(heartbeats=self._heard, grants=self._asked)
+
+    async def _heard(self, body: bytes) -> bytes:
+        """A worker is alive; it hears what it is to stop."""
+        pulse = _PULSES.decode(body)
+        worker, card = pulse.card.worker, _within_bounds(pulse.card)
+        if pulse.leaves:
+            self._workers.pop(worker, None)
+            await self._place.dismiss(worker)
+            self.on_worker()
+            return msgspec.json.encode(Advice(lease_ms=self._lease_ms))
+        if not pulse.renews:
+            to_cancel = await self._place.asked_to_stop(worker)
+            return msgspec.json.encode(Advice(lease_ms=self._lease_ms, to_cancel=tuple(to_cancel)))
+        await self._place.enlist(card, ttl_ms=self._lease_ms)
+        renewal = await self._place.renew(worker, pulse.held, lease_ms=self._lease_ms)
+        if self._workers.get(worker) != card:
+            self._workers[worker] = card
+            self.on_worker()
+        advice = Advice(lease_ms=self._lease_ms, lost=tuple(renewal.lost), to_cancel=tuple(renewal.to_cancel))
+        return msgspec.json.encode(advice)
+
+    async def _asked(self, body: bytes) -> bytes:
+        """A worker wants to start what must not be started twice, or what somebody else may have started."""
+        wish = _WISHES.decode(body)
+        if wish.doubtful:
+            await self._queue.caught_up()
+        granted = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        known = await self._known(list(granted))
+        self.on_started(list(known.values()))
+        return msgspec.json.encode(Granted(held=tuple(granted)))
+
+
+def _within_bounds(card: WorkerCard) -> WorkerCard:
+    """The card without what nobody can have."""
+    return card if 0 <= card.slots <= _MOST_SLOTS else replace(card, slots=min(max(0, card.slots), _MOST_SLOTS))

@@ -1,0 +1,355 @@
+"""The worker elsewhere: knows nothing but the bus, and needs no database.
+
+What it begins it has reported before, and what came of it is reported before its message is let go; both reports are
+kept by the bus until a server has written them down. What may have been begun by somebody else it never begins.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.envelopes import Ended, Order, Reports, Started, assignment_of, ended_of, read_order, reports_message
+from gnomon.core.lease import START_BY
+from gnomon.core.model import Result, TaskId
+from gnomon.core.subjects import DEFAULT_POOL
+from gnomon.core.workflow import Delivery
+from gnomon.errors import FieldError, Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.queue import Delivered, Granted, Wish, WorkerSide
+from gnomon.ports.runner import Runner
+from gnomon.ports.work import Held
+from gnomon.ports.workers import WorkerCard
+from gnomon.services.heart import Heart
+from gnomon.services.patience import Backoff
+from gnomon.settings import Settings
+
+#: How often a worker that stops shows that it is still there.
+_PULSE_SECONDS = 1.0
+#: How long one pull waits, and a worker that has no room or no server.
+_PULL_MS = 500
+_IDLE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+_LAST_TRIES = 40
+#: What it has done lately: whatever comes of it again is not for us.
+_REMEMBERED = 100_000
+#: In one message: a server of NATS takes no more than a megabyte.
+_MOST_BYTES = 512 * 1024
+#: Beyond this, what a task has said is left out, so that what came of it arrives.
+_LONGEST = 1000 * 1000
+
+_GRANTED = msgspec.json.Decoder(Granted)
+
+
+class _InHand(Struct):
+    """An assignment, the message that brought it, and when it came."""
+
+    assignment: Assignment
+    delivered: Delivered
+    came_at: float
+    #: After this instant it is not begun.
+    deadline: int
+
+    @property
+    def held(self) -> Held:
+        """Its task and attempt."""
+        return self.assignment.task.task_id, self.assignment.task.fence
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether somebody else may have been given it before."""
+        return self.delivered.doubtful or self.delivered.tries > 1
+
+
+class _Saying(Struct, frozen=True):
+    """A report that is being made: what is begun and let go of once it is kept."""
+
+    name: str
+    body: bytes
+    starts: Sequence[_InHand]
+    ends: Sequence[Held]
+
+
+class FieldWorker:
+    """One holder of attempts, by a name that no other start of a process has ever had."""
+
+    def __init__(
+        self,
+        queue: WorkerSide,
+        runner: Runner,
+        clock: Clock,
+        events: Events,
+        *,
+        settings: Settings,
+        worker: str,
+        pool: str = DEFAULT_POOL,
+    ) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._clock = clock
+        self._events = events
+        self._settings = settings.worker
+        self.worker = worker
+        self._pool = pool
+        self._started_at = clock.now()
+        self._held: dict[Held, _InHand] = {}
+        self._done: OrderedDict[Held, None] = OrderedDict()
+        #: Come and not yet begun: what may simply begin, and what must be granted first.
+        self._new: list[_InHand] = []
+        self._wishes: list[_InHand] = []
+        self._ended: list[Ended] = []
+        self._not_ours: list[Held] = []
+        self._unreadable: list[Delivered] = []
+        self._saying: _Saying | None = None
+        self._count = 0
+        self._looked_at = float("-inf")
+        self._draining = False
+        #: Set to say that something has come or ended, and that there is room.
+        self.wake, self.room = asyncio.Event(), asyncio.Event()
+        self.backoff = Backoff(events, "worker")
+        self._pulling = Backoff(events, "worker")
+        lease_ms = settings.worker.lease_ms
+        self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
+        self.heart.on_trusted = self.room.set
+        self.heart.on_lost = self._lost
+
+    @property
+    def in_hand(self) -> int:
+        """How many attempts it has not reported the end of."""
+        return len(self._held)
+
+    # ---- getting tasks -----------------------------------------------------------------------
+
+    async def pull(self) -> float:
+        """Get as many tasks as there are free slots. Returns how many seconds to wait before the next."""
+        free = self._settings.slots - max(len(self._held), self._runner.occupied)
+        if free <= 0 or self._draining or not self.heart.trusted:
+            return _IDLE_SECONDS
+        try:
+            delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS)
+            await self._sort(delivered)
+        except Unavailable as error:
+            return self._pulling.failed(error)
+        self._pulling.worked()
+        return 0.0
+
+    async def _sort(self, delivered: Sequence[Delivered]) -> None:
+        """What has come is ours to begin, or to ask about; what is not is let go of."""
+        not_ours = []
+        for one in delivered:
+            try:
+                order = read_order(one.body)
+            except FieldError:
+                self._unreadable.append(one)
+                continue
+            if not self._takes(order, one):
+                not_ours.append(one)
+        if delivered:
+            self.wake.set()
+        if not_ours:
+            await self._queue.acknowledge(not_ours)
+
+    def _takes(self, order: Order, delivered: Delivered) -> bool:
+        held = TaskId(order.task_id), order.fence
+        if held in self._held:
+            # The bus has lost patience, but it is us who work on it.
+            self._held[held].delivered = delivered
+            return True
+        once = order.delivery is Delivery.AT_MOST_ONCE
+        if held in self._done or (delivered.tries > 1 and not once):
+            # Someone else may have begun it. If not, it is offered again once its lease has ended.
+            return False
+        came = self._held[held] = _InHand(assignment_of(order), delivered, self._clock.elapsed(), order.deadline)
+        reason = self._refusal(order)
+        if reason is not None:
+            self._never(came, reason)
+        elif once or came.doubtful:
+            self._wishes.append(came)
+        else:
+            self._new.append(came)
+        return True
+
+    def _refusal(self, order: Order) -> str | None:
+        """Why it is not begun here, if so."""
+        if self._clock.now() > order.deadline:
+            return f"it reached {self.worker} too late"
+        if order.function not in self._runner.functions:
+            return f"no_workers: {self.worker} has no function {order.function!r}"
+        return f"{self.worker} stops" if self._draining else None
+
+    def _never(self, came: _InHand, reason: str) -> None:
+        if came.doubtful:
+            # Somebody else may have begun it: what becomes of it is not for us to say.
+            self._not_ours.append(came.held)
+            return
+        self._ended.append(ended_of(came.assignment, Outcome(result=Result.NEVER_STARTED, error=reason)))
+
+    # ---- doing and saying --------------------------------------------------------------------
+
+    async def step(self) -> float:
+        """Report what has ended and what begins, and begin it. Returns how many seconds to wait before the next."""
+        self.heart.let_go_if_lost()
+        self._ended += [ended_of(one.assignment, one.outcome) for one in self._runner.finished()]
+        try:
+            await self._say()
+            await self._pass_on_unreadable()
+            await self._ask()
+            await self._let_go_of_others()
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        return 0.0 if self._ended or self._new else _IDLE_SECONDS
+
+    async def _say(self) -> None:
+        """What begins and what has ended is kept by the bus; then it is begun, and let go of."""
+        if self._saying is None:
+            self._saying = self._next_report()
+        saying = self._saying
+        if saying is None:
+            return
+        await self._queue.report(saying.name, saying.body)
+        self._saying = None
+        self._begin(saying.starts)
+        gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
+        self._remember(saying.ends)
+        self.heart.lately += saying.ends
+        if gone:
+            self.room.set()
+            # If the bus does not hear it, they come again, and are known.
+            await self._queue.acknowledge(gone)
+
+    def _next_report(self) -> _Saying | None:
+        """All that there is to say, as far as it fits into a message. It is said again under the same name."""
+        starts, self._new = self._still_ours(self._new), []
+        ended, size = 0, 0
+        for one in self._ended:
+            size += 200 + len(one.output or b"") + sum(len(line.text) + 60 for line in one.logs)
+            if ended and size > _MOST_BYTES:
+                break
+            ended += 1
+        ends, self._ended = self._ended[:ended], self._ended[ended:]
+        if not starts and not ends:
+            return None
+        self._count += 1
+        name = f"{self.worker}:{self._count}"
+        begun = tuple(Started(*one.held) for one in starts)
+        reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
+        body = reports_message(reports, message_id=name, now=self._clock.now())
+        if len(body) > _LONGEST:
+            shorter = replace(reports, ended=tuple(replace(one, logs=()) for one in ends))
+            body = reports_message(shorter, message_id=name, now=self._clock.now())
+        return _Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+
+    def _begin(self, come: Sequence[_InHand]) -> None:
+        ours = self._still_ours(come)
+        if ours:
+            self._runner.start([one.assignment for one in ours])
+
+    def _still_ours(self, come: Iterable[_InHand]) -> list[_InHand]:
+        """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
+        now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
+        ours = []
+        for one in come:
+            if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
+                ours.append(one)
+            else:
+                self._never(one, f"{self.worker} stood still or stopped before it could start")
+        return ours
+
+    async def _ask(self) -> None:
+        """What must not be started twice is begun if a server grants it, and otherwise never."""
+        wishes, self._wishes = self._still_ours(self._wishes), []
+        # What nobody else has seen does not wait for what others may have begun.
+        for doubtful in (False, True):
+            wanted = [one for one in wishes if one.doubtful is doubtful]
+            wish = Wish(worker=self.worker, held=tuple(one.held for one in wanted), doubtful=doubtful)
+            if not wanted:
+                continue
+            try:
+                answer = await self._queue.ask(msgspec.json.encode(wish))
+            except Unavailable:
+                self._wishes += [one for one in wishes if one.doubtful >= doubtful]
+                raise
+            granted = frozenset(_GRANTED.decode(answer).held)
+            self._begin([one for one in wanted if one.held in granted])
+            self._not_ours += [one.held for one in wanted if one.held not in granted]
+
+    async def _let_go_of_others(self) -> None:
+        """What is not ours to begin is not ours to keep."""
+        others, self._not_ours = self._not_ours, []
+        gone = [self._held.pop(held).delivered for held in others if held in self._held]
+        self._remember(others)
+        if gone:
+            self.room.set()
+            await self._queue.acknowledge(gone)
+
+    async def _pass_on_unreadable(self) -> None:
+        """What we can make nothing of goes to a server as it is: it will be kept for people."""
+        while self._unreadable:
+            one = self._unreadable[0]
+            self._count += 1
+            await self._queue.report(f"{self.worker}:{self._count}", one.body)
+            await self._queue.terminate([one])
+            del self._unreadable[0]
+
+    def _remember(self, ends: Iterable[Held]) -> None:
+        self._done |= dict.fromkeys(ends)
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+
+    # ---- being there -------------------------------------------------------------------------
+
+    def _card(self) -> WorkerCard:
+        return WorkerCard(
+            worker=self.worker,
+            functions=tuple(sorted(self._runner.functions)),
+            slots=max(0, self._settings.slots - self._runner.overrunning),
+            pool=self._pool,
+            started_at=self._started_at,
+        )
+
+    def _in_hand(self) -> dict[Held, Delivered]:
+        return {held: one.delivered for held, one in self._held.items()}
+
+    def _lost(self, lost: Collection[Held]) -> None:
+        """What has been taken from us, and is not begun yet, is not begun."""
+        gone = [one.held for one in (*self._new, *self._wishes) if one.held in lost]
+        self._new = [one for one in self._new if one.held not in lost]
+        self._wishes = [one for one in self._wishes if one.held not in lost]
+        self._not_ours += gone
+
+    async def drain(self) -> None:
+        """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
+        self._draining = True
+        with suppress(Unavailable):
+            await self._sort(await self._queue.stop_pulling())
+        closing = asyncio.ensure_future(
+            self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
+        )
+        while not closing.done():
+            await self._once()
+            await asyncio.wait([closing], timeout=_LOOK_SECONDS)
+        await closing
+        for _ in range(_LAST_TRIES):
+            await self._once()
+            if not self._held:
+                break
+            await self._clock.sleep(_LOOK_SECONDS)
+        with suppress(Unavailable):
+            await self.heart.leave()
+
+    async def _once(self) -> None:
+        await self.step()
+        if self._clock.elapsed() - self._looked_at >= _PULSE_SECONDS:
+            self._looked_at = self._clock.elapsed()
+            await self.heart.beat()
+
+    def services(self) -> list[tuple[Callable[[], Awaitable[float]], asyncio.Event | None]]:
+        """What is to be done again and again, and what wakes each."""
+        return [(self.pull, self.room), (self.step, self.wake), (self.heart.beat, None)]

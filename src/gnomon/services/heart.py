@@ -1,0 +1,108 @@
+"""The heart of a worker elsewhere: shows servers that it is alive, and stops what it must not go on with."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from gnomon.core.lease import TRUST
+from gnomon.core.model import Result
+from gnomon.errors import Unavailable
+from gnomon.ports.clock import Clock
+from gnomon.ports.events import Events
+from gnomon.ports.queue import Advice, Delivered, Pulse, WorkerSide
+from gnomon.ports.runner import Runner
+from gnomon.ports.work import Held
+from gnomon.ports.workers import WorkerCard
+from gnomon.services.patience import Backoff
+
+#: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.
+_RENEWALS = 3
+_PULSE_SECONDS = 1.0
+_ADVICE = msgspec.json.Decoder(Advice)
+
+
+class Heart:
+    """Beats for one worker."""
+
+    def __init__(
+        self,
+        queue: WorkerSide,
+        runner: Runner,
+        clock: Clock,
+        events: Events,
+        *,
+        lease_ms: int,
+        card: Callable[[], WorkerCard],
+        in_hand: Callable[[], Mapping[Held, Delivered]],
+    ) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._clock = clock
+        self._events = events
+        self._card = card
+        self._in_hand = in_hand
+        #: As a server says; until one has, the worker's own.
+        self.lease_ms = lease_ms
+        #: Reported since the last renewal: a server may not have written it down yet, and it must not pass for lost.
+        self.lately: list[Held] = []
+        #: Called when servers hear of us again, and with what has been taken from us.
+        self.on_trusted: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[Collection[Held]], None] = lambda _: None
+        self._renewed_at = float("-inf")
+        self._let_go = False
+        self._backoff = Backoff(events, "worker")
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a server has heard of us lately enough that nobody else can have been given what is ours."""
+        return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * TRUST
+
+    async def beat(self) -> float:
+        """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next."""
+        elapsed = self._clock.elapsed()
+        every = self.lease_ms / 1000 / _RENEWALS
+        renews = elapsed - self._renewed_at >= every
+        if not renews and not self._in_hand():
+            return min(_PULSE_SECONDS, self._renewed_at + every - elapsed)
+        try:
+            advice = await self._asked(renews=renews)
+            if renews:
+                await self._renewed(elapsed)
+        except Unavailable as error:
+            self.let_go_if_lost()
+            return self._backoff.failed(error)
+        self._backoff.worked()
+        if advice.lost:
+            self._runner.stop(frozenset(advice.lost), why=Result.LOST)
+            self.on_lost(advice.lost)
+        if advice.to_cancel:
+            self._runner.stop(frozenset(advice.to_cancel), why=Result.CANCELLED)
+        return min(_PULSE_SECONDS, every)
+
+    async def leave(self) -> None:
+        """Servers know that we are no more; Unavailable if there is none."""
+        await self._asked(renews=False, leaves=True)
+
+    async def _asked(self, *, renews: bool, leaves: bool = False) -> Advice:
+        lately = len(self.lately)
+        held = (*self._in_hand(), *self.lately) if renews else ()
+        pulse = Pulse(card=self._card(), held=held, renews=renews, leaves=leaves)
+        advice = _ADVICE.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
+        self.lease_ms = advice.lease_ms
+        if renews:
+            self.lately = self.lately[lately:]
+        return advice
+
+    async def _renewed(self, asked_at: float) -> None:
+        again, self._renewed_at, self._let_go = not self.trusted, asked_at, False
+        if again:
+            self.on_trusted()
+        await self._queue.extend(list(self._in_hand().values()))
+
+    def let_go_if_lost(self) -> None:
+        """Once nobody has heard of us for too long, others may be given what is ours: we stop it."""
+        held = self._in_hand()
+        if held and not self.trusted and not self._let_go:
+            self._let_go = True
+            self._events.emit("worker_cut_off", worker=self._card().worker, count=len(held))
+            self._runner.stop(frozenset(held), why=Result.LOST)

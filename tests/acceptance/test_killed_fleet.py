@@ -1,0 +1,266 @@
+"""Servers, workers and NATS as real processes, killed in the middle of real work: it costs time, and nothing else."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.sql import open_postgres
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core import subjects
+from gnomon.core.model import Result, RunStatus
+from gnomon.sections import Nats as Settings
+from gnomon.testing.clock import Recorder
+from support.bus_servers import Nats
+from support.fleet_processes import (
+    all_runs,
+    field_worker,
+    judge,
+    launch,
+    server,
+    until,
+    until_over,
+    until_some_work,
+)
+from support.scoped import PASSWORDS, scoped_nats
+from support.servers import postgres
+from support.witness import seen
+
+JOBS = """
+jobs:
+  - {name: every-second, function: witness/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
+  - {name: quick, function: witness/coroutine, overlap: allow}
+  - {name: slow, function: witness/thread, overlap: allow, input: {seconds: 0.05}}
+  - {name: long, function: witness/thread, overlap: allow, input: {seconds: 30}}
+  - {name: once, function: witness/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
+"""
+ONCE = frozenset({"once"})
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as url:
+        yield url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    store = await open_postgres(url, pool_size=2)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def nats() -> Iterator[Nats]:
+    with scoped_nats() as running:
+        yield running
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    return str(file)
+
+
+@pytest.fixture
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "witness"
+    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+    return file
+
+
+async def stop_ticking(store: SqlStore) -> None:
+    from gnomon.adapters.system import RandomIds, SystemClock
+    from gnomon.services.registrar import Registrar
+
+    await Registrar(store, store, SystemClock(), RandomIds()).pause("every-second", actor="test")
+
+
+@pytest.mark.req("H-13", "H-21")
+@pytest.mark.guarantee("S1", "S4", "S26")
+async def test_a_worker_without_a_database_does_the_work_of_a_server(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs), field_worker(nats) as worker:
+        for name in ("quick", "slow", "once"):
+            await launch(store, name, 100)
+        await stop_ticking(store)
+        await until_over(store)
+        assert worker.terminate() == 0
+
+    attempts = await judge(store, witness, once=ONCE)
+    assert all(run.status is RunStatus.COMPLETED for run in await all_runs(store))
+    assert {len(tried) for tried in attempts.values()} == {1}
+    assert all(one.worker.startswith("field_") for tried in attempts.values() for one in tried)
+
+
+@pytest.mark.guarantee("C5", "S4", "S5", "S9", "S17")
+@pytest.mark.timeout(120)
+async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs), field_worker(nats) as worker, field_worker(nats) as other:
+        for turn in range(2):
+            for name in ("quick", "slow", "once"):
+                await launch(store, name, 100)
+            await until_some_work(witness, 100 * (turn + 1))
+            nats.kill()
+            await asyncio.sleep(0.3)  # the moment at which it comes back must be any
+            nats.start()
+        await stop_ticking(store)
+        await until_over(store)
+        assert (worker.terminate(), other.terminate()) == (0, 0)
+
+    await judge(store, witness, once=ONCE)
+
+
+@pytest.mark.guarantee("C5", "S4", "S9", "S17")
+@pytest.mark.timeout(120)
+async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    settings = Settings(url=nats.url, user="admin", password=PASSWORDS["admin"])
+    admin = await connect(settings, Recorder(), name="admin")
+    with server(url, nats, "--jobs", jobs), field_worker(nats):
+        for stream in (subjects.WORK, subjects.REPORTS):
+            await launch(store, "slow", 100)
+            await until_some_work(witness, len(seen(witness)) + 50)
+            await admin.jetstream().delete_stream(stream)
+            await until(lambda stream=stream: is_there(admin, stream))  # type: ignore[misc]
+        await launch(store, "quick", 50)
+        await stop_ticking(store)
+        await until_over(store)
+    await admin.close()
+
+    await judge(store, witness)
+
+
+@pytest.mark.guarantee("S4", "S5", "S9", "S18")
+@pytest.mark.timeout(120)
+async def test_what_a_killed_worker_had_goes_to_another_after_its_lease(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs), field_worker(nats):
+        with field_worker(nats) as victim:
+            for name in ("slow", "once"):
+                await launch(store, name, 300)
+            await until(lambda: work_of(witness, victim.pid))
+            victim.kill()
+        await stop_ticking(store)
+        await until_over(store)
+
+    attempts = await judge(store, witness, once=ONCE)
+    assert any(one.result is Result.LOST for tried in attempts.values() for one in tried)
+
+
+async def is_there(admin: Client, stream: str) -> bool:
+    try:
+        await admin.jetstream().stream_info(stream)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def work_of(witness: Path, pid: int) -> bool:
+    return any(worker == pid for *_, worker in seen(witness))
+
+
+@pytest.mark.guarantee("C1", "C2", "S4", "S5", "S9")
+@pytest.mark.timeout(120)
+async def test_a_killed_server_is_followed_by_another_and_finished_work_is_not_done_again(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with field_worker(nats) as worker:
+        for _ in range(3):
+            with server(url, nats, "--jobs", jobs) as victim:
+                for name in ("quick", "slow", "once"):
+                    await launch(store, name, 100)
+                before = len(seen(witness))
+                await until_some_work(witness, before + 50)
+                victim.kill()
+        with server(url, nats, "--jobs", jobs):
+            await stop_ticking(store)
+            await until_over(store)
+            assert worker.terminate() == 0
+
+    await judge(store, witness, once=ONCE)
+
+
+@pytest.mark.guarantee("C4", "S7", "S9")
+@pytest.mark.timeout(120)
+async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_wakes(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs) as running, field_worker(nats) as frozen:
+        await stop_ticking(store)
+        await launch(store, "slow", 30)
+        await until(lambda: work_of(witness, frozen.pid))
+        frozen.signal(signal.SIGSTOP)
+        with field_worker(nats):
+            await until_over(store)
+            frozen.signal(signal.SIGCONT)
+            assert frozen.terminate() == 0
+            running.signal(signal.SIGTERM)
+            assert running.ended() == 0
+
+    await judge(store, witness)
+
+
+@pytest.mark.guarantee("C4")
+async def test_a_worker_that_is_cut_off_stops_what_it_does(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs), field_worker(nats):
+        await stop_ticking(store)
+        await launch(store, "long", 1)
+        await until_some_work(witness)
+        nats.kill()
+        [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
+
+        async def lost() -> bool:
+            tasks = [task.task_id for task in await store.tasks([run])]
+            return any(one.result is Result.LOST for one in await store.attempts(tasks))
+
+        await until(lost)
+        nats.start()
+
+
+@pytest.mark.guarantee("S11")
+async def test_a_cancel_reaches_a_worker_elsewhere(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with server(url, nats, "--jobs", jobs), field_worker(nats, GNOMON_WORKER__KILL_GRACE_MS="100"):
+        await stop_ticking(store)
+        await launch(store, "long", 1)
+        await until_some_work(witness)
+        [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
+        await store.cancel(run.run_id, reason="enough", now=0)
+        await until_over(store)
+
+    assert [one.status for one in await all_runs(store) if one.schedule_id == "long"] == [RunStatus.CANCELLED]
+
+
+@pytest.mark.guarantee("S4", "S9", "C1")
+@pytest.mark.timeout(120)
+async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_twice(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    with (
+        server(url, nats, "--jobs", jobs),
+        server(url, nats, "--jobs", jobs),
+        field_worker(nats, GNOMON_WORKER__SLOTS="20") as one,
+        field_worker(nats, GNOMON_WORKER__SLOTS="20") as other,
+    ):
+        for name in ("quick", "slow", "once"):
+            await launch(store, name, 200)
+        await stop_ticking(store)
+        await until_over(store)
+
+    await judge(store, witness, once=ONCE)
+    assert {pid for *_, pid in seen(witness)} == {one.pid, other.pid}

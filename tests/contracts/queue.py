@@ -1,0 +1,210 @@
+"""What the way to workers and back must do: one suite, inherited by the tests of each adapter."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from gnomon.errors import Unavailable
+from gnomon.ports.queue import Delivered, Parcel, ServerSide, WorkerSide
+
+ACK_WAIT_MS = 1_000
+MAX_DELIVER = 3
+#: Lets time pass on the bus.
+Pass = Callable[[int], Awaitable[None]]
+#: How many messages are kept for people.
+Dead = Callable[[], Awaitable[Sequence[bytes]]]
+
+
+def parcel(name: str, *, job: str = "report", pool: str = "default") -> Parcel:
+    return Parcel(name=name, job=job, pool=pool, body=name.encode())
+
+
+def bodies(delivered: Sequence[Delivered]) -> list[str]:
+    return [one.body.decode() for one in delivered]
+
+
+class QueueContract:
+    """Tests for any bus. `server` and `worker` are its two sides, `other` is a worker of the pool gpu."""
+
+    @pytest.fixture(autouse=True)
+    async def prepared(self, server: ServerSide) -> None:
+        await server.prepare(["default", "gpu"])
+
+    async def pulled(self, worker: WorkerSide, count: int) -> list[Delivered]:
+        """As many as there must be, however they come."""
+        found: list[Delivered] = []
+        while len(found) < count:
+            found += await worker.pull(limit=count - len(found), wait_ms=2_000)
+        return found
+
+    async def collected(self, server: ServerSide, count: int) -> list[Delivered]:
+        found: list[Delivered] = []
+        while len(found) < count:
+            found += await server.collect(limit=count - len(found), wait_ms=2_000)
+        return found
+
+    # ---- to workers --------------------------------------------------------------------------
+
+    @pytest.mark.req("H-13")
+    async def test_what_is_published_is_pulled_in_its_order(self, server: ServerSide, worker: WorkerSide) -> None:
+        names = [f"task_{number}:1" for number in range(20)]
+
+        assert await server.publish([parcel(name) for name in names]) == frozenset(names)
+        found = await self.pulled(worker, 20)
+
+        assert (bodies(found), {one.tries for one in found}) == (names, {1})
+
+    async def test_whoever_pulls_gets_no_more_than_asked_for(self, server: ServerSide, worker: WorkerSide) -> None:
+        await server.publish([parcel(str(number)) for number in range(5)])
+
+        assert len(await self.pulled(worker, 2)) == 2
+        assert bodies(await self.pulled(worker, 3)) == ["2", "3", "4"]
+
+    async def test_a_name_with_dots_is_sent_like_any_other(self, server: ServerSide, worker: WorkerSide) -> None:
+        await server.publish([parcel("a", job="every.day.report"), parcel("b", job="x.pool.gpu")])
+
+        assert bodies(await self.pulled(worker, 2)) == ["a", "b"]
+
+    @pytest.mark.req("R-17")
+    async def test_sent_twice_under_one_name_it_is_there_once(self, server: ServerSide, worker: WorkerSide) -> None:
+        await server.publish([parcel("task_a:1")])
+        assert await server.publish([parcel("task_a:1")]) == {"task_a:1"}
+
+        assert await server.under_way("default") == 1
+        [found] = await self.pulled(worker, 1)
+        await worker.acknowledge([found])
+        assert not await worker.pull(limit=1, wait_ms=50)
+
+    async def test_each_pool_gets_its_own(self, server: ServerSide, worker: WorkerSide, other: WorkerSide) -> None:
+        await server.publish([parcel("for all"), parcel("for gpu", pool="gpu")])
+
+        assert bodies(await self.pulled(other, 1)) == ["for gpu"]
+        assert bodies(await self.pulled(worker, 1)) == ["for all"]
+
+    async def test_what_is_under_way_is_known_until_it_is_acknowledged(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        await server.publish([parcel("a"), parcel("b")])
+        first, second = await self.pulled(worker, 2)
+        assert await server.under_way("default") == 2
+
+        await worker.acknowledge([first])
+        await worker.terminate([second])
+
+        await self.until(server, 0)
+
+    async def until(self, server: ServerSide, under_way: int) -> None:
+        while await server.under_way("default") != under_way:  # noqa: ASYNC110 - nobody says when an ack has arrived
+            await asyncio.sleep(0.01)
+
+    async def test_what_nobody_acknowledges_comes_again(
+        self, server: ServerSide, worker: WorkerSide, passing: Pass
+    ) -> None:
+        await server.publish([parcel("a")])
+        await self.pulled(worker, 1)
+        await passing(ACK_WAIT_MS + 200)
+
+        [again] = await self.pulled(worker, 1)
+        assert (again.body, again.tries) == (b"a", 2)
+
+    async def test_what_is_being_worked_on_goes_to_nobody_else(
+        self, server: ServerSide, worker: WorkerSide, passing: Pass
+    ) -> None:
+        await server.publish([parcel("a")])
+        found = await self.pulled(worker, 1)
+        for _ in range(3):
+            await passing(ACK_WAIT_MS // 2)
+            await worker.extend(found)
+
+        assert not await worker.pull(limit=1, wait_ms=50)
+
+    @pytest.mark.req("R-17")
+    async def test_what_was_given_out_as_often_as_it_may_is_kept_for_people(
+        self, server: ServerSide, worker: WorkerSide, passing: Pass, dead: Dead
+    ) -> None:
+        await server.publish([parcel("poison")])
+        for _ in range(MAX_DELIVER):
+            await self.pulled(worker, 1)
+            await passing(ACK_WAIT_MS + 200)
+
+        assert not await worker.pull(limit=1, wait_ms=200)
+        while not (kept := await dead()):  # noqa: ASYNC110 - the bus says so to the server, and nobody tells us
+            await asyncio.sleep(0.01)
+        assert list(kept) == [b"poison"]
+        await self.until(server, 0)
+
+    async def test_after_the_last_pull_nothing_more_comes(self, server: ServerSide, worker: WorkerSide) -> None:
+        await server.publish([parcel("a")])
+        await self.pulled(worker, 1)
+        assert not await worker.stop_pulling()
+        await server.publish([parcel("b")])
+
+        assert await server.under_way("default") == 2
+
+    # ---- and back ----------------------------------------------------------------------------
+
+    async def test_reports_come_in_the_order_in_which_a_worker_made_them(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        for number in range(10):
+            await worker.report(f"w1:{number}", str(number).encode())
+
+        assert bodies(await self.collected(server, 10)) == [str(number) for number in range(10)]
+
+    async def test_told_twice_under_one_name_it_is_there_once(self, server: ServerSide, worker: WorkerSide) -> None:
+        await worker.report("w1:1", b"a")
+        await worker.report("w1:1", b"a")
+        await server.acknowledge(await self.collected(server, 1))
+
+        assert not await server.collect(limit=1, wait_ms=50)
+
+    @pytest.mark.req("R-17")
+    async def test_a_report_that_is_put_off_comes_again(
+        self, server: ServerSide, worker: WorkerSide, passing: Pass
+    ) -> None:
+        await worker.report("w1:1", b"a")
+        await server.put_off(await self.collected(server, 1), after_ms=300)
+        assert not await server.collect(limit=1, wait_ms=50)
+        await passing(400)
+
+        [again] = await self.collected(server, 1)
+        assert (again.body, again.tries) == (b"a", 2)
+
+    async def test_a_server_knows_when_all_that_was_reported_is_dealt_with(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        await server.caught_up()
+        await worker.report("w1:1", b"a")
+        found = await self.collected(server, 1)
+        with pytest.raises(Unavailable):
+            await server.caught_up()
+        await server.acknowledge(found)
+
+        await server.caught_up()
+
+    @pytest.mark.req("R-17")
+    async def test_what_nobody_can_read_is_kept_for_people_and_does_not_come_again(
+        self, server: ServerSide, worker: WorkerSide, passing: Pass, dead: Dead
+    ) -> None:
+        await worker.report("w1:1", b"\xff")
+        [found] = await self.collected(server, 1)
+        await server.put_away(found, reason="cannot be read: \r\nNats-Msg-Id: 1")
+        await passing(ACK_WAIT_MS + 200)
+
+        assert await dead() == [b"\xff"]
+        assert not await server.collect(limit=1, wait_ms=50)
+
+    async def test_requests_are_answered_and_both_kinds_are_kept_apart(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        async def heard(body: bytes) -> bytes:
+            return b"heard " + body
+
+        async def granted(body: bytes) -> bytes:
+            return b"granted " + body
+
+        await server.answer(heartbeats=heard, grants=granted)
+
+        assert await worker.heartbeat(b"a") == b"heard a"
+        assert await worker.ask(b"b") == b"granted b"

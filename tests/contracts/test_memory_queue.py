@@ -1,0 +1,51 @@
+"""The way to workers in memory keeps the contract."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract
+from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.errors import Unavailable
+from gnomon.testing.clock import VirtualClock
+
+
+class TestMemoryQueue(QueueContract):
+    @pytest.fixture
+    def clock(self) -> VirtualClock:
+        return VirtualClock(0)
+
+    @pytest.fixture
+    def bus(self, clock: VirtualClock) -> MemoryBus:
+        return MemoryBus(clock.now, ack_wait_ms=ACK_WAIT_MS, max_deliver=MAX_DELIVER)
+
+    @pytest.fixture
+    def server(self, bus: MemoryBus) -> MemoryServerSide:
+        return MemoryServerSide(bus)
+
+    @pytest.fixture
+    def worker(self, bus: MemoryBus) -> MemoryWorkerSide:
+        return MemoryWorkerSide(bus)
+
+    @pytest.fixture
+    def other(self, bus: MemoryBus) -> MemoryWorkerSide:
+        return MemoryWorkerSide(bus, pool="gpu")
+
+    @pytest.fixture
+    def passing(self, clock: VirtualClock) -> Pass:
+        async def passing(ms: int) -> None:
+            clock.advance(ms)
+
+        return passing
+
+    @pytest.fixture
+    def dead(self, bus: MemoryBus) -> Dead:
+        async def dead() -> Sequence[bytes]:
+            return [body for _, body, _ in bus.dead]
+
+        return dead
+
+    async def test_while_it_is_away_everybody_learns_so(self, bus: MemoryBus, worker: MemoryWorkerSide) -> None:
+        bus.away = True
+        with pytest.raises(Unavailable):
+            await worker.pull(limit=1, wait_ms=1)

@@ -1,0 +1,254 @@
+"""The way to workers over a real NATS server keeps the contract, with the users of the shipped configuration."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract, bodies, parcel
+from gnomon.adapters.nats import streams
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.queue import NatsServerSide, NatsWorkerSide
+from gnomon.core import subjects
+from gnomon.errors import FieldError, Unavailable
+from gnomon.ports.queue import Delivered
+from gnomon.sections import Nats as Settings
+from gnomon.testing.clock import Recorder
+from support.bus_servers import Nats
+from support.scoped import PASSWORDS, scoped_nats
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[Nats]:
+    with scoped_nats() as running:
+        yield running
+
+
+def settings_of(nats: Nats, user: str, **more: object) -> Settings:
+    return Settings(url=nats.url, user=user, password=PASSWORDS[user], timeout_ms=1_000, **more)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def connected(nats: Nats, user: str) -> AsyncIterator[Client]:
+    client = await connect(settings_of(nats, user), Recorder(), name=user)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def emptied(client: Client) -> None:
+    """No stream is left, so that each test has its own."""
+    for name in (subjects.WORK, subjects.REPORTS, subjects.DEAD):
+        try:
+            await client.jetstream().delete_stream(name)
+        except NotFoundError:
+            continue
+
+
+@pytest.fixture
+async def admin(nats: Nats) -> AsyncIterator[Client]:
+    async with connected(nats, "admin") as client:
+        await emptied(client)
+        yield client
+
+
+@pytest.fixture
+async def server(nats: Nats, admin: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsServerSide]:
+    del admin
+    monkeypatch.setattr(streams, "MAX_DELIVER", MAX_DELIVER)
+    async with connected(nats, "scheduler") as client:
+        side = NatsServerSide(client, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=ACK_WAIT_MS)
+        yield side
+        await side.close()
+
+
+@pytest.fixture
+async def worker(nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerSide]:
+    del admin
+    async with connected(nats, "worker") as client:
+        yield NatsWorkerSide(client, settings_of(nats, "worker"), worker="worker_1")
+
+
+class TestNatsQueue(QueueContract):
+    @pytest.fixture
+    async def other(self, nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerSide]:
+        del admin
+        async with connected(nats, "worker") as client:
+            yield NatsWorkerSide(client, settings_of(nats, "worker"), worker="worker_2", pool="gpu")
+
+    @pytest.fixture
+    def passing(self) -> Pass:
+        async def passing(ms: int) -> None:
+            await asyncio.sleep(ms / 1000)
+
+        return passing
+
+    @pytest.fixture
+    def dead(self, admin: Client) -> Dead:
+        async def dead() -> Sequence[bytes]:
+            js = admin.jetstream()
+            count = (await js.stream_info(subjects.DEAD)).state.messages
+            return [(await js.get_msg(subjects.DEAD, number + 1)).data or b"" for number in range(count)]
+
+        return dead
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+async def test_streams_are_made_as_the_settings_say(admin: Client, server: NatsServerSide) -> None:
+    await server.prepare(["default"])
+    await server.prepare(["default"])
+
+    work = (await admin.jetstream().stream_info(subjects.WORK)).config
+    assert (work.storage, work.num_replicas, work.retention) == ("file", 1, "workqueue")
+    consumer = (await admin.jetstream().consumer_info(subjects.WORK, "job-executors")).config
+    assert (consumer.ack_wait, consumer.ack_policy) == (ACK_WAIT_MS / 1000, "explicit")
+
+
+async def test_a_stream_that_differs_is_brought_into_line(admin: Client, server: NatsServerSide) -> None:
+    await server.prepare(["default"])
+    changed = (await admin.jetstream().stream_info(subjects.REPORTS)).config
+    changed.max_age = 60.0
+    changed.duplicate_window = 10.0
+    await admin.jetstream().update_stream(changed)
+
+    await server.prepare(["default"])
+
+    found = (await admin.jetstream().stream_info(subjects.REPORTS)).config
+    assert (found.max_age, found.duplicate_window) == (7 * 24 * 3600.0, 120.0)
+
+
+async def test_a_stream_that_cannot_be_changed_is_refused_by_name(nats: Nats, server: NatsServerSide) -> None:
+    await server.prepare(["default"])
+    in_memory = settings_of(nats, "scheduler", storage="memory")
+    async with connected(nats, "scheduler") as client:
+        side = NatsServerSide(client, in_memory, Recorder(), ack_wait_ms=ACK_WAIT_MS)
+        with pytest.raises(FieldError, match=r"nats.storage.*memory.*GNOMON_WORK has 'file'"):
+            await side.prepare(["default"])
+
+
+@pytest.mark.guarantee("C5")
+async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
+    admin: Client, server: NatsServerSide, worker: NatsWorkerSide
+) -> None:
+    await server.prepare(["default"])
+    await server.publish([parcel("a")])
+    await worker.acknowledge(await worker.pull(limit=5, wait_ms=1_000))
+    await admin.jetstream().delete_stream(subjects.WORK)
+    with pytest.raises(Unavailable):
+        await server.under_way("default")
+
+    await server.prepare(["default"])
+    await server.publish([parcel("b")])
+
+    found: list[str] = []
+    while not found:
+        found = bodies(await worker.pull(limit=5, wait_ms=1_000))
+    assert found == ["b"]
+
+
+# ---- the server dies -----------------------------------------------------------------------------
+
+
+async def published(server: NatsServerSide, name: str) -> bool:
+    try:
+        return bool(await server.publish([parcel(name)]))
+    except Unavailable:
+        return False
+
+
+@pytest.mark.guarantee("C5")
+@pytest.mark.req("R-17")
+async def test_a_killed_server_loses_nothing_and_pulling_goes_on_when_it_is_back() -> None:
+    with scoped_nats() as nats:
+        async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
+            server = NatsServerSide(one, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=60_000)
+            worker = NatsWorkerSide(other, settings_of(nats, "worker"), worker="worker_1")
+            await server.prepare(["default"])
+            await server.publish([parcel("before")])
+            assert bodies(await worker.pull(limit=10, wait_ms=1_000)) == ["before"]
+
+            nats.kill()
+            while await published(server, "during"):  # noqa: ASYNC110 - until the client has noticed
+                await asyncio.sleep(0.05)
+            nats.start()
+            while not await published(server, "after"):  # noqa: ASYNC110 - until it is back
+                await asyncio.sleep(0.05)
+
+            # What was there before may have been given to others, and a server that was killed may not know.
+            assert (await pulled_again(worker)).doubtful
+            await server.close()
+
+
+async def pulled_again(worker: NatsWorkerSide) -> Delivered:
+    while True:
+        try:
+            for one in await worker.pull(limit=10, wait_ms=500):
+                if one.body == b"after":
+                    return one
+        except Unavailable:
+            await asyncio.sleep(0.05)
+
+
+# ---- who may do what -----------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-21")
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "mq.scheduled.report",
+        "mq.scheduler.dead.GNOMON_WORK",
+        "$JS.API.STREAM.DELETE.GNOMON_WORK",
+        "$JS.API.STREAM.PURGE.GNOMON_WORK",
+        "$JS.API.STREAM.MSG.GET.GNOMON_REPORTS",
+        "$JS.API.CONSUMER.CREATE.GNOMON_WORK",
+        "$JS.API.CONSUMER.MSG.NEXT.GNOMON_REPORTS.schedulers",
+        "$JS.ACK.GNOMON_REPORTS.schedulers.1.1.1.1.1",
+        "_INBOX_scheduler.x",
+    ],
+)
+async def test_a_worker_can_pull_acknowledge_and_report_and_nothing_else(
+    nats: Nats, server: NatsServerSide, subject: str
+) -> None:
+    await server.prepare(["default"])
+    refused = Recorder()
+    client = await connect(settings_of(nats, "worker"), refused, name="worker")
+    await client.publish(subject, b"{}")
+    await client.flush()
+    while "nats_error" not in refused.names():  # noqa: ASYNC110 - the server says so when it likes
+        await asyncio.sleep(0.01)
+    await client.close()
+
+    [(_, facts)] = [one for one in refused.seen if one[0] == "nats_error"]
+    assert "permissions violation" in str(facts["error"]).lower()
+
+
+@pytest.mark.req("H-21")
+@pytest.mark.parametrize("user", ["worker", "scheduler"])
+@pytest.mark.parametrize("subject", [">", "mq.scheduled.>", "_INBOX.>", "$SYS.>"])
+async def test_nobody_listens_to_what_is_not_theirs(nats: Nats, user: str, subject: str) -> None:
+    refused = Recorder()
+    client = await connect(settings_of(nats, user), refused, name=user)
+    await client.subscribe(subject)
+    await client.flush()
+    while "nats_error" not in refused.names():  # noqa: ASYNC110 - the server says so when it likes
+        await asyncio.sleep(0.01)
+    await client.close()
+
+
+@pytest.mark.req("H-21")
+@pytest.mark.parametrize("subject", ["mq.inference.x", "$JS.API.STREAM.DELETE.GNOMON_WORK", "$JS.API.STREAM.CREATE.X"])
+async def test_the_scheduler_has_no_business_elsewhere(nats: Nats, subject: str) -> None:
+    refused = Recorder()
+    client = await connect(settings_of(nats, "scheduler"), refused, name="scheduler")
+    await client.publish(subject, b"{}")
+    await client.flush()
+    while "nats_error" not in refused.names():  # noqa: ASYNC110 - the server says so when it likes
+        await asyncio.sleep(0.01)
+    await client.close()

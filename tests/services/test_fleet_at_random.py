@@ -1,0 +1,129 @@
+"""A fleet on a bus that loses, doubles and shuffles, with workers and servers that die: nothing is lost or doubled."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from gnomon.core.attempts import Assignment
+from gnomon.core.model import Result, Run, RunStatus
+from gnomon.core.workflow import Delivery, Retry
+from gnomon.services.field_worker import FieldWorker
+from support.cases import EFFORT
+from support.crew import ToldRunner
+from support.fleet import Fleet
+from support.labour import workflow
+
+RUNS = 60
+#: What lets another attempt of the same task start.
+JUSTIFIED = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
+
+
+class Counting(ToldRunner):
+    """Remembers every start of a body, of whichever worker."""
+
+    def __init__(self, starts: "Counter[tuple[str, int]]") -> None:
+        super().__init__()
+        self._starts = starts
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._starts.update((one.task.task_id, one.task.fence) for one in assignments)
+        super().start(assignments)
+
+
+class Chaos:
+    """One history, made by dice."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.fleet = Fleet(flags={"worker.slots": 15})
+        self.starts: Counter[tuple[str, int]] = Counter()
+        self.workers: list[tuple[FieldWorker, Counting]] = []
+        self.born = 0
+        self.runs: list[Run] = []
+
+    def chance(self, share: float) -> bool:
+        return self.dice.random() < share
+
+    async def begin(self, delivery: Delivery) -> None:
+        retry = Retry(max_attempts=50, initial_delay_ms=10)
+        job = await self.fleet.job(workflow(retry=retry, delivery=delivery))
+        self.runs += [await self.fleet.run(job, f"{number:03}") for number in range(RUNS)]
+        await self.fleet.collector.answer()
+
+    async def turn(self, *, calm: bool) -> None:
+        """Something happens to somebody."""
+        if not calm:
+            self._hurt()
+        while len(self.workers) < 2:
+            self.born += 1
+            hands = Counting(self.starts)
+            self.workers.append((self.fleet.field_worker(f"field_{self.born}", hands), hands))
+        steps = [self.fleet.dispatcher.step, self.fleet.courier.step, self.fleet.collector.step]
+        for worker, hands in self.workers:
+            for held in list(hands.started):
+                if calm or self.chance(0.5):
+                    hands.end(held, Result.FAILED if self.chance(0.1) and not calm else Result.SUCCEEDED)
+            steps += [worker.heart.beat, worker.pull, worker.step]
+        self.dice.shuffle(steps)
+        for step in steps:
+            await step()
+        if self.chance(0.3):
+            await self.fleet.reconciler.step()
+        self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
+
+    def _hurt(self) -> None:
+        bus, dice = self.fleet.bus, self.dice
+        bus.away = self.chance(0.15)
+        if self.chance(0.1):
+            # The worker is dead, and what it has begun never ends.
+            del self.workers[dice.randrange(2) :]
+        if self.chance(0.1):
+            self.fleet.courier, self.fleet.collector = self.fleet.another_server()
+        for stream in (bus.reports, *bus.work.values()):
+            for number, message in list(stream.messages.items()):
+                if self.chance(0.1):
+                    # It is delivered again, though somebody has it.
+                    message.visible_at = 0
+                elif self.chance(0.02):
+                    del stream.messages[number]
+            shuffled = list(stream.messages.items())
+            dice.shuffle(shuffled)
+            stream.messages = dict(shuffled)
+
+
+@pytest.mark.req("R-17")
+@pytest.mark.guarantee("C1", "C5", "S4", "S5", "S7", "S9")
+@pytest.mark.parametrize("delivery", Delivery)
+@pytest.mark.parametrize("seed", range(12 * EFFORT))
+async def test_whatever_the_bus_does_every_start_has_a_reason_and_every_run_an_end(
+    seed: int, delivery: Delivery
+) -> None:
+    chaos = Chaos(seed)
+    await chaos.begin(delivery)
+    for _ in range(60):
+        await chaos.turn(calm=False)
+    chaos.fleet.bus.away = False
+    await chaos.fleet.collector.answer()
+    for _ in range(400):
+        await chaos.turn(calm=True)
+        if all([(await chaos.fleet.now(run)).over for run in chaos.runs]):
+            break
+
+    assert set(chaos.starts.values()) <= {1}, "an attempt was begun twice"
+    starts: dict[str, int] = defaultdict(int)
+    for task_id, _ in chaos.starts:
+        starts[task_id] += 1
+    for run in chaos.runs:
+        ended = await chaos.fleet.now(run)
+        attempts = await chaos.fleet.attempts_of(run)
+        [task] = await chaos.fleet.store.tasks([run])
+        assert ended.over
+        assert all(one.result in JUSTIFIED for one in attempts[:-1]), attempts
+        if delivery is Delivery.AT_MOST_ONCE:
+            assert starts[task.task_id] <= 1
+        elif ended.status is RunStatus.COMPLETED:
+            assert starts[task.task_id] >= 1
+        else:
+            assert [one.result for one in attempts].count(Result.LOST) == 3

@@ -1,0 +1,68 @@
+"""A server and workers elsewhere on a memory store, a bus in memory, a virtual clock and runners that do as told."""
+
+from collections.abc import Mapping
+
+from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.core.model import Attempt, Run, TaskId
+from gnomon.services.collector import Collector
+from gnomon.services.courier import Courier
+from gnomon.services.field_worker import FieldWorker
+from support.crew import Crewed, ToldRunner
+
+
+class Fleet(Crewed):
+    """The crew's dispatcher and reconciler, and in place of its worker some that know only the bus."""
+
+    def __init__(self, *, flags: Mapping[str, object] | None = None) -> None:
+        super().__init__(flags=flags)
+        self.bus = MemoryBus(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
+        self.courier, self.collector = self.another_server()
+        self.hands = ToldRunner()
+        self.field = self.field_worker("field_1", self.hands)
+
+    def another_server(self) -> tuple[Courier, Collector]:
+        side = MemoryServerSide(self.bus)
+        courier = Courier(
+            self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
+        )
+        collector = Collector(self.store, self.shelf, side, self.gate, self.clock, self.events, settings=self.settings)
+        collector.sent = courier.sent
+        collector.on_ended = courier.returned
+        collector.on_worker = courier.look
+        return courier, collector
+
+    def field_worker(self, name: str, runner: ToldRunner) -> FieldWorker:
+        side = MemoryWorkerSide(self.bus)
+        return FieldWorker(side, runner, self.clock, self.events, settings=self.settings, worker=name)
+
+    async def open(self) -> None:
+        """A server answers, and the worker is known."""
+        await self.collector.answer()
+        await self.field.heart.beat()
+
+    async def send(self) -> None:
+        """What is ready is on its way to a worker."""
+        while not await self.dispatcher.step():
+            pass
+        await self.courier.step()
+
+    async def get(self, worker: FieldWorker | None = None) -> None:
+        """What is on its way has reached the worker, and is begun."""
+        worker = worker or self.field
+        await worker.pull()
+        while not await worker.step():
+            pass
+
+    async def hear(self) -> None:
+        """What workers have said is written down."""
+        await self.collector.step()
+
+    async def all(self) -> None:
+        """Everybody does what there is to do now."""
+        await self.send()
+        await self.get()
+        await self.hear()
+
+    async def attempts_of(self, run: Run) -> list[Attempt]:
+        tasks = [TaskId(task.task_id) for task in await self.store.tasks([run])]
+        return list(await self.store.attempts(tasks))

@@ -1,0 +1,151 @@
+"""Servers and workers over NATS as real processes, and judging what a witness saw of their work."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
+from gnomon.ports.runs import RunQuery
+from support.bus_servers import Nats
+from support.processes import TESTS, UpProcess
+from support.scoped import PASSWORDS
+from support.witness import seen
+
+LEASE_MS = 2_000
+#: Quick enough for a test to see what becomes of the dead.
+_QUICK = {
+    "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
+    "GNOMON_RECONCILER__POLL_MS": "300",
+    "GNOMON_LEADER__TTL_MS": "2000",
+    "GNOMON_LEADER__RENEW_INTERVAL_MS": "500",
+    "GNOMON_LEADER__CLAIM_INTERVAL_MS": "200",
+    "GNOMON_NATS__TIMEOUT_MS": "1000",
+    "GNOMON_AUTH__VERIFY_TOKENS": "false",
+    "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def environment_of(nats: Nats, user: str) -> dict[str, str]:
+    return {
+        **_QUICK,
+        "GNOMON_NATS__URL": nats.url,
+        "GNOMON_NATS__USER": user,
+        "GNOMON_NATS__PASSWORD": PASSWORDS[user],
+    }
+
+
+@contextmanager
+def _process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[UpProcess]:
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen(
+        command,
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    running = UpProcess(process)
+    try:
+        running.line_with(said)
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@contextmanager
+def server(url: str, nats: Nats, *arguments: str) -> Iterator[UpProcess]:
+    """`gnomon server`, which executes nothing, once it runs."""
+    command = [sys.executable, "-m", "gnomon", "server", "--database", url, "--port", "0", *arguments]
+    with _process(command, environment_of(nats, "scheduler"), "answering on") as running:
+        yield running
+
+
+@contextmanager
+def field_worker(nats: Nats, **environment: str) -> Iterator[UpProcess]:
+    """A worker that has no address of a database, once it runs."""
+    command = [sys.executable, str(TESTS / "support" / "field_process.py"), "support.witness"]
+    with _process(command, {**environment_of(nats, "worker"), **environment}, "works for the pool") as running:
+        yield running
+
+
+# ---- asking for work -----------------------------------------------------------------------------
+
+
+async def launch(store: SqlStore, job: str, count: int) -> None:
+    schedule = await store.find("default", job)
+    assert schedule is not None
+    ids, now = RandomIds(), SystemClock().now()
+    runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
+    await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=now)
+
+
+async def all_runs(store: SqlStore) -> list[Run]:
+    found: list[Run] = []
+    after = None
+    while page := await store.list_runs(RunQuery(limit=1000, after=after)):
+        found += page
+        after = page[-1].created_at, page[-1].run_id
+    return found
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that another process will do, so there is nothing to await."""
+    while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
+        await asyncio.sleep(0.05)
+
+
+async def until_over(store: SqlStore) -> None:
+    async def over() -> bool:
+        return all(run.over for run in await all_runs(store))
+
+    await until(over)
+
+
+async def until_some_work(witness: Path, count: int = 1) -> None:
+    async def some() -> bool:
+        return len(seen(witness)) >= count
+
+    await until(some)
+
+
+# ---- judging -------------------------------------------------------------------------------------
+
+
+async def judge(store: SqlStore, witness: Path, *, once: frozenset[str] = frozenset()) -> dict[str, list[Attempt]]:
+    """Nothing was lost, and every start of a body has an attempt of its own, and a reason. The attempts of each run."""
+    runs = await all_runs(store)
+    tasks = {task.task_id: task for task in await store.tasks(runs)}
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in await store.attempts(list(tasks)):
+        attempts[tasks[attempt.task_id].run_id].append(attempt)
+    starts: dict[str, list[int]] = defaultdict(list)
+    for what, _, name, fence, _, _ in seen(witness):
+        if what == "start":
+            starts[name].append(fence)
+    for run in runs:
+        tried, fences = attempts[run.run_id], starts[run.run_id]
+        assert run.over, run
+        assert len(fences) == len(set(fences)), "an attempt was begun twice"
+        assert set(fences) <= {one.number for one in tried}, "a body ran that is no attempt on record"
+        justified = {Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED}
+        assert all(one.result in justified for one in tried[:-1]), [one.result for one in tried]
+        if run.schedule_id in once:
+            assert len(fences) <= 1, "what must start once at most was started twice"
+        elif run.status is RunStatus.COMPLETED:
+            assert fences, "a run is said to have ended that nobody has begun"
+        else:
+            assert [one.result for one in tried].count(Result.LOST) == 3, [one.result for one in tried]
+    return attempts
