@@ -29,6 +29,7 @@ from gnomon.sections import (
     Nats,
     Reconciling,
     Redis,
+    Routing,
     Secrets,
     Server,
     Shell,
@@ -48,6 +49,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leader: Leading = Leading()
     execution: Executing = Executing()
     worker: Working = Working()
+    routing: Routing = Routing()
     shell: Shell = Shell()
     reconciler: Reconciling = Reconciling()
     cleaner: Cleaning = Cleaning()
@@ -110,6 +112,7 @@ _BOUNDS = {
     "worker.kill_grace_ms": (0, 10 * MINUTE_MS),
     "worker.max_output_bytes": (256, 64 * 2**20),
     "worker.max_log_lines": (0, 1_000_000),
+    "routing.default_tenant_limit": (0, 1_000_000),
     "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
@@ -261,7 +264,16 @@ def _value(field: str, value: object, section: str, key: str, known: str) -> obj
         return _CATCHUP_ALIASES.get(value, value)
     if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), tuple):
         return [part for word in value.split(",") if (part := word.strip())]
+    if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), dict):
+        return dict(_pair(field, word.strip()) for word in value.split(",") if word.strip())
     return value
+
+
+def _pair(field: str, word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name.strip():
+        raise FieldError(field, word, "must be NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:

@@ -105,7 +105,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
 
 async def test_migrating_again_changes_nothing(url: str) -> None:
-    assert [await migrate(url), await migrate(url)] == ["0007", "0007"]
+    assert [await migrate(url), await migrate(url)] == ["0008", "0008"]
 
 
 async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
@@ -113,7 +113,7 @@ async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
 
     reached = await asyncio.gather(*(store.transactions.write(upgrade) for store in (one, other)))
 
-    assert reached == ["0007", "0007"]
+    assert reached == ["0008", "0008"]
     await asyncio.gather(one.close(), other.close())
 
 
@@ -135,7 +135,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
         await store.transactions.write(fails)
 
     assert await store.transactions.read(lambda conn: sa.inspect(conn).get_table_names()) == []
-    assert await store.transactions.write(upgrade) == "0007"
+    assert await store.transactions.write(upgrade) == "0008"
     await store.close()
 
 
@@ -150,7 +150,7 @@ def test_a_migration_that_is_killed_half_way_leaves_nothing(tmp_path: Path) -> N
     engine = sa.create_engine(f"sqlite:///{database}")
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()
-    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0007"
+    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0008"
 
 
 async def test_an_unknown_kind_of_address_is_refused() -> None:
@@ -158,13 +158,13 @@ async def test_an_unknown_kind_of_address_is_refused() -> None:
         await open_store("mysql://localhost/gnomon")
 
 
-@pytest.mark.parametrize("schema", ["0001", "0002", "0003", "0004", "0005", "0006"])
+@pytest.mark.parametrize("schema", ["0001", "0002", "0003", "0004", "0005", "0006", "0007"])
 async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_upgrade(url: str, schema: str) -> None:
     store = await unready(url)
     await store.transactions.write(partial(upgrade, to=schema))
     await store.transactions.write(written_under_the_first_schema)
 
-    assert await store.transactions.write(upgrade) == "0007"
+    assert await store.transactions.write(upgrade) == "0008"
 
     found = await store.find("default", "report")
     assert found is not None
@@ -182,7 +182,7 @@ async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the
     await store.transactions.write(written_under_the_first_schema)
     await store.transactions.write(taken_under_the_second_schema)
 
-    assert await store.transactions.write(upgrade) == "0007"
+    assert await store.transactions.write(upgrade) == "0008"
 
     [held] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
     assert (held.task.parent, held.task.open_items, held.task.skipped) == (None, 0, False)

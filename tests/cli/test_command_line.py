@@ -437,7 +437,7 @@ def test_migrating_a_database_makes_it_and_is_done_once(tmp_path: Path) -> None:
 
     first, second = (lines("db", "migrate", "--url", address) for _ in range(2))
 
-    assert first == second == ["schema 0007"]
+    assert first == second == ["schema 0008"]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
 from gnomon.ports.runner import Finished, Runner
 from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import Outputs, limits_of
 from gnomon.services.patience import Backoff
+from gnomon.services.presence import Presence
 from gnomon.services.shelf import Shelf, step_of
 from gnomon.settings import Settings
 
@@ -59,7 +60,7 @@ class Worker:
         self._settings = settings.worker
         self._limits = limits_of(settings.execution)
         self.worker = worker
-        self._started_at = clock.now()
+        self.presence = Presence(settings.worker, worker, started_at=clock.now())
         self._held: dict[Held, Assignment] = {}
         #: What a dispatcher in this process has let through: we need not read it again.
         self.backlog = Backlog()
@@ -190,7 +191,9 @@ class Worker:
         self._taking = True
         complete = self.backlog.complete
         try:
-            taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog)
+            taken = await self._place.take(
+                self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog, reach=self.presence.reach
+            )
         finally:
             self._taking = False
         if len(taken) < free:
@@ -280,12 +283,7 @@ class Worker:
         if self._renewal_due_in():
             return
         asked_at = self._clock.elapsed()
-        card = WorkerCard(
-            worker=self.worker,
-            functions=tuple(sorted(self._runner.functions)),
-            slots=self._settings.slots,
-            started_at=self._started_at,
-        )
+        card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
         await self._place.enlist(card, ttl_ms=self._settings.lease_ms)
         if self._held:
             renewal = await self._place.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
@@ -300,6 +298,7 @@ class Worker:
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
         self._draining = True
+        self.enlist_again()
         closing = asyncio.ensure_future(
             self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
         )

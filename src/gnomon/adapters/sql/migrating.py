@@ -12,7 +12,7 @@ from gnomon.adapters.sql.house_tables import gnomon_meta
 from gnomon.errors import UsageError
 
 #: The number of the schema that this program was written for.
-SCHEMA = 7
+SCHEMA = 8
 #: Any constant will do, as long as nobody else uses it.
 _LOCK = 7_163_071_906
 
