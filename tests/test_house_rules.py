@@ -18,7 +18,19 @@ MAY_IMPORT = {
     "runners": {"core", "ports", "runners"},
     "api": {"core", "ports", "services", "api"},
     "client": {"core", "client"},
-    "cli": {"core", "ports", "services", "testing", "access", "app", "office", "serving", "examining", "cli"},
+    "cli": {
+        "core",
+        "ports",
+        "services",
+        "testing",
+        "access",
+        "app",
+        "office",
+        "serving",
+        "workshop",
+        "examining",
+        "cli",
+    },
     "declarative": {"core", "ports", "adapters", "declarative"},
 }
 HALL = {"errors", "sections", "settings", "version"}

@@ -111,6 +111,8 @@ class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: How many tasks of a tenant may be on their way at once, by tenant; for all others, where 0 is any number.
     tenant_limits: dict[str, int] = {}
     default_tenant_limit: int = 0
+    #: From so many percent of its slots, cores or graphics card on, a worker is given nothing more.
+    overload_percent: int = 90
 
 
 class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

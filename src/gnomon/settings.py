@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gnomon.core.access import AUTH_BOUNDS, Auth
 from gnomon.core.durations import duration_ms
+from gnomon.core.job_routes import check_limits, check_worker
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.sources import HIDDEN, shown, unknown, with_environment
 from gnomon.errors import FieldError
@@ -113,6 +114,7 @@ _BOUNDS = {
     "worker.max_output_bytes": (256, 64 * 2**20),
     "worker.max_log_lines": (0, 1_000_000),
     "routing.default_tenant_limit": (0, 1_000_000),
+    "routing.overload_percent": (1, 100_000),
     "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
@@ -297,6 +299,8 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
         raise FieldError(
             "leader.renew_interval_ms", settings.leader.renew_interval_ms, "must be at most half of ttl_ms"
         )
+    check_worker(settings.worker.pool, settings.worker.labels, settings.worker.capabilities)
+    check_limits(settings.routing.tenant_limits)
     if not _PREFIX.fullmatch(settings.metrics.prefix):
         raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
     polite = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)

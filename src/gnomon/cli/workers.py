@@ -1,9 +1,12 @@
-"""`gnomon workers`: who can execute what."""
+"""`gnomon workers`: who can execute what, and how busy they are."""
 
 from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import moment
+from gnomon.ports.workers import WorkerCard
 from gnomon.services.answering import worker_detail
+
+_COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "functions")
 
 
 def list_workers(where: Where, form: Format) -> None:
@@ -13,9 +16,23 @@ def list_workers(where: Where, form: Format) -> None:
         print_data([worker_detail(card) for card in found], form)
         return
     if not found:
-        say("no worker is alive: gnomon up starts one")
+        say("no worker is alive: gnomon up starts one, and so does gnomon worker")
         return
-    rows = [
-        [card.worker, card.pool, str(card.slots), moment(card.started_at), ", ".join(card.functions)] for card in found
+    print_table(list(_COLUMNS), [_row(card) for card in found])
+
+
+def _row(card: WorkerCard) -> list[str]:
+    return [
+        card.worker,
+        card.pool,
+        f"{card.in_hand}/{card.slots}" + (" draining" if card.draining else ""),
+        _percent(card.load.cpu),
+        _percent(card.load.gpu),
+        moment(card.seen_at),
+        " ".join([*(f"{key}={value}" for key, value in card.labels.items()), *card.capabilities]),
+        ", ".join(card.functions),
     ]
-    print_table(["worker", "pool", "slots", "since", "functions"], rows)
+
+
+def _percent(value: int | None) -> str:
+    return "" if value is None else f"{value} %"

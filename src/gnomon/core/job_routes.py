@@ -1,6 +1,6 @@
 """What a job or a step asks of those who run it, and the table of pools, as people write them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ MOST_REQUIRED, LONGEST_CAPABILITY = 50, 64
 MOST_LABELS, LONGEST_LABEL, LONGEST_LABEL_VALUE = 50, 128, 255
 LONGEST_TOPIC = 255
 MOST_TOPICS, MOST_POOLS = 10_000, 1000
+MOST_ON_THEIR_WAY = 1_000_000
 
 
 # ---- of a job ------------------------------------------------------------------------------------
@@ -83,6 +84,23 @@ def _topic(path: str, value: object) -> str:
     if not topic.strip():
         raise FieldError(path, value, "is empty")
     return topic
+
+
+# ---- of workers and tenants ----------------------------------------------------------------------
+
+
+def check_worker(pool: str, labels: Mapping[str, str], capabilities: Sequence[str]) -> None:
+    """FieldError unless a worker can say this of itself."""
+    schedule_name("worker.pool", pool)
+    read_labels("worker.labels", labels)
+    read_capabilities(Said({"capabilities": capabilities}, ("capabilities",), path="worker"), "capabilities")
+
+
+def check_limits(limits: Mapping[str, int]) -> None:
+    """FieldError unless each is a limit: none at all would be a tenant that never runs anything."""
+    for tenant, most in limits.items():
+        if not 1 <= most <= MOST_ON_THEIR_WAY:
+            raise FieldError(f"routing.tenant_limits.{tenant}", most, f"must be from 1 to {MOST_ON_THEIR_WAY}")
 
 
 # ---- of all pools --------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ ANY_TOPIC = "*"
 #: The lower, the sooner.
 RANKS = {Priority.CRITICAL: -1, Priority.INTERACTIVE: 0, Priority.BATCH: 1}
 #: From so many percent on a worker is given nothing more.
-_OVERLOADED = 90
+OVERLOADED = 90
 _UNASKED = Route()
 
 
@@ -59,11 +59,10 @@ class Seat(Struct, frozen=True, kw_only=True):
     #: How many were placed with it lately.
     recent: int = 0
 
-    @property
-    def overloaded(self) -> bool:
-        """Whether it is given nothing more."""
-        full = self.slots > 0 and self.active * 100 >= self.slots * _OVERLOADED
-        return full or (self.cpu or 0) >= _OVERLOADED or (self.gpu or 0) >= _OVERLOADED
+    def overloaded(self, percent: int) -> bool:
+        """Whether it is given nothing more, because its slots, its cores or its graphics card are so busy."""
+        full = self.slots > 0 and self.active * 100 >= self.slots * percent
+        return full or (self.cpu or 0) >= percent or (self.gpu or 0) >= percent
 
     @property
     def score(self) -> float:
@@ -101,7 +100,14 @@ class Unplaced(Struct, frozen=True):
         return f"{self.code}: {self.reason}"
 
 
-def route(function: str, wish: Route | None, seats: Sequence[Seat], pools: Pools | None) -> Placed | Unplaced:
+def route(
+    function: str,
+    wish: Route | None,
+    seats: Sequence[Seat],
+    pools: Pools | None,
+    *,
+    overload_percent: int = OVERLOADED,
+) -> Placed | Unplaced:
     """Where a task that calls the function goes. Without `pools` its workers take from its pool what they can.
 
     With `pools`, whoever is overloaded is passed over; the least busy decides the pool, and among equals the one with
@@ -117,7 +123,7 @@ def route(function: str, wish: Route | None, seats: Sequence[Seat], pools: Pools
     fit = [seat for seat in able if needed <= seat.capabilities and placing.items() <= seat.labels.items()]
     if not fit:
         return Unplaced(ReasonCode.NO_WORKERS, _nobody(function, names, seats, able, pools))
-    free = [seat for seat in fit if not seat.overloaded]
+    free = [seat for seat in fit if not seat.overloaded(overload_percent)]
     for seat in free:
         if seat.worker == wish.labels.get(PREFERRED_WORKER):
             return _placed(seat, function, wish, seats, directed=True)

@@ -29,6 +29,7 @@ class Router:
         self._clock = clock
         self._limits = dict(settings.tenant_limits)
         self._usual_limit = settings.default_tenant_limit
+        self._overload = settings.overload_percent
         #: What `pools.yaml` says; None if there is none.
         self.pools: Pools | None = None
         self._seats: list[Seat] = []
@@ -41,13 +42,13 @@ class Router:
     async def where(self, requests: Sequence[Request]) -> Sequence[Where]:
         """Where each of the tasks goes."""
         plain = self.pools is None and not self.limited
-        if not plain or not self._believed(_WORKERS_SECONDS) or any(map(self._unusual, requests)):
-            weighing = self._weighing(requests)
-            if not self._believed(_LOADS_SECONDS if weighing else _WORKERS_SECONDS) or self._unheard_of(requests):
-                await self._look()
-            if not plain or any(map(self._unusual, requests)):
-                return self._weighed(requests, await self._place.on_the_way() if weighing else None)
-        return [None] * len(requests)
+        if plain and self._believed(_WORKERS_SECONDS) and not any(map(self._unusual, requests)):
+            return [None] * len(requests)
+        if not self._believed(_LOADS_SECONDS) or self._unheard_of(requests):
+            await self._look()
+            if plain and not any(map(self._unusual, requests)):
+                return [None] * len(requests)
+        return self._weighed(requests, await self._place.on_the_way() if self._weighing(requests) else None)
 
     # ---- limits ------------------------------------------------------------------------------
 
@@ -102,7 +103,8 @@ class Router:
                 reason = f"tenant {tenant!r} has {room[1]} tasks on their way, which is its limit"
                 found.append(Unplaced(ReasonCode.TENANT_LIMIT, reason))
                 continue
-            placed = route(request.step.function, request.step.route, list(seats.values()), self.pools)
+            step, there = request.step, list(seats.values())
+            placed = route(step.function, step.route, there, self.pools, overload_percent=self._overload)
             if isinstance(placed, Unplaced):
                 found.append(placed)
                 continue

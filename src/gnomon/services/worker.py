@@ -76,8 +76,8 @@ class Worker:
         self.on_ready: Callable[[], None] = lambda: None
         #: Called when something was taken outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
-        self._renewed_at = float("-inf")
-        self._look_for_cancelled, self._draining = False, False
+        self._renewed_at = self._alive_at = float("-inf")
+        self._look_for_cancelled, self._draining, self._fenced = False, False, False
         self.backoff = Backoff(events, "worker")
 
     @property
@@ -114,6 +114,7 @@ class Worker:
                 # Whatever became of the reports, what was taken is ours to begin.
                 await self._start()
         except Unavailable as error:
+            self._fence_ourselves()
             return self.backoff.failed(error)
         self.backoff.worked()
         # There may be more, and some may have ended already.
@@ -289,7 +290,16 @@ class Worker:
             renewal = await self._place.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
             self._runner.stop(renewal.lost, why=Result.LOST)
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
-        self._renewed_at = asked_at
+        self._renewed_at = self._alive_at = asked_at
+        self._fenced = False
+
+    def _fence_ourselves(self) -> None:
+        """What others may have been given by now, because we could not say that we are alive, is stopped."""
+        trusted_until = self._alive_at + self._settings.lease_ms / 1000 * TRUST
+        if self._held and self.presence.among_others and not self._fenced and self._clock.elapsed() > trusted_until:
+            self._fenced = True
+            self._events.emit("lease_given_up", worker=self.worker, count=len(self._held))
+            self._runner.stop(list(self._held), why=Result.LOST)
 
     def enlist_again(self) -> None:
         """What we can run has changed: say so in the next step."""
