@@ -27,6 +27,7 @@ MAY_IMPORT = {
         "app",
         "office",
         "serving",
+        "workshop",
         "examining",
         "cli",
         "client",

@@ -150,7 +150,9 @@ def every_key() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("section", "key"), every_key())
 def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
     usual = getattr(getattr(Settings(), section), key)
-    said = {bool: "false" if usual else "true", int: str(usual), tuple: "RS256"}.get(type(usual), str(usual))
+    said = {bool: "false" if usual else "true", int: str(usual), tuple: "RS256", dict: "some=1"}.get(
+        type(usual), str(usual)
+    )
     if not said:
         said = "something"
     name = f"GNOMON_{section.upper()}__{key.upper()}"
@@ -159,7 +161,16 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
 
     found = getattr(getattr(settings, section), key)
     assert origins == {f"{section}.{key}": f"environment {name}"}
-    assert found == {"false": False, "true": True, "RS256": ("RS256",), "something": "something"}.get(said, usual)
+    known: dict[str, object] = {"false": False, "true": True, "RS256": ("RS256",), "something": "something"}
+    if isinstance(found, dict):
+        known["some=1"] = {"some": "1" if key == "labels" else 1}
+    assert found == known.get(said, usual)
+
+
+@pytest.mark.parametrize("said", ["acme", "=5", "acme=many"])
+def test_pairs_in_the_environment_that_are_none_are_refused(said: str) -> None:
+    with pytest.raises(FieldError, match="tenant_limits"):
+        load(environment={"GNOMON_ROUTING__TENANT_LIMITS": said})
 
 
 def test_other_names_in_the_environment_are_none_of_our_business() -> None:
@@ -283,5 +294,5 @@ def row_of(name: str, key: str, value: object) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
     shown = str(value).lower() if isinstance(value, bool) else value
-    shown = ", ".join(shown) if isinstance(shown, tuple) else shown
+    shown = ", ".join(shown) if isinstance(shown, tuple | dict) else shown
     return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"

@@ -8,6 +8,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.services.backfiller import Backfiller
+from gnomon.services.backlog import NobodyBeside
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.listening import Gatherer
 from gnomon.services.looping import keep_stepping
@@ -29,6 +30,7 @@ class Bureau:
         shelf = Shelf(store)
         self.dispatcher = Dispatcher(store, shelf, OpenGate(), clock, events, settings)
         self.dispatcher.on_left = self.dispatch.set
+        self.dispatcher.backlog = NobodyBeside()
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
         self.reconciler.on_ready = self.dispatch.set
         self.gatherer = Gatherer(store, clock, events)

@@ -45,7 +45,7 @@ class Crew:
         #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
         self.gather, self.backfill = asyncio.Event(), asyncio.Event()
         shelf, gate = Shelf(store), OpenGate()
-        runner = self.runner = AnnouncingRunner(self._functions(functions, settings, imports))
+        runner = self.runner = runner_of(functions, settings, imports, wake=self.work)
         self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
         self.dispatcher.on_scheduled = self.work.set
         name = RandomIds().new("worker", clock.now())
@@ -60,18 +60,6 @@ class Crew:
         self.gatherer = Gatherer(store, clock, events)
         self.backfiller = Backfiller(store, store, clock, events)
         self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
-
-    def _functions(self, functions: Functions, settings: Settings, imports: Sequence[str]) -> FunctionRunner:
-        """What runs them; the worker is woken when one has ended."""
-        return FunctionRunner(
-            functions,
-            settings.worker,
-            default_timeout_ms=settings.execution.default_timeout_ms,
-            secrets=SecretSource(settings.secrets, os.environ),
-            shell=settings.shell,
-            on_finished=partial(_wake_from_afar, asyncio.get_running_loop(), self.work),
-            imports=imports,
-        )
 
     @property
     def backoffs(self) -> Mapping[str, Backoff]:
@@ -98,6 +86,7 @@ class Crew:
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
         self._alone = self.worker.alone = alone
+        self.worker.presence.among_others = not alone
         await self.worker.step()
         if alone:
             await self.reconciler.recover(alive={self.worker.worker})
@@ -121,6 +110,23 @@ class Crew:
         if self.worker.in_hand or not self._alone:
             # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
             self.work.set()
+
+
+def runner_of(
+    functions: Functions, settings: Settings, imports: Sequence[str], *, wake: asyncio.Event
+) -> AnnouncingRunner:
+    """What runs functions and commands in this process; the event is set when one has ended."""
+    return AnnouncingRunner(
+        FunctionRunner(
+            functions,
+            settings.worker,
+            default_timeout_ms=settings.execution.default_timeout_ms,
+            secrets=SecretSource(settings.secrets, os.environ),
+            shell=settings.shell,
+            on_finished=partial(_wake_from_afar, asyncio.get_running_loop(), wake),
+            imports=imports,
+        )
+    )
 
 
 def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

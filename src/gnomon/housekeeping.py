@@ -51,16 +51,7 @@ class Housekeeping:
         self.cleaner = cleaner_of(store, settings, clock, events, holder=holder, turns=turns)
         self.mender = Mender(store, turns, clock, events, settings.reconciler, holder=holder)
         self.warden = Warden(store, turns, clock, events, settings.alive, holder=holder)
-        secrets = SecretSource(settings.secrets, os.environ)
-        self.pinger = Pinger(
-            store,
-            Shelf(store),
-            HttpSender(),
-            clock,
-            events,
-            settings.alive,
-            secrets=lambda url: str(secrets.resolve({"url": url})[0]["url"]),
-        )
+        self.pinger = pinger_of(store, settings, clock, events)
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
@@ -75,6 +66,20 @@ class Housekeeping:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(_FIRST_CLEANING_SECONDS, self._poll_seconds))
         await keep_stepping(self.cleaner.step, stop=stop, events=self._events)
+
+
+def pinger_of(store: SqlStore, settings: Settings, clock: Clock, events: Events) -> Pinger:
+    """Who calls what jobs want to be called when their runs start and end."""
+    secrets = SecretSource(settings.secrets, os.environ)
+    return Pinger(
+        store,
+        Shelf(store),
+        HttpSender(),
+        clock,
+        events,
+        settings.alive,
+        secrets=lambda url: str(secrets.resolve({"url": url})[0]["url"]),
+    )
 
 
 def cleaner_of(

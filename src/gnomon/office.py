@@ -151,10 +151,7 @@ class Office:
     @asynccontextmanager
     async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
         """An office on the store that the settings name. A file is made only if `make` says so."""
-        path = sqlite_path(settings.database.url)
-        if path is not None and not make:
-            _refuse_missing(path)
-        store = await (open_server(settings.database) if path is None else open_sqlite(path))
+        store = await (open_any(settings) if make else open_existing(settings))
         hints = hints_on(store, settings, Unheard())
         try:
             yield cls(store, settings)
@@ -164,6 +161,18 @@ class Office:
             await store.close()
 
 
-def _refuse_missing(path: str) -> None:
-    if not Path(path).exists():
+async def open_any(settings: Settings) -> SqlStore:
+    """The store that the settings name; a file that is not there is made."""
+    path = sqlite_path(settings.database.url)
+    return await (open_server(settings.database) if path is None else open_sqlite(path))
+
+
+async def open_existing(settings: Settings) -> SqlStore:
+    """The store that the settings name; NoDatabase if that is a file that is not there."""
+    _refuse_missing(sqlite_path(settings.database.url))
+    return await open_any(settings)
+
+
+def _refuse_missing(path: str | None) -> None:
+    if path is not None and not Path(path).exists():
         raise NoDatabase(path)

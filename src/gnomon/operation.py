@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -27,8 +27,19 @@ from gnomon.services.meter import Meter
 from gnomon.services.vitals import Vitals
 from gnomon.settings import Settings
 
-if TYPE_CHECKING:
-    from gnomon.app import Node
+
+class Watchable(Protocol):
+    """What can be looked at while it runs."""
+
+    @property
+    def instruments(self) -> "Instruments":
+        """By which it is looked at."""
+        ...
+
+    @property
+    def events(self) -> Events:
+        """Where it announces what happens."""
+        ...
 
 
 def free_bytes(settings: Settings) -> int | None:
@@ -85,7 +96,9 @@ def _answer(said: Mapping[str, object], *, good: bool) -> Answer:
 
 
 @asynccontextmanager
-async def watched(node: "Node", stop: asyncio.Event, *, strict: bool = True) -> AsyncIterator[None]:
+async def watched(
+    node: Watchable, stop: asyncio.Event, *, strict: bool = True, doing: str = "scheduling"
+) -> AsyncIterator[None]:
     """Meanwhile the node can be looked at, and its service manager hears of it.
 
     A port that cannot be had is refused with UsageError; unless `strict`, it is announced and done without.
@@ -98,7 +111,7 @@ async def watched(node: "Node", stop: asyncio.Event, *, strict: bool = True) -> 
         loops.append(asyncio.create_task(keep_stepping(instruments.exhibit.step, stop=stop, events=node.events)))
     if notifier.every_seconds is not None:
         loops.append(asyncio.create_task(_keep_alive(instruments.vitals, notifier, notifier.every_seconds)))
-    notifier.ready("scheduling")
+    notifier.ready(doing)
     try:
         yield
     finally:

@@ -109,6 +109,23 @@ class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: Where child processes and threads leave more than this, it is cut.
     max_output_bytes: int = 65_536
     max_log_lines: int = 1_000
+    #: The pool that it takes tasks from.
+    pool: str = "default"
+    #: By what tasks may be kept to certain workers, and what they may ask for.
+    labels: dict[str, str] = {}
+    capabilities: tuple[str, ...] = ()
+
+
+class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who gets which tasks."""
+
+    #: A file that says which topics go to which pools; without one, every worker takes from its own pool.
+    pools_file: str = ""
+    #: How many tasks of a tenant may be on their way at once, by tenant; for all others, where 0 is any number.
+    tenant_limits: dict[str, int] = {}
+    default_tenant_limit: int = 0
+    #: From so many percent of its slots, cores or graphics card on, a worker is given nothing more.
+    overload_percent: int = 90
 
 
 class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

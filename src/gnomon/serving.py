@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
+from gnomon.adapters.pools_file import read_pools_file
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.watching import FileGuard
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
@@ -31,6 +32,7 @@ from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.jobs import JobBook
 from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles
 from gnomon.services.looping import keep_stepping
+from gnomon.services.pools_keeper import PoolsKeeper
 from gnomon.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
             # Thousands of jobs are no longer needed.
             del jobs
             services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
+            services += [keep_stepping(one.step, stop=stop, events=node.events) for one in await _pools(plan, node)]
             if facing is not None:
                 node.address = facing.address
                 services.append(facing.serve(node, stop))
@@ -111,7 +114,7 @@ async def _node(plan: Serving, facing: "Facing | None") -> Node:
     return await Node.open(plan.settings, events=events, functions=plan.functions, imports=tuple(plan.imports))
 
 
-async def _read_all(plan: Serving, files: Sequence[WatchedFile]) -> Mapping[str, list[Job]]:
+async def _read_all(plan: Serving, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
     """Every job by where it stands: beside its function, or in a file. UsageError if anything is wrong with any."""
     declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
     found = {"the program": declared, **{file.name: await file.read() for file in files}}
@@ -120,7 +123,7 @@ async def _read_all(plan: Serving, files: Sequence[WatchedFile]) -> Mapping[str,
 
 
 async def _registered(
-    plan: Serving, node: Node, files: Sequence[WatchedFile], jobs: Mapping[str, Sequence[Job]]
+    plan: Serving, node: Node, files: Sequence[WatchedFile[list[Job]]], jobs: Mapping[str, Sequence[Job]]
 ) -> list[JobsKeeper]:
     """All jobs stand as they were written, or none do; those who keep the files come back."""
     book = JobBook(
@@ -142,6 +145,19 @@ async def _registered(
     return keepers
 
 
+async def _pools(plan: Serving, node: Node) -> list[PoolsKeeper]:
+    """Who keeps the table of pools, if there is one, which then counts; UsageError if it is wrong."""
+    doers = node.crew or node.bureau
+    if not plan.settings.routing.pools_file or doers is None:
+        return []
+    file = Path(plan.settings.routing.pools_file)
+    read = partial(read_pools_file, file)
+    watched_file = WatchedFile(str(file), stamp=partial(_stamp, file), digest=partial(digest_of, file), read=read)
+    keeper = PoolsKeeper(watched_file, doers.dispatcher.router, node.events)
+    await keeper.read()
+    return [keeper]
+
+
 async def _guard(settings: Settings, events: Events, stop: asyncio.Event) -> None:
     """Whoever takes the database file away from under us is told so."""
     path = sqlite_path(settings.database.url)
@@ -149,7 +165,7 @@ async def _guard(settings: Settings, events: Events, stop: asyncio.Event) -> Non
         await keep_stepping(FileGuard(path, events).step, stop=stop, events=events)
 
 
-def _watched(plan: Serving, file: Path) -> WatchedFile:
+def _watched(plan: Serving, file: Path) -> WatchedFile[list[Job]]:
     def read() -> list[Job]:
         return read_jobs_file(file, plan.settings, now=SystemClock().now())
 

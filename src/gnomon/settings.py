@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gnomon.core.access import AUTH_BOUNDS, Auth
 from gnomon.core.durations import duration_ms
+from gnomon.core.job_routes import check_limits, check_worker
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.sources import HIDDEN, shown, unknown, with_environment
 from gnomon.errors import FieldError
@@ -29,6 +30,7 @@ from gnomon.sections import (
     Nats,
     Reconciling,
     Redis,
+    Routing,
     Secrets,
     Server,
     Shell,
@@ -48,6 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     leader: Leading = Leading()
     execution: Executing = Executing()
     worker: Working = Working()
+    routing: Routing = Routing()
     shell: Shell = Shell()
     reconciler: Reconciling = Reconciling()
     cleaner: Cleaning = Cleaning()
@@ -110,6 +113,8 @@ _BOUNDS = {
     "worker.kill_grace_ms": (0, 10 * MINUTE_MS),
     "worker.max_output_bytes": (256, 64 * 2**20),
     "worker.max_log_lines": (0, 1_000_000),
+    "routing.default_tenant_limit": (0, 1_000_000),
+    "routing.overload_percent": (1, 100_000),
     "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
@@ -266,7 +271,16 @@ def _value(field: str, value: object, section: str, key: str, known: str) -> obj
         return _CATCHUP_ALIASES.get(value, value)
     if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), tuple):
         return [part for word in value.split(",") if (part := word.strip())]
+    if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), dict):
+        return dict(_pair(field, word.strip()) for word in value.split(",") if word.strip())
     return value
+
+
+def _pair(field: str, word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name.strip():
+        raise FieldError(field, word, "must be NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
@@ -290,6 +304,8 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
         raise FieldError(
             "leader.renew_interval_ms", settings.leader.renew_interval_ms, "must be at most half of ttl_ms"
         )
+    check_worker(settings.worker.pool, settings.worker.labels, settings.worker.capabilities)
+    check_limits(settings.routing.tenant_limits)
     if not _PREFIX.fullmatch(settings.metrics.prefix):
         raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
     polite = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)

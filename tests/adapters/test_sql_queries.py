@@ -26,6 +26,7 @@ from gnomon.adapters.sql import (
     mending,
     open_postgres,
     open_sqlite,
+    placing,
     removing,
     tables,
     unfolding,
@@ -49,6 +50,7 @@ from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot
 from gnomon.ports.mending import FIRST_OPEN
 from gnomon.ports.runs import RunQuery
+from gnomon.ports.work import Reach
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
 from support.servers import postgres
 
@@ -251,6 +253,9 @@ QUERIES: dict[str, Asked] = {
         NOON,
     ),
     "take": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True),
+    "take from a pool": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
+    "placements": lambda conn: placing.placements(conn, [task_of(conn, "run_waits").task_id]),
+    "recall": lambda conn: placing.recall(conn, NOON),
     "begin": lambda conn: work.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),
     "renew": lambda conn: work.renew(conn, [(task_of(conn, RUNNING).task_id, 1)], NOON + LEASE),
     "asked to stop": lambda conn: work.asked_to_stop(conn, "w1"),

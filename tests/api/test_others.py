@@ -122,13 +122,16 @@ async def test_an_event_starts_what_listens_to_it_once_for_each_key(admin: Someb
     assert (await admin.get("/v1/executions?trigger=event")).json()["items"][0]["job"] == "retrain"
 
 
+@pytest.mark.req("R-18")
 async def test_workers_that_are_alive_are_listed(face: Face, admin: Somebody) -> None:
-    card = WorkerCard(worker="w1", functions=("f",), slots=5, started_at=face.clock.now())
+    card = WorkerCard(worker="w1", functions=("f",), slots=5, started_at=face.clock.now(), labels={"a": "b"}, in_hand=2)
     await face.store.enlist(card, ttl_ms=1000)
 
     [worker] = (await admin.get("/v1/workers")).json()["items"]
 
     assert (worker["worker"], worker["functions"]) == ("w1", ["f"])
+    assert (worker["labels"], worker["in_hand"], worker["draining"]) == ({"a": "b"}, 2, False)
+    assert worker["seen_at"] == worker["started_at"]
 
 
 # ---- health --------------------------------------------------------------------------------------

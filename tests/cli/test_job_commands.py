@@ -16,7 +16,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli.commands import app
 from gnomon.core.model import DAY_MS, LogLine, Result
 from gnomon.core.plan import plan, settled
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.workers import Load, WorkerCard
 from support.prompt import JOBS, Prompt
 
 PROGRAM = Path(sys.executable).with_name("gnomon")
@@ -505,15 +505,34 @@ def test_a_replay_is_of_one_or_of_all(prompt: Prompt, arguments: tuple[str, ...]
 # ---- workers -------------------------------------------------------------------------------------
 
 
-def test_workers_are_listed_with_what_they_can_do(prompt: Prompt) -> None:
-    card = WorkerCard(worker="worker-1", functions=("a.b", "c.d"), slots=4, started_at=1_772_452_800_000)
+@pytest.mark.req("R-18")
+def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: Prompt) -> None:
+    card = WorkerCard(
+        worker="worker-1",
+        functions=("a.b", "c.d"),
+        slots=4,
+        pool="gpu",
+        started_at=1_772_452_800_000,
+        labels={"node.zone": "eu"},
+        capabilities=("cuda",),
+        in_hand=3,
+        load=Load(cpu=42),
+        draining=True,
+    )
     prompt.at_the_store(lambda store: store.enlist(card, ttl_ms=60_000))
 
-    assert prompt.lines("workers")[1:] == ["worker-1  default  4      Mon 2026-03-02 12:00:00 UTC  a.b, c.d"]
+    [line] = prompt.lines("workers")[1:]
+    [told] = json.loads("\n".join(prompt.lines("workers", "-o", "json")))
+
+    assert line.split()[:6] == ["worker-1", "gpu", "3/4", "draining", "42", "%"]
+    assert line.endswith("node.zone=eu cuda  a.b, c.d")
+    assert (told["labels"], told["capabilities"], told["draining"]) == ({"node.zone": "eu"}, ["cuda"], True)
+    assert (told["in_hand"], told["cpu"], told["gpu"], told["pool"]) == (3, 42, None, "gpu")
+    assert told["seen_at"] > told["started_at"]
 
 
 def test_no_workers_are_said_to_be_none(prompt: Prompt) -> None:
-    assert prompt.lines("workers") == ["no worker is alive: gnomon up starts one"]
+    assert prompt.lines("workers") == ["no worker is alive: gnomon up starts one, and so does gnomon worker"]
 
 
 # ---- help ----------------------------------------------------------------------------------------

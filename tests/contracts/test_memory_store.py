@@ -9,6 +9,7 @@ from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
+from contracts.placing import PlacingContract
 from contracts.store import NOON, StoreContract
 from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
@@ -26,6 +27,7 @@ class HandClock:
 class TestMemoryStore(
     StoreContract,
     WorkContract,
+    PlacingContract,
     EventContract,
     AuditContract,
     BackfillContract,

@@ -11,6 +11,7 @@ from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
+from contracts.placing import PlacingContract
 from contracts.store import StoreContract
 from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
@@ -31,6 +32,7 @@ ENDS = {
 class PostgresContract(
     StoreContract,
     WorkContract,
+    PlacingContract,
     EventContract,
     AuditContract,
     BackfillContract,

@@ -10,6 +10,7 @@ from contracts.backfills import BackfillContract
 from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
+from contracts.placing import PlacingContract
 from contracts.store import NOON, StoreContract
 from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
@@ -28,6 +29,7 @@ class HandClock:
 class TestSqliteStore(
     StoreContract,
     WorkContract,
+    PlacingContract,
     EventContract,
     AuditContract,
     BackfillContract,

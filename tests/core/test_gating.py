@@ -7,10 +7,11 @@ from gnomon.core.attempts import Assignment, Limits
 from gnomon.core.gating import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
 from gnomon.core.model import Attempt, Result
 from gnomon.core.reconciling import OpenAttempt, Patience, overdue
+from gnomon.core.routing import Placement, ReasonCode, Unplaced
 from gnomon.core.states import TRANSITIONS, TaskState, WaitReason
 from support.holding import NOW, held
 
-FUNCTIONS = {"f"}
+NOBODY = Unplaced(ReasonCode.NO_WORKERS, "no worker has registered the function 'f'")
 
 
 def request(assignment: Assignment | None = None, *, given: bytes | None = None) -> Request:
@@ -21,12 +22,12 @@ def request(assignment: Assignment | None = None, *, given: bytes | None = None)
 
 
 def test_what_is_allowed_and_can_be_run_is_scheduled() -> None:
-    assert admitted(request(), Ruled(Ruling.ALLOW), FUNCTIONS, now=NOW, limits=Limits()).state is TaskState.SCHEDULED
+    assert admitted(request(), Ruled(Ruling.ALLOW), None, now=NOW, limits=Limits()).state is TaskState.SCHEDULED
 
 
 @pytest.mark.req("R-04")
 def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
-    made = admitted(request(), Ruled(Ruling.ALLOW), (), now=NOW, limits=Limits())
+    made = admitted(request(), Ruled(Ruling.ALLOW), NOBODY, now=NOW, limits=Limits())
 
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 1)
     assert made.note == "no_workers: no worker has registered the function 'f'"
@@ -35,9 +36,37 @@ def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
 
 @pytest.mark.req("R-04")
 def test_after_fifty_tries_it_has_failed_and_leaves_a_dead_letter_whatever_the_job_says() -> None:
-    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), (), now=NOW, limits=Limits())
+    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), NOBODY, now=NOW, limits=Limits())
 
     assert (made.state, made.dead_letter, made.over) == (TaskState.FAILED, "no_workers", True)
+
+
+@pytest.mark.req("R-04", "R-11")
+@pytest.mark.parametrize("code", sorted(set(ReasonCode) - {ReasonCode.TENANT_LIMIT}))
+def test_the_dead_letter_has_the_last_reason_code(code: ReasonCode) -> None:
+    last = request(held(routings=49))
+
+    made = admitted(last, Ruled(Ruling.ALLOW), Unplaced(code, "so it is"), now=NOW, limits=Limits())
+
+    assert (made.dead_letter, made.note) == (code, f"{code}: so it is")
+
+
+@pytest.mark.req("R-11")
+def test_at_its_limit_a_tenants_task_waits_two_seconds_however_often() -> None:
+    full = Unplaced(ReasonCode.TENANT_LIMIT, "it has enough")
+
+    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), full, now=NOW, limits=Limits())
+
+    assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 49)
+    assert (made.available_at, made.note) == (NOW + 2000, "tenant_limit: it has enough")
+
+
+def test_what_is_placed_says_where() -> None:
+    where = Placement("gpu", -1)
+
+    made = admitted(request(), Ruled(Ruling.ALLOW), where, now=NOW, limits=Limits())
+
+    assert (made.state, made.placement) == (TaskState.SCHEDULED, where)
 
 
 @pytest.mark.req("C-08")
@@ -60,14 +89,14 @@ def test_a_run_whose_workflow_is_missing_is_tried_a_few_times_and_then_fails() -
     ],
 )
 def test_every_ruling_has_its_state_in_the_table(ruling: Ruling, state: TaskState) -> None:
-    made = admitted(request(), Ruled(ruling, "because", 500), FUNCTIONS, now=NOW, limits=Limits())
+    made = admitted(request(), Ruled(ruling, "because", 500), None, now=NOW, limits=Limits())
 
     assert made.state is state
     assert state is TaskState.PENDING or state in TRANSITIONS[TaskState.PENDING].values()
 
 
 def test_a_gate_that_says_later_is_asked_again_then() -> None:
-    made = admitted(request(), Ruled(Ruling.LATER, "busy", 500), FUNCTIONS, now=NOW, limits=Limits())
+    made = admitted(request(), Ruled(Ruling.LATER, "busy", 500), None, now=NOW, limits=Limits())
 
     assert (made.wait_reason, made.available_at, made.routings) == (WaitReason.POLICY, NOW + 500, 0)
 

@@ -41,7 +41,7 @@ class Paper:
         self.while_read()
         return jobs
 
-    def watched(self) -> WatchedFile:
+    def watched(self) -> WatchedFile[list[Job]]:
         return WatchedFile("jobs.yaml", stamp=lambda: self.writes, digest=lambda: self.names, read=self.read)
 
 

@@ -1,4 +1,4 @@
-"""`gnomon up` in a process of its own, to be watched and killed."""
+"""`gnomon up`, `server` and `worker` in processes of their own, to be watched and killed."""
 
 import os
 import signal
@@ -60,13 +60,43 @@ def up(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[UpProcess]:
     """The process, once it says that it runs; killed at the end if it still does."""
-    command = [sys.executable, "-m", "gnomon", "up", "--database", str(database), *arguments]
-    if "--port" not in arguments:
-        # Many of them run at once.
-        command.append("--no-api")
-    command += [word for name in imports for word in ("--import", name)]
+    # Many of them run at once.
+    quietly = () if "--port" in arguments else ("--no-api",)
+    with _running("up", database, *arguments, *quietly, *_importing(imports), environment=environment) as running:
+        yield running
+
+
+@contextmanager
+def worker(
+    database: Path | str,
+    *arguments: str,
+    imports: Sequence[str] = ("support.witness",),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[UpProcess]:
+    """The same of a process that only executes."""
+    with _running("worker", database, *arguments, *_importing(imports), environment=environment) as running:
+        yield running
+
+
+@contextmanager
+def server(database: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[UpProcess]:
+    """The same of one that only schedules, and answers whoever asks."""
+    open_to_all = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
+    said = {**open_to_all, **(environment or {})}
+    with _running("server", database, "--port", "0", *arguments, environment=said) as running:
+        yield running
+
+
+def _importing(modules: Sequence[str]) -> list[str]:
+    return [word for name in modules for word in ("--import", name)]
+
+
+@contextmanager
+def _running(
+    command: str, database: Path | str, *arguments: str, environment: Mapping[str, str] | None
+) -> Iterator[UpProcess]:
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "gnomon", command, "--database", str(database), *arguments],
         cwd=TESTS,
         env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1", **(environment or {})},
         stdout=subprocess.PIPE,

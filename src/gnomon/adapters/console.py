@@ -14,7 +14,7 @@ from gnomon.ports.events import Events
 #: So many lines a second can be read; what comes beyond that is counted.
 _LINES_A_SECOND = 20
 #: What a person waits for, however much else there is to read.
-_ALWAYS = frozenset({"up", "local_access", "stop_asked", "stopped"})
+_ALWAYS = frozenset({"up", "worker_up", "local_access", "stop_asked", "stopped"})
 Facts = Mapping[str, object]
 
 
@@ -116,6 +116,14 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "closed_to_everybody": lambda f: f"! nobody is let in at {f['address']}: auth names nobody who issues tokens",
     "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
+    "worker_up": lambda f: (
+        f"gnomon {f['version']}: {f['worker']} in pool {f['pool']} on {f['database']}"
+        f" with {f['functions']} functions and {f['slots']} slots; Ctrl-C stops"
+    ),
+    "tasks_recalled": lambda f: f"* {f['count']} tasks waited for workers that are gone and are placed again",
+    "pools_read": lambda f: f"* {f['file']}: {f['topics']} topics go to {f['pools']} pools",
+    "pools_refused": lambda f: f"! {f['error']}",
+    "lease_given_up": lambda f: f"! the store was away for too long: {f['count']} attempts are stopped",
     "local_access": lambda f: f"* a token for the API is in {f['file']}: {f['hint']}",
     "keys_not_fetched": lambda f: f"! the keys of the tokens' issuer cannot be had: {_first_line(f['error'])}",
     "key_passed_over": lambda f: f"! a key of the tokens' issuer is not used: {f['kid']} {f['reason']}",

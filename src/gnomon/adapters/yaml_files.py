@@ -26,7 +26,7 @@ class JobsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._root = _composed(path, JobsFileError, instants=_INSTANTS, showing=True)
+        self._root = composed(path, JobsFileError, instants=_INSTANTS, showing=True)
         self._check_top()
         #: Each job as plain data.
         self.mappings: list[dict[str, Any]] = [job.plain() for job in self._entries()]
@@ -48,7 +48,7 @@ class JobsFile:
         try:
             return read(said)
         except FieldError as error:
-            self._refuse(_sentence(error), f"jobs[{index}].{error.field}")
+            self._refuse(sentence(error), f"jobs[{index}].{error.field}")
         except CronError as error:
             line, column = self._root.place_of(f"jobs[{index}].schedule")
             job = f"jobs[{index}] ({said['name']})"
@@ -115,7 +115,7 @@ def _uncollected() -> Iterator[None]:
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
     """What a configuration file holds; FileError if that is no mapping."""
-    root = _composed(path, FileError)
+    root = composed(path, FileError)
     if root.value is None:
         return {}
     if not isinstance(root.value, dict):
@@ -132,7 +132,7 @@ def read_text(path: Path) -> str:
         raise FileError(path, f"cannot be read: {_why(problem)}") from None
 
 
-def _sentence(error: FieldError) -> str:
+def sentence(error: FieldError) -> str:
     """What is wrong, to stand after the name of the field."""
     value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")
     if error.reason == "is missing":
@@ -140,9 +140,10 @@ def _sentence(error: FieldError) -> str:
     return f"{error.reason}, not {value}" if error.reason.startswith("must be") else f"{value} {error.reason}"
 
 
-def _composed(
+def composed(
     path: Path, error: Callable[..., FileError], *, instants: Collection[str] = (), showing: bool = False
 ) -> Node:
+    """What a file holds, and where each word of it stands; the error if it cannot be read."""
     try:
         return compose(_content(path).decode(), instants=instants, showing=showing)
     except (OSError, UnicodeDecodeError) as problem:

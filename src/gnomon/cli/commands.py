@@ -201,3 +201,44 @@ def server(
     from gnomon.cli.up import up as run
 
     run(flags=flags_of(place, port=port), config=config, jobs=jobs or [], quiet=quiet, executes=False)
+
+
+@app.command()
+def worker(
+    *,
+    place: Annotated[
+        str | None, typer.Option("--database", metavar="PATH|URL", help="Where servers schedule; ./gnomon.db.")
+    ] = None,
+    config: Config = None,
+    imports: Annotated[
+        list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option(metavar="POOL", help="The pool that it takes tasks from; default.")
+    ] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="By what tasks find it; may be repeated.")
+    ] = None,
+    capabilities: Annotated[
+        list[str] | None,
+        typer.Option("--capability", metavar="WORD", help="What tasks may require; may be repeated."),
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Execute what servers elsewhere schedule, until told to stop. There may be many."""
+    from gnomon.cli.up import flags_of
+    from gnomon.cli.working import labels_of
+    from gnomon.cli.working import worker as run
+
+    said = {
+        "worker.pool": pool,
+        "worker.labels": labels_of(labels or []) or None,
+        "worker.capabilities": capabilities,
+        "metrics.port": metrics_port,
+    }
+    flags = flags_of(place, port=None, slots=slots) | {key: value for key, value in said.items() if value is not None}
+    run(flags=flags, config=config, imports=imports or [], quiet=quiet)

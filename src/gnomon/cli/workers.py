@@ -1,9 +1,12 @@
-"""`gnomon workers`: who can execute what."""
+"""`gnomon workers`: who can execute what, and how busy they are."""
 
 from gnomon.cli.offices import Where, answer_to, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import moment
 from gnomon.client import asks
+from gnomon.core.answers import WorkerDetail
+
+_COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "functions")
 
 
 def list_workers(where: Where, form: Format) -> None:
@@ -13,7 +16,23 @@ def list_workers(where: Where, form: Format) -> None:
         print_data(found, form)
         return
     if not found:
-        say("no worker is alive: gnomon up starts one")
+        say("no worker is alive: gnomon up starts one, and so does gnomon worker")
         return
-    rows = [[one.worker, one.pool, str(one.slots), moment(one.started_at), ", ".join(one.functions)] for one in found]
-    print_table(["worker", "pool", "slots", "since", "functions"], rows)
+    print_table(list(_COLUMNS), [_row(card) for card in found])
+
+
+def _row(card: WorkerDetail) -> list[str]:
+    return [
+        card.worker,
+        card.pool,
+        f"{card.in_hand}/{card.slots}" + (" draining" if card.draining else ""),
+        _percent(card.cpu),
+        _percent(card.gpu),
+        moment(card.seen_at),
+        " ".join([*(f"{key}={value}" for key, value in card.labels.items()), *card.capabilities]),
+        ", ".join(card.functions),
+    ]
+
+
+def _percent(value: int | None) -> str:
+    return "" if value is None else f"{value} %"

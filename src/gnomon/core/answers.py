@@ -362,7 +362,18 @@ class WorkerDetail(Answer, frozen=True, kw_only=True):
     worker: str
     pool: str
     slots: int
+    #: How many tasks it had in hand when it was last heard of.
+    in_hand: int
     started_at: datetime
+    #: When it was last heard of.
+    seen_at: datetime
+    #: It finishes what it has, and takes nothing more.
+    draining: bool
+    #: How busy its machine is, in percent; null for what cannot be told.
+    cpu: int | None
+    gpu: int | None
+    labels: dict[str, str]
+    capabilities: list[str]
     functions: list[str]
 
 

@@ -1,6 +1,6 @@
 """From PENDING to SCHEDULED: whether a task may run, and whether there is anybody who can run it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, assert_never
@@ -13,9 +13,12 @@ from gnomon.core.attempts import Limits
 from gnomon.core.launching import Launch
 from gnomon.core.model import Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.retry import routing_delay_ms, share_of
+from gnomon.core.routing import Placement, ReasonCode, Unplaced
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, Workflow
 
+#: How long a task waits whose tenant has as many on their way as it may.
+_AT_THE_LIMIT_MS = 2000
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -98,6 +101,10 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     own_input: bytes | None = None
     #: It is not to run.
     skipped: bool = False
+    #: Where it waits to be taken, if it is SCHEDULED; None: where it would in any case.
+    placement: Placement | None = None
+    #: Its tenant, and how many of its tasks may be on their way at once; None: any number.
+    room: tuple[str, int] | None = None
 
     @property
     def over(self) -> bool:
@@ -140,22 +147,24 @@ def run_input(workflow: Workflow, waiting: Waiting) -> dict[str, Any]:
     return given
 
 
-def admitted(request: Request, ruled: Ruled, functions: Collection[str], *, now: int, limits: Limits) -> Admission:
-    """What becomes of a task after the gate has spoken."""
-    made = _ruled(request, ruled, functions, now, limits)
+def admitted(
+    request: Request, ruled: Ruled, where: Placement | Unplaced | None, *, now: int, limits: Limits
+) -> Admission:
+    """What becomes of a task after the gate has spoken. None is where it would go in any case."""
+    made = _ruled(request, ruled, where, now, limits)
     if request.workflow.lone and request.own_input is None:
         return made
     return replace(made, graph=_graph(request.workflow), own_input=request.own_input)
 
 
-def _ruled(request: Request, ruled: Ruled, functions: Collection[str], now: int, limits: Limits) -> Admission:
+def _ruled(request: Request, ruled: Ruled, where: Placement | Unplaced | None, now: int, limits: Limits) -> Admission:
     waiting = request.waiting
     match ruled.ruling:
         case Ruling.ALLOW:
-            if request.step.function in functions:
-                return _admission(waiting, TaskState.SCHEDULED, now)
-            reason = f"no_workers: no worker has registered the function {request.step.function!r}"
-            return _unroutable(waiting, reason, now, limits)
+            if isinstance(where, Unplaced):
+                return _unroutable(waiting, where, now, limits)
+            made = _admission(waiting, TaskState.SCHEDULED, now)
+            return made if where is None else replace(made, placement=where)
         case Ruling.ASK:
             return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=ruled.reason)
         case Ruling.DENY:
@@ -201,8 +210,12 @@ def not_launchable(
     return made if workflow is None else replace(made, graph=_graph(workflow))
 
 
-def _unroutable(waiting: Waiting, reason: str, now: int, limits: Limits) -> Admission:
-    return _tried_again(waiting, reason, now, most=limits.routings, letter="no_workers")
+def _unroutable(waiting: Waiting, why: Unplaced, now: int, limits: Limits) -> Admission:
+    if why.code is ReasonCode.TENANT_LIMIT:
+        # Whoever sets a limit wants what is over it to wait, not to fail.
+        later = now + _AT_THE_LIMIT_MS
+        return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
+    return _tried_again(waiting, str(why), now, most=limits.routings, letter=why.code.value)
 
 
 def _tried_again(waiting: Waiting, reason: str, now: int, *, most: int, letter: str) -> Admission:

@@ -10,6 +10,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.job_commands import COMMAND_FIELDS
 from gnomon.core.job_events import event_trigger_as_data
 from gnomon.core.job_pings import ping_as_data
+from gnomon.core.job_routes import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs import Job
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.triggers import At, Every, OnEvent
@@ -17,7 +18,7 @@ from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, Wh
 
 _MS = timedelta(milliseconds=1)
 #: What a job with one function says about its only step.
-_STEP_WORDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock")
+_STEP_WORDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS)
 
 
 def job_as_data(job: Job) -> dict[str, Any]:
@@ -110,6 +111,7 @@ def _is_a_graph(workflow: Workflow) -> bool:
         timeout_ms=first.timeout_ms,
         retry=first.retry,
         isolation=first.isolation,
+        route=first.route,
     )
     return workflow.steps != (plain,) or not first.function or workflow.max_parallel is not None
 
@@ -135,6 +137,7 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
         yield "retry", _retry(step.retry)
     if step.isolation is not Isolation.NONE:
         yield "isolation", step.isolation.value
+    yield from route_as_data(step.route)
 
 
 def _retry(retry: Retry) -> dict[str, Any]:

@@ -7,6 +7,14 @@ from gnomon.core.cron import Dialect
 from gnomon.core.cron.dst import Fold, Gap
 from gnomon.core.job_commands import COMMAND_FIELDS, ENV_NAME, LONGEST_COMMAND
 from gnomon.core.job_events import LARGEST_BATCH
+from gnomon.core.job_routes import (
+    LONGEST_CAPABILITY,
+    LONGEST_LABEL,
+    LONGEST_LABEL_VALUE,
+    LONGEST_TOPIC,
+    MOST_LABELS,
+    MOST_REQUIRED,
+)
 from gnomon.core.job_steps import (
     FUNCTION,
     LARGEST_MULTIPLIER,
@@ -19,7 +27,7 @@ from gnomon.core.job_steps import (
 from gnomon.core.model import Catchup, Overlap
 from gnomon.core.pings import Moment
 from gnomon.core.said import LONGEST_LIST, LONGEST_TEXT, NAME
-from gnomon.core.workflow import Delivery, Isolation, When
+from gnomon.core.workflow import Delivery, Isolation, Priority, When
 
 _Schema = dict[str, Any]
 _SPAN_TEXT: _Schema = {
@@ -153,6 +161,34 @@ def _work_fields() -> _Schema:
         "timeout": _duration("How long one attempt may take."),
         "retry": _mapping("How often and when a failed attempt is followed by another.", _retry_fields()),
         "isolation": _one_of(Isolation, "Where the function runs."),
+        **_route_fields(),
+    }
+
+
+def _route_fields() -> _Schema:
+    capability = {"type": "string", "minLength": 1, "maxLength": LONGEST_CAPABILITY}
+    return {
+        "pool": _named("The pool of workers that it is for."),
+        "topic": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_TOPIC,
+            "description": "What it is about, by which pools.yaml finds its pools; the function's name if not given.",
+        },
+        "requires": {
+            "type": "array",
+            "maxItems": MOST_REQUIRED,
+            "items": capability,
+            "description": "What its pool must be capable of.",
+        },
+        "labels": {
+            "type": "object",
+            "maxProperties": MOST_LABELS,
+            "propertyNames": {"minLength": 1, "maxLength": LONGEST_LABEL},
+            "additionalProperties": {"type": "string", "maxLength": LONGEST_LABEL_VALUE},
+            "description": "placement.*, constraint.* and node.* must be among the worker's own.",
+        },
+        "priority": _one_of(Priority, "Which of the tasks that wait for a worker go first."),
     }
 
 

@@ -12,13 +12,14 @@ from gnomon.core.instants import instant_of
 from gnomon.core.job_commands import COMMAND_FIELDS, read_command, refuse_without_command
 from gnomon.core.job_graphs import check_graph, is_reference
 from gnomon.core.job_pings import read_ping
+from gnomon.core.job_routes import ROUTE_FIELDS, read_route
 from gnomon.core.model import DAY_MS
 from gnomon.core.said import Said, printable, schedule_name
-from gnomon.core.workflow import ONLY_STEP, SHELL, Delivery, Isolation, Retry, Step, When, Workflow
+from gnomon.core.workflow import ONLY_STEP, SHELL, Delivery, Isolation, Retry, Route, Step, When, Workflow
 from gnomon.errors import FieldError
 
 #: What says how a step is tried; a job may say it for all of its steps.
-_TRY_FIELDS = ("timeout", "retry", "isolation")
+_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS)
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
     *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
@@ -43,6 +44,7 @@ class _Trying(Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     retry: Retry | None = None
     isolation: Isolation = Isolation.NONE
+    route: Route | None = None
 
 
 def read_workflow(said: Said) -> Workflow:
@@ -95,6 +97,7 @@ def _trying(said: Said, above: _Trying) -> _Trying:
         timeout_ms=limit or above.timeout_ms,
         retry=_retry(Said(said["retry"], RETRY_FIELDS, path=said.at("retry"))) if "retry" in said else above.retry,
         isolation=said.choice("isolation", Isolation, above.isolation),
+        route=read_route(said, above.route),
     )
 
 
@@ -123,7 +126,7 @@ def _doing(said: Said, above: _Trying) -> dict[str, Any]:
     if "workflow" in said:
         for field in ("function", "command"):
             _refuse_beside(said, field, "workflow", "say one of them")
-        for field in ("timeout", "isolation"):
+        for field in ("timeout", "isolation", *ROUTE_FIELDS):
             _refuse_beside(said, field, "workflow", "whose own steps have theirs")
         return {"workflow": said.name("workflow"), "retry": trying.retry, **given}
     if "command" in said:
@@ -143,7 +146,8 @@ def _calling(said: Said, trying: _Trying, *, alone: bool) -> dict[str, Any]:
     if "command" not in said:
         return {"function": _function(said), **asdict(trying)}
     _refuse_beside(said, "isolation", "command", "it has processes of its own in any case")
-    return {**read_command(said, alone=alone), "timeout_ms": trying.timeout_ms, "retry": trying.retry}
+    tried = {"timeout_ms": trying.timeout_ms, "retry": trying.retry, "route": trying.route}
+    return {**read_command(said, alone=alone), **tried}
 
 
 def _refuse_beside(said: Said, field: str, other: str, reason: str) -> None:

@@ -45,6 +45,7 @@ class Signal(StrEnum):
     APPROVE = "approve"
     DENY = "deny"
     DISPATCH = "dispatch"
+    RECALL = "recall"
     START = "start"
     SUCCEED = "succeed"
     RETRY = "retry"
@@ -70,6 +71,7 @@ TRANSITIONS: Mapping[TaskState, Mapping[Signal, TaskState]] = {
     },
     TaskState.SCHEDULED: {
         Signal.DISPATCH: TaskState.DISPATCHED,
+        Signal.RECALL: TaskState.PENDING,
         Signal.DENY: TaskState.DENIED,
         **_ENDS,
     },

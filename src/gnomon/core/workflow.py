@@ -42,6 +42,27 @@ class When(StrEnum):
     ANY_FAILED = "any_failed"
 
 
+class Priority(StrEnum):
+    """Which of the tasks that wait for a worker go first."""
+
+    CRITICAL = "critical"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class Route(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step asks of those who run it."""
+
+    #: The pool of workers that it is for; None if that follows from the topic.
+    pool: str | None = None
+    #: What it is about, by which pools are found; None for the name of its function.
+    topic: str | None = None
+    #: Capabilities that its pool must have; in lower case.
+    requires: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    priority: Priority = Priority.INTERACTIVE
+
+
 class Retry(Struct, frozen=True, kw_only=True, gc=False):
     """How often and when a failed attempt is followed by another."""
 
@@ -84,6 +105,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: None: what fails is not tried again, and what was lost with its worker is.
     retry: Retry | None = None
     isolation: Isolation = Isolation.NONE
+    #: None: whoever is there may run it.
+    route: Route | None = None
 
     @property
     def is_command(self) -> bool:

@@ -14,6 +14,7 @@ from gnomon.core.attempts import Ending
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.model import TaskId
 from gnomon.core.reconciling import OpenAttempt
+from gnomon.core.routing import Placement
 
 #: No task is known to whoever takes some.
 NOTHING: Mapping[TaskId, Request] = MappingProxyType({})
@@ -28,6 +29,31 @@ class Renewal(Struct, frozen=True):
     lost: frozenset[Held]
     #: Attempts whose runs are to be cancelled.
     to_cancel: frozenset[Held]
+
+
+class Reach(Struct, frozen=True):
+    """Which tasks may be given to a worker, besides those that are directed at it by name."""
+
+    #: The one that it is in; None is the default one.
+    pool: str | None = None
+    #: Of tasks that not everybody in the pool can run, only those that call one of these; None: all of them.
+    functions: tuple[str, ...] | None = None
+
+
+#: Whatever waits in the default pool.
+COMMON = Reach()
+
+
+class OnTheWay(Struct, frozen=True):
+    """How much there is to do, counted."""
+
+    #: Attempts that have not ended, and tasks that wait for one worker alone, by worker.
+    in_hand: Mapping[str, int]
+    directed: Mapping[str, int]
+    #: Tasks that wait for any worker of a pool; the default one is None.
+    scheduled: Mapping[str | None, int]
+    #: All of these together, by tenant.
+    tenants: Mapping[str, int]
 
 
 class OpenPage(Struct, frozen=True):
@@ -51,7 +77,8 @@ class Work(Protocol):
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """Carry out every admission whose task is still PENDING, under the same fence; these come back.
 
-        One that is behind an attempt is void unless that succeeded. A task that is over may end its run.
+        One that is behind an attempt is void unless that succeeded, and one for which its tenant has no room is void,
+        too. A task that is over may end its run.
         """
         ...
 
@@ -71,11 +98,13 @@ class Work(Protocol):
         now: int,
         begin: bool = True,
         known: Mapping[TaskId, Request] = NOTHING,
+        reach: Reach = COMMON,
     ) -> Sequence[Waiting]:
-        """Give SCHEDULED tasks to the worker, earliest first, each under a new attempt whose fence it then has.
+        """Give SCHEDULED tasks within its reach to the worker, each under a new attempt whose fence it then has.
 
-        With `begin` they are RUNNING, and this is the grant to start them; otherwise they are DISPATCHED. Of those that
-        are `known`, and have not been tried since, nothing need be read again.
+        Those of the lowest rank come first, then the earliest. With `begin` they are RUNNING, and this is the
+        grant to start them; otherwise they are DISPATCHED. Of those that are `known`, and have not been tried since,
+        nothing need be read again.
         """
         ...
 
@@ -107,6 +136,18 @@ class Work(Protocol):
 
     async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
         """What is in somebody's hands under these attempts."""
+        ...
+
+    async def on_the_way(self) -> OnTheWay:
+        """How much workers have, and how much waits for them."""
+        ...
+
+    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+        """Where those of the tasks were placed that are SCHEDULED."""
+        ...
+
+    async def recall(self) -> Sequence[TaskId]:
+        """What waits for one worker alone that is not alive, or takes nothing more, is to be placed again."""
         ...
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:

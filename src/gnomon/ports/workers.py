@@ -1,12 +1,20 @@
-"""Who can execute what."""
+"""Who can execute what, and how busy they are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
+from gnomon.core.routing import DEFAULT_POOL
 from gnomon.ports.runs import Payloads
 from gnomon.ports.work import Work
+
+
+class Load(Struct, frozen=True):
+    """How busy a machine is, in percent; None for what cannot be told."""
+
+    cpu: int | None = None
+    gpu: int | None = None
 
 
 class WorkerCard(Struct, frozen=True, kw_only=True):
@@ -16,8 +24,18 @@ class WorkerCard(Struct, frozen=True, kw_only=True):
     worker: str
     functions: tuple[str, ...]
     slots: int
-    pool: str = "default"
+    pool: str = DEFAULT_POOL
     started_at: int
+    #: What tasks may ask for by name, and by what they may be kept to certain workers.
+    capabilities: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    #: How many tasks it had in hand when it was last heard of.
+    in_hand: int = 0
+    load: Load = Load()
+    #: It finishes what it has, and takes nothing more.
+    draining: bool = False
+    #: When it was last heard of, by the store's clock: the store says so, whatever the worker may think.
+    seen_at: int = 0
 
 
 class Workers(Protocol):

@@ -354,6 +354,13 @@ def worker_detail(card: WorkerCard) -> answers.WorkerDetail:
         worker=card.worker,
         pool=card.pool,
         slots=card.slots,
+        in_hand=card.in_hand,
         started_at=instant_of(card.started_at),
+        seen_at=instant_of(card.seen_at),
+        draining=card.draining,
+        cpu=card.load.cpu,
+        gpu=card.load.gpu,
+        labels=dict(card.labels),
+        capabilities=list(card.capabilities),
         functions=list(card.functions),
     )

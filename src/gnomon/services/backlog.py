@@ -78,3 +78,20 @@ class Backlog(Mapping[TaskId, Request]):
         if len(self._known) == self._most // 4:
             self.on_low()
         return found
+
+
+class NobodyBeside(Backlog):
+    """Where no worker is beside the dispatcher: nothing is kept, and nobody is waited for."""
+
+    @property
+    def full(self) -> bool:
+        """Never: those who take are elsewhere, and may be many."""
+        return False
+
+    def expect(self, requests: Iterable[Request]) -> None:
+        """Nobody would ask for them."""
+        del requests
+
+    def written(self, void: Iterable[TaskId] = ()) -> None:
+        """Nothing was expected."""
+        del void

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gnomon.core.attempts import Limits
 from gnomon.core.gating import (
     Admission,
@@ -28,12 +30,11 @@ from gnomon.ports.workers import Workplace
 from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
 from gnomon.services.patience import Backoff
+from gnomon.services.router import Router
 from gnomon.services.shelf import Shelf, step_of
 from gnomon.settings import Settings
 
 Done = TypeVar("Done")
-#: How long to believe what was read about who can run what.
-_WORKERS_SECONDS = 10.0
 #: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
 _BEHIND_SECONDS = 1.0
 #: What tasks have returned, as JSON: what is not among it is read.
@@ -65,9 +66,9 @@ class Dispatcher:
         #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
         self.meanwhile: Callable[[], Awaitable[None]] = _nothing
         self._limits = limits_of(settings.execution)
-        self._functions: frozenset[str] = frozenset()
-        self._functions_read_at = float("-inf")
         self._admitted_at = float("-inf")
+        #: Who says where each task goes.
+        self.router = Router(place, clock, settings.routing)
         self.backoff = Backoff(events, "dispatcher")
 
     async def step(self) -> float:
@@ -156,11 +157,20 @@ class Dispatcher:
         requests = [one for one in prepared if isinstance(one, Request)]
         ruled: list[_Ruled] = [(one, None) for one in prepared if isinstance(one, Admission)]
         if requests:
-            functions = await self._known_functions({request.step.function for request in requests})
+            places = await self.router.where(requests)
             rulings = await self._gate.admit(requests)
-            for request, ruling in zip(requests, rulings, strict=True):
-                ruled.append((admitted(request, ruling, functions, now=now, limits=self._limits), request))
-        return ruled
+            for request, ruling, where in zip(requests, rulings, places, strict=True):
+                ruled.append((admitted(request, ruling, where, now=now, limits=self._limits), request))
+        return self._limited(ruled) if self.router.limited else ruled
+
+    def _limited(self, ruled: Sequence[_Ruled]) -> list[_Ruled]:
+        """The same; those that go on say what room their tenants have."""
+        return [
+            (replace(one, room=self.router.room(request.waiting.run.tenant)), request)
+            if request is not None and one.state is TaskState.SCHEDULED
+            else (one, request)
+            for one, request in ruled
+        ]
 
     async def _prepared(self, waiting: Waiting, now: int, outputs: Outputs = _NO_OUTPUTS) -> Prepared:
         """All that will be done, or what becomes of the task instead."""
@@ -197,14 +207,6 @@ class Dispatcher:
             return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
             return unworkable(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
-
-    async def _known_functions(self, wanted: set[str]) -> frozenset[str]:
-        stale = self._clock.elapsed() - self._functions_read_at > _WORKERS_SECONDS
-        if stale or not wanted <= self._functions:
-            cards = await self._place.workers()
-            self._functions = frozenset(name for card in cards for name in card.functions)
-            self._functions_read_at = self._clock.elapsed()
-        return self._functions
 
     def _until(self, next_at: int | None) -> float:
         if next_at is None:

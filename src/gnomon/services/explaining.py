@@ -242,7 +242,9 @@ class Explainer:
             )
             for run_id, run in runs.items()
         }
-        return replace(subjects.evidence, ran=ran, hands=await self._hands(tasks))
+        ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
+        where = await self._place.placements(ready) if ready else {}
+        return replace(subjects.evidence, ran=ran, hands=await self._hands(tasks), placements=where)
 
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
         """What the runs go by: one question for each version, of which there are few."""
@@ -258,7 +260,13 @@ class Explainer:
             page = await self._place.open_attempts(after=TaskId(""), limit=_OPEN_ATTEMPTS)
             busy = Counter(one.attempt.worker for one in page.attempts)
         return tuple(
-            Hand(worker=card.worker, functions=card.functions, slots=card.slots, busy=busy[card.worker])
+            Hand(
+                worker=card.worker,
+                functions=card.functions,
+                slots=card.slots,
+                busy=busy[card.worker],
+                pool=card.pool,
+            )
             for card in await self._place.workers()
         )
 

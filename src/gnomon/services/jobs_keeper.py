@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from gnomon.core.jobs import Job
 from gnomon.errors import Unavailable, UsageError
@@ -17,8 +18,11 @@ _TOLD = (Change.CREATED, Change.CHANGED, Change.UNCHANGED)
 _LOOK_SECONDS = 1.0
 
 
-class WatchedFile:
-    """A jobs file, and how it stood when it was last read. It is read on a thread, beside everything else."""
+Content = TypeVar("Content")
+
+
+class WatchedFile(Generic[Content]):
+    """A file that people write, and how it stood when it was last read. It is read on a thread, beside all else."""
 
     def __init__(
         self,
@@ -26,7 +30,7 @@ class WatchedFile:
         *,
         stamp: Callable[[], object],
         digest: Callable[[], object],
-        read: Callable[[], list[Job]],
+        read: Callable[[], Content],
     ) -> None:
         self.name = name
         #: Something cheap that changes whenever the file is written, and something that changes with what it says.
@@ -35,15 +39,15 @@ class WatchedFile:
         self._seen: object = None
         self._known: object = None
 
-    async def read(self) -> list[Job]:
-        """The jobs as the file says them now; UsageError if it is wrong."""
+    async def read(self) -> Content:
+        """What the file says now; UsageError if it is wrong."""
         self._seen, self._known = self._stamp(), None
         digest = await asyncio.to_thread(self._digest)
-        jobs = await asyncio.to_thread(self._read)
+        found = await asyncio.to_thread(self._read)
         if self._stamp() == self._seen:
             # Else it was written in between, and which of the two was read is not known.
             self._known = digest
-        return jobs
+        return found
 
     async def changed(self) -> bool:
         """Whether it says something else than when it was last read. One that could not be read is new when written."""
@@ -63,7 +67,7 @@ class WatchedFile:
 class JobsKeeper:
     """Applies a file whole or not at all; a broken one is reported and what was registered stays as it is."""
 
-    def __init__(self, file: WatchedFile, book: JobBook, events: Events, *, actor: str) -> None:
+    def __init__(self, file: WatchedFile[list[Job]], book: JobBook, events: Events, *, actor: str) -> None:
         self._file = file
         self._book = book
         self._events = events

@@ -53,6 +53,7 @@ class Reconciler:
                     return self.turn.again_seconds
                 await self._reconcile(frozenset())
                 await self._replay()
+                await self._recall()
             except Unavailable as error:
                 await self._clock.sleep(self.backoff.failed(error))
             else:
@@ -128,6 +129,13 @@ class Reconciler:
         count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
         if count:
             self._events.emit("tasks_replayed", count=count)
+            self.on_ready()
+
+    async def _recall(self) -> None:
+        """Tasks that wait for a worker that is gone are placed again."""
+        recalled = await self._work.recall()
+        if recalled:
+            self._events.emit("tasks_recalled", count=len(recalled))
             self.on_ready()
 
 

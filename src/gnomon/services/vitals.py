@@ -62,8 +62,8 @@ class Vitals:
 
     def attach(
         self,
-        ticker: Ticker,
-        elector: Elector,
+        ticker: Ticker | None,
+        elector: Elector | None,
         backoffs: Mapping[str, Backoff],
         free_bytes: Callable[[], int | None],
     ) -> None:

@@ -18,10 +18,11 @@ from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
 from gnomon.ports.runner import Finished, Runner
 from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import Outputs, limits_of
 from gnomon.services.patience import Backoff
+from gnomon.services.presence import Presence
 from gnomon.services.reporting import announce
 from gnomon.services.shelf import Shelf, requested
 from gnomon.settings import Settings
@@ -59,7 +60,7 @@ class Worker:
         self._settings = settings.worker
         self._limits = limits_of(settings.execution)
         self.worker = worker
-        self._started_at = clock.now()
+        self.presence = Presence(settings.worker, worker, started_at=clock.now())
         self._held: dict[Held, Assignment] = {}
         #: What a dispatcher in this process has let through: we need not read it again.
         self.backlog = Backlog()
@@ -81,8 +82,8 @@ class Worker:
         self.on_ready: Callable[[], None] = lambda: None
         #: Called when something was taken outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
-        self._renewed_at = float("-inf")
-        self._look_for_cancelled, self._draining = False, False
+        self._renewed_at = self._alive_at = float("-inf")
+        self._look_for_cancelled, self._draining, self._fenced = False, False, False
         self.backoff = Backoff(events, "worker")
 
     @property
@@ -119,6 +120,7 @@ class Worker:
                 # Whatever became of the reports, what was taken is ours to begin.
                 await self._start()
         except Unavailable as error:
+            self._fence_ourselves()
             return self.backoff.failed(error)
         self.backoff.worked()
         # There may be more, and some may have ended already.
@@ -208,7 +210,9 @@ class Worker:
         self._taking = True
         complete = self.backlog.complete
         try:
-            taken = await self._place.take(self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog)
+            taken = await self._place.take(
+                self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog, reach=self.presence.reach
+            )
         finally:
             self._taking = False
         if len(taken) < free:
@@ -290,20 +294,24 @@ class Worker:
         if self._renewal_due_in():
             return
         asked_at = self._clock.elapsed()
-        card = WorkerCard(
-            worker=self.worker,
-            functions=tuple(sorted(self._runner.functions)),
-            slots=self._settings.slots,
-            started_at=self._started_at,
-        )
+        card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
         await self._place.enlist(card, ttl_ms=self._settings.lease_ms)
         if self._held:
             renewal = await self._place.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
             self._runner.stop(renewal.lost, why=Result.LOST)
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
-        self._renewed_at = asked_at
+        self._renewed_at = self._alive_at = asked_at
+        self._fenced = False
         # Once in a while it is looked whatever is known.
         self._emptied_at = -1
+
+    def _fence_ourselves(self) -> None:
+        """What others may have been given by now, because we could not say that we are alive, is stopped."""
+        trusted_until = self._alive_at + self._settings.lease_ms / 1000 * TRUST
+        if self._held and self.presence.among_others and not self._fenced and self._clock.elapsed() > trusted_until:
+            self._fenced = True
+            self._events.emit("lease_given_up", worker=self.worker, count=len(self._held))
+            self._runner.stop(list(self._held), why=Result.LOST)
 
     def enlist_again(self) -> None:
         """What we can run has changed: say so in the next step."""
@@ -312,6 +320,7 @@ class Worker:
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
         self._draining = True
+        self.enlist_again()
         closing = asyncio.ensure_future(
             self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
         )

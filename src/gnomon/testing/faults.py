@@ -8,12 +8,13 @@ from gnomon.core.attempts import Ending
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, Verdict
+from gnomon.core.routing import Placement
 from gnomon.core.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
 from gnomon.testing.recording import Recording, Store
@@ -211,10 +212,13 @@ class FaultyWorkplace:
         now: int,
         begin: bool = True,
         known: Mapping[TaskId, Request] = NOTHING,
+        reach: Reach = COMMON,
     ) -> Sequence[Waiting]:
         """See Work.take."""
         await self._trouble.before()
-        taken = await self._store.take(worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known)
+        taken = await self._store.take(
+            worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known, reach=reach
+        )
         if taken:
             await self._recording.granted(taken, worker, lease_ms)
         await self._trouble.after()
@@ -248,6 +252,20 @@ class FaultyWorkplace:
         await self._recording.reported(endings, counted, by=self._holder)
         await self._trouble.after()
         return counted
+
+    async def on_the_way(self) -> OnTheWay:
+        """See Work.on_the_way."""
+        await self._trouble.before()
+        return await self._store.on_the_way()
+
+    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+        """See Work.placements."""
+        return await self._store.placements(tasks)
+
+    async def recall(self) -> Sequence[TaskId]:
+        """See Work.recall."""
+        await self._trouble.before()
+        return await self._store.recall()
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
         """See Work.open_attempts."""

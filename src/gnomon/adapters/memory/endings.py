@@ -29,6 +29,7 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.plan import superseded
+from gnomon.core.routing import Placement
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Workflow
 from gnomon.ports.work import Held
@@ -75,6 +76,7 @@ class MemoryEndings(ABC):
         self._logs: dict[TaskId, list[LogLine]] = {}
         self._dead_letters: dict[str, DeadLetter] = {}
         self._workers: dict[str, tuple[WorkerCard, int]] = {}
+        self._placements: dict[TaskId, Placement] = {}
         self._workflows: dict[tuple[str, str], list[Workflow]] = {}
         self._events: dict[str, Event] = {}
         self._entries: dict[tuple[str, ScheduleUid], Entry] = {}

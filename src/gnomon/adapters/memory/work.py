@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.endings import IN_HAND, MemoryEndings
+from gnomon.adapters.memory.endings import IN_HAND
+from gnomon.adapters.memory.placing import MemoryPlacing
 from gnomon.core.attempts import Ending, Outcome
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.launching import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
@@ -25,14 +26,14 @@ from gnomon.core.model import (
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
 _FOREVER = 1 << 62
 
 
-class MemoryWork(MemoryEndings):
+class MemoryWork(MemoryPlacing):
     """What comes after a decision: the ports Work, Workers, Runs, Executions and DeadLetters."""
 
     # ---- work --------------------------------------------------------------------------------
@@ -65,6 +66,10 @@ class MemoryWork(MemoryEndings):
                 continue
             if one.behind is not None and self._state(one.behind) is not TaskState.SUCCEEDED:
                 continue
+            if not self._has_room(one):
+                continue
+            if one.placement is not None:
+                self._placements[task.task_id] = one.placement
             self._tasks[task.task_id] = replace(
                 task,
                 state=one.state,
@@ -113,12 +118,12 @@ class MemoryWork(MemoryEndings):
         now: int,
         begin: bool = True,
         known: Mapping[TaskId, Request] = NOTHING,
+        reach: Reach = COMMON,
     ) -> Sequence[Waiting]:
         """See Work.take."""
         del known  # reading is free
-        ready = sorted((t for t in self._tasks.live.values() if t.state is TaskState.SCHEDULED), key=_earliest)
         taken = []
-        for task in ready[:limit]:
+        for task in self._in_reach(worker, reach)[:limit]:
             held = replace(task, state=TaskState.DISPATCHED, fence=task.fence + 1, note=None)
             self._tasks[task.task_id] = held
             self._attempts[task.task_id, held.fence] = Attempt(
@@ -185,7 +190,8 @@ class MemoryWork(MemoryEndings):
 
     async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
         """See Workers.enlist."""
-        self._workers[card.worker] = card, self._now() + ttl_ms
+        now = self._now()
+        self._workers[card.worker] = replace(card, seen_at=now), now + ttl_ms
 
     async def workers(self) -> Sequence[WorkerCard]:
         """See Workers.workers."""

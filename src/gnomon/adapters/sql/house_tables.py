@@ -19,6 +19,14 @@ worker = sa.Table(
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("started_at", Instant, nullable=False),
     sa.Column("seen_until", Instant, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("capabilities", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("in_hand", sa.Integer, nullable=False, server_default="0"),
+    # In percent; null if it cannot be told.
+    sa.Column("cpu", sa.Integer),
+    sa.Column("gpu", sa.Integer),
+    sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("seen_at", Instant, nullable=False, server_default="0"),
 )
 
 shard = sa.Table(

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import sqlalchemy as sa
+
 from gnomon.adapters.sql import (
     audit,
     book,
@@ -12,6 +14,7 @@ from gnomon.adapters.sql import (
     jobs,
     leases,
     ledger,
+    placing,
     work,
     workers,
 )
@@ -39,6 +42,7 @@ from gnomon.core.model import (
     Tick,
     Verdict,
 )
+from gnomon.core.routing import Placement
 from gnomon.core.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
@@ -46,7 +50,7 @@ from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
@@ -102,12 +106,16 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         now: int,
         begin: bool = True,
         known: Mapping[TaskId, Request] = NOTHING,
+        reach: Reach = COMMON,
     ) -> Sequence[Waiting]:
         """See Work.take."""
         engine = self.transactions
-        return await engine.write(
-            lambda conn: work.take(conn, worker, limit, engine.now(conn) + lease_ms, now, begin=begin, known=known)
-        )
+
+        def take(conn: sa.Connection) -> Sequence[Waiting]:
+            until = engine.now(conn) + lease_ms
+            return work.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
+
+        return await engine.write(take)
 
     async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""
@@ -130,6 +138,19 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
         """See Work.report."""
         return await self.transactions.write(lambda conn: work.report(conn, endings))
+
+    async def on_the_way(self) -> OnTheWay:
+        """See Work.on_the_way."""
+        return await self.transactions.read(placing.on_the_way)
+
+    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+        """See Work.placements."""
+        return await self.transactions.read(lambda conn: placing.placements(conn, tasks))
+
+    async def recall(self) -> Sequence[TaskId]:
+        """See Work.recall."""
+        engine = self.transactions
+        return await engine.write(lambda conn: placing.recall(conn, engine.now(conn)))
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
         """See Work.open_attempts."""

@@ -17,6 +17,7 @@ TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
+DIRECTED = f"{SCHEDULED} AND directed_to IS NOT NULL"
 OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
@@ -193,13 +194,19 @@ task = sa.Table(
     sa.Column("failed_items", sa.Integer, nullable=False, server_default="0"),
     # Few tasks have an input of their own, and it is not looked for if there is none.
     sa.Column("has_input", sa.Boolean, nullable=False, server_default=sa.false()),
+    # ---- where it was placed: null for the default pool, any of its workers, and whatever they can run
+    sa.Column("pool", Name),
+    sa.Column("rank", sa.SmallInteger, nullable=False, server_default="0"),
+    sa.Column("directed_to", Name),
+    sa.Column("function", Name),
     # The steps of a run are found beside their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
     partial("task_held", "parent", "item", where=HELD),
     # In the order in which tasks are let through and taken, so that a page of them is read off the index
     # even while a hundred thousand wait since one instant.
     partial("task_waiting", "available_at", "task_id", where=WAITS),
-    partial("task_scheduled", "available_at", "task_id", where=SCHEDULED),
+    partial("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
+    partial("task_directed", "directed_to", where=DIRECTED),
 )
 
 attempt = sa.Table(

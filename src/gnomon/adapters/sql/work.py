@@ -1,6 +1,7 @@
 """The way of a task. Every run comes through here several times, so all of it is in bulk."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 
 import sqlalchemy as sa
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from gnomon.adapters.sql.endings import start_runs
 from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
 from gnomon.adapters.sql.hinting import hint
+from gnomon.adapters.sql.placing import IN_TURN, hold_limits, place, reached, with_room, within
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
 from gnomon.adapters.sql.tally import note
@@ -20,7 +22,7 @@ from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState
 from gnomon.ports.hints import Topic
-from gnomon.ports.work import NOTHING, Held, OpenPage, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Reach, Renewal
 
 _PENDING = TaskState.PENDING.value
 _SUCCEEDED = TaskState.SUCCEEDED.value
@@ -31,12 +33,12 @@ LEFT JOIN payload AS own ON own.owner_id = CASE WHEN task.has_input THEN task.ta
 """  # noqa: S608 - our own names, here and below
 
 
-def _page(those: str, *, lock: str = "") -> bulk.Statement:
+def _page(those: str, *, order: str = "task.available_at, task.task_id", lock: str = "") -> bulk.Statement:
     """The first of those tasks, with their runs and inputs.
 
     On PostgreSQL they are chosen before anything is joined to them, so that no others are locked or looked for.
     """
-    first = f"WHERE {those} ORDER BY task.available_at, task.task_id LIMIT ?"
+    first = f"WHERE {those} ORDER BY {order} LIMIT ?"
     chosen = f"(SELECT * FROM task {first}{lock}) AS task"  # noqa: S608
     return bulk.Statement(
         bulk.statement(_WITH_RUN.format(tasks="task") + first).sqlite,
@@ -45,11 +47,6 @@ def _page(those: str, *, lock: str = "") -> bulk.Statement:
 
 
 _WAITING = _page(f"{tables.WAITS} AND task.available_at <= ?")
-_READY = _page(tables.SCHEDULED, lock=" FOR UPDATE SKIP LOCKED")
-_NAMES = bulk.statement(
-    f"SELECT task_id, fence FROM task WHERE {tables.SCHEDULED} ORDER BY available_at, task_id LIMIT ?"  # noqa: S608
-    " FOR UPDATE SKIP LOCKED"
-)
 _BY_NAME = bulk.statement(f"{_WITH_RUN.format(tasks='task')} WHERE task.task_id IN KEYS")
 _NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {tables.WAITS} ORDER BY available_at, task_id LIMIT 1")  # noqa: S608
 _STATES = bulk.statement(
@@ -100,6 +97,14 @@ _WITH = bulk.statement(f"SELECT task_id, number FROM attempt WHERE task_id IN KE
 _RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
 
 
+@cache
+def _in_reach(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
+    """What asks for all of those that can be taken, and what asks only for their names."""
+    lock = " FOR UPDATE SKIP LOCKED"
+    names = f"SELECT task_id, fence FROM task WHERE {condition} ORDER BY {IN_TURN} LIMIT ?{lock}"  # noqa: S608
+    return _page(condition, order=IN_TURN, lock=lock), bulk.statement(names)
+
+
 # ---- the gate ------------------------------------------------------------------------------------
 
 
@@ -116,6 +121,7 @@ def next_available_at(conn: sa.Connection) -> int | None:
 
 def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
     """See Work.admit."""
+    hold_limits(conn, admissions)
     over = [one for one in admissions if one.over]
     rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in over))
     names: list[str] = [one.task_id for one in admissions]
@@ -129,7 +135,9 @@ def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> fro
         as_read = one.task_id in pending and one.fence in (None, pending[one.task_id][2])
         if as_read and (one.behind is None or one.behind in succeeded):
             admitted.setdefault(one.task_id, one)
+    admitted = with_room(conn, admitted)
     bulk.many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
+    place(conn, admitted.values())
     _keep_inputs(conn, [(one.task_id, one.own_input) for one in admitted.values() if one.own_input is not None])
     if over:
         items = {task_id: parent for task_id, _, _, parent in pending.values()}
@@ -158,7 +166,7 @@ def _turn_away(conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | Non
 # ---- attempts ------------------------------------------------------------------------------------
 
 
-def take(
+def take(  # noqa: PLR0913 - as the port has them
     conn: sa.Connection,
     worker: str,
     limit: int,
@@ -167,9 +175,10 @@ def take(
     *,
     begin: bool,
     known: Mapping[TaskId, Request] = NOTHING,
+    reach: Reach = COMMON,
 ) -> Sequence[Waiting]:
     """See Work.take."""
-    ready = _ready(conn, limit, known)
+    ready = _ready(conn, worker, limit, known, reach)
     if not ready:
         return ready
     state = TaskState.RUNNING if begin else TaskState.DISPATCHED
@@ -184,12 +193,16 @@ def take(
     return [_taken(one, state, started_at) for one in ready]
 
 
-def _ready(conn: sa.Connection, limit: int, known: Mapping[TaskId, Request]) -> list[Waiting]:
+def _ready(
+    conn: sa.Connection, worker: str, limit: int, known: Mapping[TaskId, Request], reach: Reach
+) -> list[Waiting]:
     """What can be taken, earliest first."""
+    whole, names = _in_reach(within(reach))
+    asked = reached(reach, worker)
     if not known:
-        return sorted(map(waiting_of, bulk.rows(conn, _READY, limit)), key=_earliest)
+        return sorted(map(waiting_of, bulk.rows(conn, whole, *asked, limit)), key=_earliest)
     ready: dict[str, Waiting | None] = {}
-    for name, fence in bulk.rows(conn, _NAMES, limit):
+    for name, fence in bulk.rows(conn, names, *asked, limit):
         request = known.get(name)
         ready[name] = request.waiting if request is not None and request.waiting.task.fence == fence else None
     unknown = [name for name, waiting in ready.items() if waiting is None]

@@ -1,49 +1,76 @@
-"""Who can execute what."""
+"""Who can execute what, and how busy they are. The table is the registry: whoever starts finds all of it there."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, house_tables
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.workers import Load, WorkerCard
 
 _worker = house_tables.worker.c
+_COLUMNS = tuple(column.name for column in house_tables.worker.columns)
 _SEE = bulk.inserting(
     house_tables.worker,
-    tuple(column.name for column in house_tables.worker.columns),
-    "ON CONFLICT (worker) DO UPDATE SET pool = excluded.pool, functions = excluded.functions, slots = excluded.slots,"
-    " started_at = excluded.started_at, seen_until = excluded.seen_until",
+    _COLUMNS,
+    "ON CONFLICT (worker) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
 )
 _UNSEEN = sa.select(_worker.worker).where(_worker.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
 _FORGET = sa.delete(house_tables.worker).where(_worker.worker.in_(_UNSEEN))
 _ALIVE = sa.select(house_tables.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
 _DISMISS = sa.delete(house_tables.worker).where(_worker.worker == sa.bindparam("name"))
-_FUNCTIONS = msgspec.json.Decoder(tuple[str, ...])
+_NAMES = msgspec.json.Decoder(tuple[str, ...])
+_LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 def enlist(conn: sa.Connection, card: WorkerCard, ttl_ms: int, now: int) -> None:
     """See Workers.enlist."""
-    functions = msgspec.json.encode(card.functions).decode()
-    bulk.many(conn, _SEE, [(card.worker, card.pool, functions, card.slots, card.started_at, now + ttl_ms)])
+    row = {
+        "worker": card.worker,
+        "pool": card.pool,
+        "functions": _json(card.functions),
+        "slots": card.slots,
+        "started_at": card.started_at,
+        "seen_until": now + ttl_ms,
+        "labels": _json(card.labels),
+        "capabilities": _json(card.capabilities),
+        "in_hand": card.in_hand,
+        "cpu": card.load.cpu,
+        "gpu": card.load.gpu,
+        "draining": card.draining,
+        "seen_at": now,
+    }
+    bulk.many(conn, _SEE, [tuple(row[name] for name in _COLUMNS)])
     # Every start of a process has a new name: without this they would pile up for ever.
     conn.execute(_FORGET, {"now": now})
 
 
 def workers(conn: sa.Connection, now: int) -> Sequence[WorkerCard]:
     """See Workers.workers."""
-    return [
-        WorkerCard(
-            worker=row.worker,
-            functions=_FUNCTIONS.decode(row.functions),
-            slots=row.slots,
-            pool=row.pool,
-            started_at=row.started_at,
-        )
-        for row in conn.execute(_ALIVE, {"now": now})
-    ]
+    return [_card(row) for row in conn.execute(_ALIVE, {"now": now})]
 
 
 def dismiss(conn: sa.Connection, worker: str) -> None:
     """See Workers.dismiss."""
     conn.execute(_DISMISS, {"name": worker})
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _card(row: Any) -> WorkerCard:  # noqa: ANN401 - its columns are those of the table
+    return WorkerCard(
+        worker=row.worker,
+        functions=_NAMES.decode(row.functions),
+        slots=row.slots,
+        pool=row.pool,
+        started_at=row.started_at,
+        capabilities=_NAMES.decode(row.capabilities),
+        labels=_LABELS.decode(row.labels),
+        in_hand=row.in_hand,
+        load=Load(cpu=row.cpu, gpu=row.gpu),
+        draining=bool(row.draining),
+        seen_at=row.seen_at,
+    )

@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from gnomon.core.explaining.life import Life
 from gnomon.core.happenings import Entry, Event
-from gnomon.core.model import Attempt, Decision, Run, RunId, Task, Tick
+from gnomon.core.model import Attempt, Decision, Run, RunId, Task, TaskId, Tick
 from gnomon.core.moments import Moment
 from gnomon.core.retention import Horizons
+from gnomon.core.routing import DEFAULT_POOL, Placement
 from gnomon.core.workflow import Workflow
 
 
@@ -21,6 +22,7 @@ class Hand(Struct, frozen=True, kw_only=True):
     slots: int
     #: How many of its slots are in use.
     busy: int = 0
+    pool: str = DEFAULT_POOL
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     #: Of the runs that are explained.
     ran: Mapping[RunId, Ran] = {}
     hands: tuple[Hand, ...] = ()
+    #: Where those of their tasks wait that wait for a worker.
+    placements: Mapping[TaskId, Placement] = {}
     #: From when on runs, and ticks, are kept; None if all that is asked about is.
     kept: Horizons | None = None
 

@@ -9,9 +9,12 @@ from gnomon.core.explaining.runs import ahead_of
 from gnomon.core.explaining.words import PATIENCE_MS, Clocks, counted, listed, one_line
 from gnomon.core.launching import sub_run_id
 from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
+from gnomon.core.routing import DEFAULT_POOL, Placement, ReasonCode
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, Workflow
 
+#: How the note of a task begins that nobody can run.
+_UNHEARD_OF = f"{ReasonCode.NO_WORKERS}: no worker has registered"
 #: Of how many items of a step it is told what they wait for.
 _MOST_ITEMS = 3
 
@@ -130,10 +133,10 @@ class WaitingTask:
     @property
     def alive(self) -> str:
         """Who is there, if nobody knows its function."""
-        if self._step is None or not self._step.function or not (self._task.note or "").startswith("no_workers"):
+        if self._step is None or not self._step.function or not (self._task.note or "").startswith(_UNHEARD_OF):
             return ""
-        hands = self._evidence.hands
-        if _knowing(hands, self._step):
+        hands = [one for one in self._evidence.hands if one.pool == DEFAULT_POOL]
+        if _knowing(hands, self._step, Placement()):
             return " By now one has."
         names = listed([one.worker for one in hands]) if hands else ""
         return f" Alive, without it: {names}." if hands else " No worker is alive."
@@ -142,10 +145,13 @@ class WaitingTask:
     def hands(self) -> str:
         """Why no worker takes it."""
         function = self._step.function if self._step else ""
-        knowing = _knowing(self._evidence.hands, self._step)
+        where = self._evidence.placements.get(self._task.task_id, Placement())
+        knowing = _knowing(self._evidence.hands, self._step, where)
         if not knowing:
+            if where.directed_to is not None:
+                return f" it is for {where.directed_to} alone, which is not alive."
             there = "no worker is alive" if not self._evidence.hands else f"no worker alive knows {function}"
-            return f" {there}."
+            return f" {there}{'' if where.pool is None else f' in pool {where.pool}'}."
         free = [one.worker for one in knowing if one.busy < one.slots]
         if free:
             return f" {listed(free)} could, and will soon."
@@ -235,5 +241,13 @@ def _is_held(task: Task) -> bool:
     return task.state is TaskState.PENDING and task.wait_reason is WaitReason.DEPS
 
 
-def _knowing(hands: Sequence[Hand], step: Step | None) -> list[Hand]:
-    return [one for one in hands if step is not None and step.function in one.functions]
+def _knowing(hands: Sequence[Hand], step: Step | None, where: Placement) -> list[Hand]:
+    """Those who could take a task that waits there."""
+    return [
+        one
+        for one in hands
+        if step is not None
+        and step.function in one.functions
+        and one.pool == (where.pool or DEFAULT_POOL)
+        and where.directed_to in (None, one.worker)
+    ]

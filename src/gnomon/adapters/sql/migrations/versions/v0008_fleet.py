@@ -1,0 +1,43 @@
+"""Workers elsewhere: what each says about itself, and where a task was placed.
+
+It only widens: programs of an older schema go on, but they take whatever is ready, wherever it was placed.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+_SCHEDULED = "state = 'SCHEDULED'"
+
+
+def upgrade() -> None:
+    """Widen workers and tasks, and lay the indexes by which a worker finds what is for it."""
+    for column in (
+        sa.Column("labels", sa.Text, nullable=False, server_default="{}"),
+        sa.Column("capabilities", sa.Text, nullable=False, server_default="[]"),
+        sa.Column("in_hand", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("cpu", sa.Integer),
+        sa.Column("gpu", sa.Integer),
+        sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("seen_at", sa.BigInteger, nullable=False, server_default="0"),
+    ):
+        op.add_column("worker", column)
+    for column in (
+        sa.Column("pool", _Name),
+        sa.Column("rank", sa.SmallInteger, nullable=False, server_default="0"),
+        sa.Column("directed_to", _Name),
+        sa.Column("function", _Name),
+    ):
+        op.add_column("task", column)
+    op.drop_index("task_scheduled")
+    _index("task_scheduled", "pool", "rank", "available_at", "task_id", where=_SCHEDULED)
+    _index("task_directed", "directed_to", where=f"{_SCHEDULED} AND directed_to IS NOT NULL")
+    op.execute("UPDATE gnomon_meta SET value = '8' WHERE key = 'schema'")
+
+
+def _index(name: str, *columns: str, where: str) -> None:
+    condition = sa.text(where)
+    op.create_index(name, "task", list(columns), sqlite_where=condition, postgresql_where=condition)

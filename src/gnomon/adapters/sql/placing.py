@@ -1,0 +1,102 @@
+"""Where tasks were placed, how much is on its way, and what is within a worker's reach."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import bulk, tables
+from gnomon.core.gating import Admission
+from gnomon.core.model import ENGINE, TaskId
+from gnomon.core.routing import Placement
+from gnomon.ports.work import OnTheWay, Reach
+
+#: In the order in which tasks are taken: the index has it, also for those whose pool is null.
+IN_TURN = "task.pool, task.rank, task.available_at, task.task_id"
+_PLACE = bulk.changing(tables.task, ("pool", "rank", "directed_to", "function"), by=("task_id",))
+_HELD = bulk.statement(
+    "SELECT attempt.worker, task.tenant, count(*) FROM attempt JOIN task ON task.task_id = attempt.task_id"  # noqa: S608 - our own names, here and below
+    f" WHERE {tables.OPEN} AND attempt.worker <> '{ENGINE}' GROUP BY attempt.worker, task.tenant"
+)
+_SCHEDULED = bulk.statement(
+    f"SELECT pool, directed_to, tenant, count(*) FROM task WHERE {tables.SCHEDULED} GROUP BY pool, directed_to, tenant"  # noqa: S608
+)
+_PLACED = bulk.statement(
+    f"SELECT task_id, pool, rank, directed_to, function FROM task WHERE task_id IN KEYS AND {tables.SCHEDULED}"  # noqa: S608
+)
+_RECALL = bulk.statement(
+    "UPDATE task SET state = 'PENDING', wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL,"  # noqa: S608
+    f" function = NULL WHERE {tables.DIRECTED} AND NOT EXISTS (SELECT 1 FROM worker"
+    " WHERE worker.worker = task.directed_to AND worker.seen_until > ? AND NOT worker.draining) RETURNING task_id"
+)
+_ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
+
+
+def within(reach: Reach) -> str:
+    """The condition of tasks that a worker may take. Its parameters are those of `reached`."""
+    pool = "task.pool IS NULL" if reach.pool is None else "task.pool = ?"
+    functions = "" if reach.functions is None else " AND (task.function IS NULL OR task.function IN KEYS)"
+    return f"{tables.SCHEDULED} AND {pool}{functions} AND (task.directed_to IS NULL OR task.directed_to = ?)"
+
+
+def reached(reach: Reach, worker: str) -> list[object]:
+    """The parameters of the condition `within`."""
+    pool = [] if reach.pool is None else [reach.pool]
+    functions = [] if reach.functions is None else [list(reach.functions)]
+    return [*pool, *functions, worker]
+
+
+def place(conn: sa.Connection, admissions: Collection[Admission]) -> None:
+    """Those that were placed wait where they were placed."""
+    placed = [(one.task_id, one.placement) for one in admissions if one.placement is not None]
+    bulk.many(conn, _PLACE, [(at.pool, at.rank, at.directed_to, at.function, name) for name, at in placed])
+
+
+def hold_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> None:
+    """Nobody else lets tasks of these tenants through until the end of the transaction, if they have limits."""
+    if conn.dialect.name == "postgresql":
+        for tenant in sorted({one.room[0] for one in admissions if one.room is not None}):
+            conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
+
+
+def with_room(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:
+    """The admissions without those for which their tenants have no room."""
+    if all(one.room is None for one in admitted.values()):
+        return admitted
+    on_their_way = Counter(on_the_way(conn).tenants)
+    kept = {}
+    for name, one in admitted.items():
+        if one.room is not None:
+            tenant, most = one.room
+            if on_their_way[tenant] >= most:
+                continue
+            on_their_way[tenant] += 1
+        kept[name] = one
+    return kept
+
+
+def on_the_way(conn: sa.Connection) -> OnTheWay:
+    """See Work.on_the_way."""
+    in_hand, directed, tenants = Counter[str](), Counter[str](), Counter[str]()
+    scheduled = Counter[str | None]()
+    for worker, tenant, count in bulk.rows(conn, _HELD):
+        in_hand[worker] += count
+        tenants[tenant] += count
+    for pool, directed_to, tenant, count in bulk.rows(conn, _SCHEDULED):
+        tenants[tenant] += count
+        if directed_to is None:
+            scheduled[pool] += count
+        else:
+            directed[directed_to] += count
+    return OnTheWay(in_hand=in_hand, directed=directed, scheduled=scheduled, tenants=tenants)
+
+
+def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+    """See Work.placements."""
+    names: list[str] = list(tasks)
+    return {TaskId(name): Placement(*where) for name, *where in bulk.rows(conn, _PLACED, names)}
+
+
+def recall(conn: sa.Connection, now: int) -> Sequence[TaskId]:
+    """See Work.recall."""
+    return [TaskId(name) for (name,) in bulk.rows(conn, _RECALL, now)]

@@ -1,0 +1,39 @@
+"""How a worker presents itself to those who hand out work, and what that puts within its reach."""
+
+from collections.abc import Callable, Iterable
+
+from gnomon.core.routing import DEFAULT_POOL
+from gnomon.ports.work import Reach
+from gnomon.ports.workers import Load, WorkerCard
+from gnomon.sections import Working
+
+
+class Presence:
+    """What a worker says of itself, each time that it shows that it is alive."""
+
+    def __init__(self, settings: Working, worker: str, *, started_at: int) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._started_at = started_at
+        #: Whether others may be there who can run other things.
+        self.among_others = True
+        #: How busy its machine is.
+        self.measure: Callable[[], Load] = Load
+        self.reach = Reach(None if settings.pool == DEFAULT_POOL else settings.pool)
+
+    def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerCard:
+        """The worker as it is now; from now on, that is within its reach."""
+        settings, known = self._settings, tuple(sorted(functions))
+        self.reach = Reach(self.reach.pool, known if self.among_others else None)
+        return WorkerCard(
+            worker=self._worker,
+            functions=known,
+            slots=settings.slots,
+            pool=settings.pool,
+            started_at=self._started_at,
+            capabilities=tuple(sorted({word.strip().lower() for word in settings.capabilities})),
+            labels=settings.labels,
+            in_hand=in_hand,
+            load=self.measure(),
+            draining=draining,
+        )

@@ -1,0 +1,142 @@
+"""The router: knows the workers and the pools, and says where each task goes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gnomon.core.gating import Request
+from gnomon.core.routing import DEFAULT_POOL, Placement, Pools, ReasonCode, Seat, Unplaced, route
+from gnomon.ports.clock import Clock
+from gnomon.ports.work import OnTheWay
+from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.sections import Routing
+
+#: How long to believe what was read about who can run what; and about how busy they are, where that matters.
+_WORKERS_SECONDS = 10.0
+_LOADS_SECONDS = 1.0
+#: For how long a placement is a recent one.
+_RECENT_SECONDS = 60.0
+#: Where a task goes: None is where it would in any case.
+Where = Placement | Unplaced | None
+
+
+class Router:
+    """Most tasks may go to anybody, and cost one look into a set; only of others it is weighed who gets them."""
+
+    def __init__(self, place: Workplace, clock: Clock, settings: Routing) -> None:
+        self._place = place
+        self._clock = clock
+        self._limits = dict(settings.tenant_limits)
+        self._usual_limit = settings.default_tenant_limit
+        self._overload = settings.overload_percent
+        #: What `pools.yaml` says; None if there is none.
+        self.pools: Pools | None = None
+        self._seats: list[Seat] = []
+        #: What everybody in the default pool can run.
+        self._common: frozenset[str] = frozenset()
+        self._read_at = float("-inf")
+        self._recent = Counter[str]()
+        self._recent_since = float("-inf")
+
+    async def where(self, requests: Sequence[Request]) -> Sequence[Where]:
+        """Where each of the tasks goes."""
+        plain = self.pools is None and not self.limited
+        if plain and self._believed(_WORKERS_SECONDS) and not any(map(self._unusual, requests)):
+            return [None] * len(requests)
+        if not self._believed(_LOADS_SECONDS) or self._unheard_of(requests):
+            await self._look()
+            if plain and not any(map(self._unusual, requests)):
+                return [None] * len(requests)
+        return self._weighed(requests, await self._place.on_the_way() if self._weighing(requests) else None)
+
+    # ---- limits ------------------------------------------------------------------------------
+
+    @property
+    def limited(self) -> bool:
+        """Whether any tenant may only have so many tasks on their way."""
+        return bool(self._limits or self._usual_limit)
+
+    def room(self, tenant: str) -> tuple[str, int] | None:
+        """The tenant, and how many tasks it may have on their way; None if any number."""
+        limit = self._limits.get(tenant, self._usual_limit)
+        return (tenant, limit) if limit else None
+
+    # ---- who is there ------------------------------------------------------------------------
+
+    def _believed(self, seconds: float) -> bool:
+        return self._clock.elapsed() - self._read_at <= seconds
+
+    def _unusual(self, request: Request) -> bool:
+        """Whether it must be said where the task goes: also to one that may have been placed elsewhere before."""
+        step = request.step
+        return step.route is not None or step.function not in self._common or request.waiting.task.fence > 0
+
+    def _unheard_of(self, requests: Iterable[Request]) -> bool:
+        wanted = {request.step.function for request in requests}
+        return not wanted <= frozenset().union(*(seat.functions for seat in self._seats))
+
+    def _weighing(self, requests: Iterable[Request]) -> bool:
+        """Whether it matters how busy everybody is."""
+        picky = (one.step.route is not None and (one.step.route.labels or one.step.route.requires) for one in requests)
+        return self.pools is not None or self.limited or any(picky)
+
+    async def _look(self) -> None:
+        cards = await self._place.workers()
+        self._read_at = self._clock.elapsed()
+        self._seats = [_seat(card) for card in cards if not card.draining]
+        ours = [seat.functions for seat in self._seats if seat.pool == DEFAULT_POOL]
+        self._common = frozenset.intersection(*ours) if ours else frozenset()
+        if self._read_at - self._recent_since > _RECENT_SECONDS:
+            self._recent, self._recent_since = Counter(), self._read_at
+
+    # ---- who gets it -------------------------------------------------------------------------
+
+    def _weighed(self, requests: Sequence[Request], on_the_way: OnTheWay | None) -> list[Where]:
+        seats = {seat.worker: seat for seat in _busy(self._seats, on_the_way, self._recent)}
+        tenants = Counter[str]({} if on_the_way is None else on_the_way.tenants)
+        found: list[Where] = []
+        for request in requests:
+            tenant = request.waiting.run.tenant
+            room = self.room(tenant)
+            if room is not None and tenants[tenant] >= room[1]:
+                reason = f"tenant {tenant!r} has {room[1]} tasks on their way, which is its limit"
+                found.append(Unplaced(ReasonCode.TENANT_LIMIT, reason))
+                continue
+            step, there = request.step, list(seats.values())
+            placed = route(step.function, step.route, there, self.pools, overload_percent=self._overload)
+            if isinstance(placed, Unplaced):
+                found.append(placed)
+                continue
+            tenants[tenant] += 1
+            self._recent[placed.worker] += 1
+            seat = seats[placed.worker]
+            seats[placed.worker] = replace(seat, active=seat.active + 1, recent=self._recent[placed.worker])
+            found.append(placed.placement)
+        return found
+
+
+def _seat(card: WorkerCard) -> Seat:
+    return Seat(
+        worker=card.worker,
+        pool=card.pool,
+        functions=frozenset(card.functions),
+        slots=card.slots,
+        cpu=card.load.cpu,
+        gpu=card.load.gpu,
+        capabilities=frozenset(card.capabilities),
+        labels=card.labels,
+    )
+
+
+def _busy(seats: Sequence[Seat], on_the_way: OnTheWay | None, recent: Counter[str]) -> list[Seat]:
+    """The seats with what each has, and its share of what waits for anybody in its pool."""
+    if on_the_way is None:
+        return [replace(seat, recent=recent[seat.worker]) for seat in seats]
+    many = Counter(seat.pool for seat in seats)
+    found = []
+    for seat in seats:
+        waiting = on_the_way.scheduled.get(None if seat.pool == DEFAULT_POOL else seat.pool, 0)
+        own = on_the_way.in_hand.get(seat.worker, 0) + on_the_way.directed.get(seat.worker, 0)
+        found.append(replace(seat, active=own + -(-waiting // many[seat.pool]), recent=recent[seat.worker]))
+    return found

@@ -1,0 +1,125 @@
+"""A process that only executes: what `gnomon worker` starts."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Self
+
+from msgspec import Struct
+
+from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.load import LoadMeter
+from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.sql.watching import FileWatch
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.crew import runner_of
+from gnomon.housekeeping import OverheardEvents, pinger_of
+from gnomon.office import open_existing
+from gnomon.operation import Instruments, free_bytes, watched
+from gnomon.ports.events import Events
+from gnomon.runners.registry import FUNCTIONS, Functions
+from gnomon.services.looping import keep_stepping
+from gnomon.services.shelf import Shelf
+from gnomon.services.worker import Worker
+from gnomon.serving import import_modules
+from gnomon.settings import Settings
+
+#: How soon a write by another process is noticed: on a file, and on a server, where looking costs a question.
+_FILE_SECONDS, _SERVER_SECONDS = 0.1, 0.25
+#: How many looks at a server make one look at what is to be cancelled.
+_LOOKS = 4
+
+
+class Shift(Struct, frozen=True, kw_only=True):
+    """What to work on, and with what."""
+
+    settings: Settings
+    #: Modules that register functions when they are imported.
+    imports: Sequence[str] = ()
+    functions: Functions = FUNCTIONS
+    events: Events | None = None
+    #: Show numbers and health on the port of the settings.
+    metrics: bool = False
+
+
+class Workshop:
+    """One worker on a store that others schedule on."""
+
+    def __init__(self, store: SqlStore, shift: Shift) -> None:
+        settings, clock = shift.settings, SystemClock()
+        self.store = store
+        self.settings = settings
+        self.instruments = Instruments(store, settings, clock, shift.events or LoggedEvents())
+        self.events = OverheardEvents(self.instruments.events)
+        #: Set to say that there may be something to take or to report.
+        self.wake = asyncio.Event()
+        runner = runner_of(shift.functions, settings, shift.imports, wake=self.wake)
+        name = RandomIds().new("worker", clock.now())
+        self.worker = Worker(
+            store, Shelf(store), runner, OpenGate(), clock, self.events, settings=settings, worker=name
+        )
+        self.worker.presence.measure = LoadMeter().load
+        self._pinger = pinger_of(store, settings, clock, self.events)
+        self._pinger.deciding = lambda: False
+        self.events.listener = self._pinger.heard
+        runner.on_start = self._pinger.started
+        backoffs = {"worker": self.worker.backoff}
+        self.instruments.vitals.attach(None, None, backoffs, partial(free_bytes, settings))
+
+    @classmethod
+    async def open(cls, shift: Shift) -> Self:
+        """A workshop on the store that the settings name; NoDatabase if that is a file that is not there."""
+        return cls(await open_existing(shift.settings), shift)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take and execute until told to stop; then what runs has ended one way or another."""
+        self.instruments.vitals.on_duty = True
+        try:
+            await asyncio.gather(
+                keep_stepping(self.worker.step, stop=stop, wake=self.wake, events=self.events),
+                keep_stepping(self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
+                self._watch(stop),
+            )
+        finally:
+            await self.worker.drain()
+            await self._pinger.drain()
+
+    def look(self) -> None:
+        """Someone may have written something: look at all of it."""
+        self.worker.look()
+        self.wake.set()
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        """What others let through or cancel is noticed soon: at once on a file, by looking often on a server."""
+        path = sqlite_path(self.settings.database.url)
+        watch = None if path is None else FileWatch(path)
+        looks = 0
+        while not stop.is_set():
+            looks += 1
+            if watch is None:
+                self.wake.set()
+            if watch.changed() if watch is not None else looks % _LOOKS == 0:
+                self.look()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _SERVER_SECONDS if watch is None else _FILE_SECONDS)
+        if watch is not None:
+            watch.close()
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self.store.close()
+
+
+async def work(shift: Shift, stop: asyncio.Event, *, ready: Callable[[Workshop], None] = lambda _: None) -> None:
+    """Execute until told to stop. What was asked for wrongly is refused before anything starts."""
+    import_modules(shift.imports)
+    shop = await Workshop.open(shift)
+    try:
+        async with watched(shop, stop, doing="executing") if shift.metrics else nullcontext():
+            ready(shop)
+            await shop.run(stop)
+    finally:
+        await shop.close()
