@@ -74,7 +74,7 @@ async def test_a_cursor_of_one_is_good_at_the_other(clients: list[gnomon.AsyncCl
 
     first = await clients[0].ask(asks.executions(page=2))
     assert first.next is not None
-    rest = await clients[1].ask(Ask(method="GET", path=first.next, answer=Page[Execution]))
+    rest: Page[Execution] = await clients[1].ask(Ask(method="GET", path=first.next, answer=Page[Execution]))
 
     assert len({one.execution_id for one in (*first.items, *rest.items)}) == 4
 
