@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +12,17 @@ import pytest
 from gnomon.adapters.sql.house_tables import shard
 from gnomon.adapters.sql.opening import open_store
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.app import Node
+from gnomon.core.jobs import read_job
 from gnomon.core.keys import SHARDS
+from gnomon.core.model import RunStatus
+from gnomon.office import defaults_of
+from gnomon.ports.runs import RunQuery
+from gnomon.runners.registry import Functions
+from gnomon.services.jobs import JobBook
+from gnomon.settings import load
+from gnomon.testing.clock import Recorder
 from support.servers import postgres
 
 pytestmark = [pytest.mark.req("H-16", "C-11"), pytest.mark.guarantee("C1"), pytest.mark.timeout(120)]
@@ -24,15 +35,16 @@ class Fleet:
     """Nodes in processes of their own, and the rows that say who holds what."""
 
     def __init__(self, url: str, store: SqlStore) -> None:
-        self._url = url
-        self._store = store
+        self.ttl_ms = TTL_MS
+        self.url = url
+        self.store = store
         self.processes: list[subprocess.Popen[str]] = []
 
     async def start(self) -> "subprocess.Popen[str]":
         """One more, which has its share."""
         before = set((await self.holders()).values())
         process = subprocess.Popen(  # noqa: ASYNC220 - nobody else needs the loop meanwhile
-            [sys.executable, PROGRAM, self._url, str(TTL_MS)], stdout=subprocess.PIPE, text=True
+            [sys.executable, PROGRAM, self.url, str(self.ttl_ms)], stdout=subprocess.PIPE, text=True
         )
         self.processes.append(process)
 
@@ -46,7 +58,7 @@ class Fleet:
 
     async def holders(self) -> dict[int, str]:
         """Who holds each shard, of those that are held."""
-        engine = self._store.transactions
+        engine = self.store.transactions
 
         def held(conn: object) -> dict[int, str]:
             rows = conn.execute(shard.select().where(shard.c.lease_until > engine.now(conn)))  # type: ignore[attr-defined,arg-type]
@@ -93,9 +105,43 @@ async def test_one_that_is_killed_is_succeeded_within_its_leases_and_half_a_seco
 
 
 async def test_one_that_stops_is_succeeded_in_less_than_a_second(fleet: Fleet) -> None:
+    # They renew every four seconds, and would find out then.
+    fleet.ttl_ms = 16_000
     await fleet.start()
     leaving = await fleet.start()
     leaving.terminate()
 
     assert await fleet.until_one_has_all() < 1
     assert await asyncio.to_thread(leaving.wait, 20) == 0
+
+
+async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_ended(fleet: Fleet) -> None:
+    functions, begun, may_end = Functions(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        may_end.wait()
+
+    functions.function("wait")(wait)
+    settings = load(flags={"database.url": fleet.url, "worker.drain_ms": 60_000})
+    node, stop = await Node.open(settings, events=Recorder(), functions=functions), asyncio.Event()
+    running = asyncio.create_task(node.run(stop))
+    book = JobBook(node.store, node.store, node.store, SystemClock(), RandomIds())
+    job = read_job({"name": "wait", "function": "wait"}, defaults_of(settings), now=SystemClock().now())
+    await book.apply([job], actor="ada")
+    await node.launcher.trigger("wait", actor="ada")
+    await asyncio.to_thread(begun.wait)
+    assert await fleet.holders()
+    stop.set()
+
+    async def free() -> bool:
+        return not await fleet.holders()
+
+    # Sooner than its leases would end.
+    assert await fleet.until(free) < 5
+    assert not running.done()
+    may_end.set()
+    await running
+    await node.close()
+    [run] = await fleet.store.list_runs(RunQuery())
+    assert run.status is RunStatus.COMPLETED

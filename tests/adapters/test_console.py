@@ -54,6 +54,13 @@ def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, 
     assert line == f"{mark} report: lost: gone"
 
 
+def test_whoever_does_without_what_is_shared_says_so() -> None:
+    line = said("degraded", what="turns", error="NATS is away")
+
+    assert line == "! turns: going on without what is shared: NATS is away"
+    assert said("degraded_no_more", what="turns") == "* turns: shared again"
+
+
 def test_the_end_of_a_step_is_not_taken_for_the_end_of_its_job() -> None:
     times = {"started_at": 1000, "ended_at": 6200}
 

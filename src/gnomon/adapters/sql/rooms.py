@@ -114,7 +114,8 @@ class Rooms:
 
     def _release(self, freed: Sequence[tuple[Run, int]]) -> None:
         bulk.many(self._conn, _RELEASE, [(False, run.run_id) for run, _ in freed])
-        hint(self._conn, Topic.READY)
+        if freed:
+            hint(self._conn, Topic.READY)
         wait = [WaitReason.DELAY if run.fire_at > at else WaitReason.READY for run, at in freed]
         bulk.many(self._conn, _WAKE, [(why.value, run.run_id) for why, (run, _) in zip(wait, freed, strict=True)])
 

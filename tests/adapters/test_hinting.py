@@ -1,0 +1,147 @@
+"""What a store hints at, after which commits, and that nothing is told of what was taken back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from contracts.store import NOON
+from gnomon.adapters.sql import SqlStore, open_sqlite
+from gnomon.adapters.sql.hinting import Hinted, hint
+from gnomon.core.cron import Cron
+from gnomon.core.model import Overlap, Result
+from gnomon.core.workflow import Retry, Step, Workflow
+from gnomon.ports.hints import Topic
+from gnomon.services.backfills import BackfillDesk
+from gnomon.services.listening import Announcer
+from gnomon.testing.clock import CountedIds, VirtualClock
+from support.crew import Crewed
+from support.labour import admission, ended, taken_by, workflow
+
+
+class Told:
+    """A store, a crew on it, and what others are told."""
+
+    def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
+        self.topics: list[Topic] = []
+        store.transactions = Hinted(store.transactions, self.topics.append)
+        self.store = store
+        self.clock = clock
+        self.crew = Crewed(store=store, clock=clock)
+
+    async def by(self, doing: Awaitable[object]) -> set[Topic]:
+        """What is told because of this."""
+        self.topics.clear()
+        await doing
+        return set(self.topics)
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    clock = VirtualClock(NOON)
+    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    yield Told(store, clock)
+    await store.close()
+
+
+async def test_whatever_an_operator_does_is_told(told: Told) -> None:
+    assert await told.by(told.crew.job()) == {Topic.CHANGES}
+    job = await told.store.find("default", "report")
+    assert job is not None
+    assert await told.by(told.crew.run(job)) == {Topic.CHANGES}
+    [run] = await told.store.runs(job.uid, before=1 << 62, limit=10)
+    assert Topic.CHANGES in await told.by(told.store.cancel(run.run_id, reason="enough", now=NOON, actor="ada"))
+    assert Topic.CHANGES in await told.by(Announcer(told.store, told.clock, CountedIds()).emit("landed", actor="ada"))
+
+
+async def test_a_backfill_that_is_asked_for_is_told(told: Told) -> None:
+    await told.crew.job(trigger=Cron("0 * * * *"))
+    desk = BackfillDesk(told.store, told.store, told.clock, CountedIds())
+
+    assert await told.by(desk.start("report", NOON - 7_200_000, NOON, actor="ada")) == {Topic.CHANGES}
+
+
+async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: Told) -> None:
+    run = await told.crew.run(await told.crew.job())
+    [task] = await told.store.tasks([run])
+
+    assert await told.by(told.store.admit([admission(task)], now=NOON)) == {Topic.WORK}
+    assert await told.by(told.store.admit([admission(task)], now=NOON)) == set()
+
+
+async def test_the_end_of_the_last_step_is_of_no_interest(told: Told) -> None:
+    run = await told.crew.run(await told.crew.job())
+    ours = await taken_by(told.store, "w", run, now=NOON)
+
+    assert await told.by(told.store.report([ended(ours, Result.SUCCEEDED, now=NOON)])) == set()
+
+
+async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: Told) -> None:
+    definition = workflow(retry=Retry(max_attempts=3))
+    run = await told.crew.run(await told.crew.job(definition))
+    ours = await taken_by(told.store, "w", run, now=NOON)
+
+    failed = ended(ours, Result.FAILED, now=NOON, definition=definition)
+    assert await told.by(told.store.report([failed])) == {Topic.READY}
+
+
+async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: Told) -> None:
+    first = Step(name="first", function="reports.make")
+    definition = Workflow(
+        workflow_id="report",
+        version=1,
+        steps=(first, Step(name="second", function="reports.make", depends_on=("first",))),
+    )
+    run = await told.crew.run(await told.crew.job(definition), first_steps=("first",))
+    ours = await taken_by(told.store, "w", run, now=NOON)
+
+    done = ended(ours, Result.SUCCEEDED, now=NOON, definition=definition)
+    assert await told.by(told.store.report([done])) == {Topic.READY}
+
+
+async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: Told) -> None:
+    job = await told.crew.job(overlap=Overlap.QUEUE)
+    run = await told.crew.run(job, "a")
+    await told.crew.run(job, "b")
+    ours = await taken_by(told.store, "w", run, now=NOON)
+
+    assert await told.by(told.store.report([ended(ours, Result.SUCCEEDED, now=NOON)])) == {Topic.READY}
+
+
+@pytest.mark.req("H-16")
+async def test_shards_that_are_given_up_are_told_to_electors(told: Told) -> None:
+    assert await told.by(told.store.claim("a", ttl_ms=1000, limit=10)) == set()
+    assert await told.by(told.store.attend("a", ttl_ms=1000)) == set()
+    assert await told.by(told.store.release("a", [1, 2])) == {Topic.SHARDS}
+    assert await told.by(told.store.leave("a")) == {Topic.SHARDS}
+
+
+# ---- when it is told -----------------------------------------------------------------------------
+
+
+def hinting(conn: sa.Connection) -> str:
+    for _ in range(3):
+        hint(conn, Topic.WORK)
+    return "done"
+
+
+def failing(conn: sa.Connection) -> str:
+    hinting(conn)
+    raise ZeroDivisionError
+
+
+async def test_what_was_committed_is_told_once_and_what_was_taken_back_never(told: Told) -> None:
+    engine = told.store.transactions
+    jobs = [hinting, failing, hinting] * 20
+    done = await asyncio.gather(*(engine.write(job) for job in jobs), return_exceptions=True)
+
+    assert done.count("done") == len(told.topics) == 40
+
+
+async def test_a_store_that_nobody_listens_to_hints_at_nothing(tmp_path: Path) -> None:
+    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+
+    assert await store.transactions.write(hinting) == "done"
+    await store.close()
