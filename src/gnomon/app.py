@@ -73,8 +73,6 @@ class Node:
         self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
         self.bureau = Bureau(store, settings, clock, events) if dispatches and self.crew is None else None
         self.launcher = Launcher(store, store, store, store, clock, ids)
-        if self.crew is not None:
-            self.launcher.hand_over = self.crew.dispatcher.hand_over
         doers = self.crew or self.bureau
         backoffs = {} if doers is None else doers.backoffs
         self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
@@ -134,6 +132,8 @@ class Node:
             self.ticker.hand_over = self.crew.dispatcher.hand_over
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.crew.begin(alone=self._lock is not None)
+            # Who only stands by must not hand anything over to itself.
+            self.launcher.hand_over = self.crew.dispatcher.hand_over
             services += [*self.crew.services(stop), self._watch(stop)]
         if self.bureau is not None:
             self.ticker.on_fired = self.bureau.dispatch.set
@@ -150,6 +150,7 @@ class Node:
             await asyncio.gather(*services)
         finally:
             self.scheduling = False
+            self.launcher.hand_over = None
             await self._hand_over()
 
     def heard(self, topic: Topic) -> None:

@@ -52,6 +52,12 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     cert_file: str = ""
     key_file: str = ""
 
+    @property
+    def in_the_open(self) -> bool:
+        """Whether anybody on the way can read the token."""
+        parts = urlsplit(self.server)
+        return bool(self.token) and parts.scheme == "http" and parts.hostname not in _THIS_MACHINE
+
 
 def chosen(typed: Typed, environment: Mapping[str, str], settings: Callable[[], Settings]) -> Elsewhere | None:
     """The server that is meant: by a flag, or else by the environment; None if it is none.

@@ -12,6 +12,8 @@ import pytest
 
 import gnomon
 from gnomon import errors
+from gnomon.client import asks, operating_asks
+from gnomon.client.offers import Answered, Listed, Offers, Paged
 from gnomon.core.model import Result
 from support.faces import JOB, Face
 from support.serving import served
@@ -156,12 +158,15 @@ async def test_the_other_client_is_awaited(address: str) -> None:
     assert len({one.execution_id for one in started}) == len(listed) == 5
 
 
-def test_both_clients_offer_the_same() -> None:
-    def offers(kind: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(found).parameters)
-            for name, found in inspect.getmembers(kind, inspect.isfunction)
-            if not name.startswith("_") and name != "finished"
-        }
+def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
+    made = {name for module in (asks, operating_asks) for name, _ in inspect.getmembers(module, inspect.isfunction)} - {
+        "path",
+        "_keyed",
+        "_said",
+        "_iso",
+    }
 
-    assert offers(gnomon.Client) == offers(gnomon.AsyncClient)
+    assert {name for name, one in vars(Offers).items() if isinstance(one, Answered | Listed | Paged)} == made
+    for kind in (gnomon.Client, gnomon.AsyncClient):
+        assert "Start an execution" in str(kind.trigger.__doc__)
+        assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]

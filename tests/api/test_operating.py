@@ -1,11 +1,14 @@
 """What operators do besides: whole files, single ticks, backfills, and who did what."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from contracts.store import NOON
 from gnomon.core.model import DAY_MS, LogLine
+from gnomon.sections import Server
 from support.faces import JOB, Face, Somebody
 
 OTHER = {"name": "cleanup", "schedule": "0 3 * * *", "function": "disk.clean"}
@@ -59,6 +62,29 @@ async def test_a_file_larger_than_other_bodies_is_taken(admin: Somebody) -> None
     done = await admin.post("/v1/apply", {"jobs": jobs})
 
     assert (done.status_code, len(done.json()["items"])) == (200, 1200)
+
+
+async def test_what_all_callers_send_at_once_is_bounded() -> None:
+    face = Face(server=Server(max_body=1024, max_jobs_body=4096))
+    going, arrived = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"jobs": [' + b" " * 4000
+        arrived.release()
+        await going.wait()
+        yield b"]}"
+
+    async with face.caller("viewer") as viewer:
+        sending = [asyncio.create_task(viewer.stream("/v1/plan", slowly())) for _ in range(4)]
+        for _ in sending:
+            await arrived.acquire()
+        refused = await viewer.post("/v1/plan", {"jobs": [], "prune_tag": "x" * 500})
+        going.set()
+        answers = await asyncio.gather(*sending)
+        after = await viewer.post("/v1/plan", {"jobs": []})
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert [one.status_code for one in (*answers, after)] == [200] * 5
 
 
 async def test_a_plan_tells_what_would_become_of_jobs_and_does_nothing(admin: Somebody) -> None:

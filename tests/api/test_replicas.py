@@ -88,3 +88,15 @@ async def test_files_applied_at_the_same_time_stand_whole(clients: list[gnomon.A
     said = {(await clients[1].job(name)).definition["description"] for name in listed}  # type: ignore[index]
     assert len(listed) == 30
     assert len(said) == 1
+
+
+async def test_what_a_server_that_stands_by_is_asked_for_is_executed_by_the_one_that_does_not(
+    clients: list[gnomon.AsyncClient],
+) -> None:
+    await clients[0].register({"name": "greet", "command": "echo hello", "overlap": "allow"})
+
+    started = [await clients[number % 2].trigger("greet") for number in range(4)]
+    ended = [await asyncio.wait_for(clients[0].finished(one.execution_id), 30) for one in started]
+
+    assert {one.status for one in ended} == {"completed"}
+    assert len({one.steps[0].attempts[0].worker for one in ended}) == 1

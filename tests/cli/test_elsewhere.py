@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gnomon
+from gnomon.elsewhere import Elsewhere as Server
 from support.prompt import Done, Prompt
 
 JOBS = """
@@ -219,6 +220,21 @@ def test_on_its_own_machine_the_owner_needs_no_token(prompt: Elsewhere, monkeypa
     monkeypatch.chdir(prompt.folder / "server")
 
     assert prompt.there("jobs", "list").code == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "token", "open_to_all"),
+    [
+        ("http://gnomon.example:8062", "t", True),
+        ("https://gnomon.example:8062", "t", False),
+        ("http://127.0.0.1:8062", "t", False),
+        ("http://gnomon.example:8062", None, False),
+    ],
+)
+def test_a_token_that_anybody_on_the_way_can_read_is_noticed(
+    server: str, token: str | None, *, open_to_all: bool
+) -> None:
+    assert Server(server=server, token=token).in_the_open is open_to_all
 
 
 # ---- profiles ------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from contracts.backfills import backfill
 from contracts.events import event
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.audit import GENESIS, AuditEntry, Head, flaws, schedule_digest
 from gnomon.core.cron import Cron
 from gnomon.core.editing import edited, paused, resumed, verdict_before
 from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
-from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source, TickException
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application, Edit
@@ -200,6 +201,34 @@ class AuditContract:
         assert await self.told(store) == [("ada", "emit", "event", "model.drift")]
 
     @pytest.mark.req("H-23")
+    @pytest.mark.req("H-23")
+    async def test_a_backfill_and_its_end_are_written_down_once_and_not_if_the_engine_ends_it(
+        self, store: Store
+    ) -> None:
+        await self.job(store)
+        for name in ("bf_1", "bf_2"):
+            await store.add_backfill(backfill(name))
+        for _ in range(2):
+            await store.cancel_backfill("default", "bf_1", now=NOON, actor="bob")
+        await store.cancel_backfill("default", "bf_2", now=NOON)
+
+        assert (await self.told(store))[1:] == [
+            ("ada", "backfill", "job", "report"),
+            ("ada", "backfill", "job", "report"),
+            ("bob", "cancel", "backfill", "bf_1"),
+        ]
+        assert json.loads((await self.entries(store))[1].details) == {"backfill": "bf_1", "planned": 5}
+
+    @pytest.mark.req("H-23")
+    async def test_a_tick_that_is_skipped_is_written_down_as_that(self, store: Store) -> None:
+        job = await self.job(store)
+        spec = replace(job.spec, exceptions=(TickException(NOON + HOUR),))
+
+        verdict = verdict_before(job, now=NOON)
+        assert await store.change(verdict, edited(verdict, spec, now=NOON), now=NOON, actor="bob", tzdata="")
+
+        assert (await self.told(store))[1:] == [("bob", "skip", "job", "report")]
+
     async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
         listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)
         wish = Application(workflows=[workflow()], added=[listener])

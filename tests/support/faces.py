@@ -137,6 +137,10 @@ class Somebody:
         sent = {"Content-Type": "application/json"} if content is not None else {}
         return await self._client.request(method, path, content=content, headers={**sent, **(headers or {})})
 
+    async def stream(self, path: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
+        """Send a body piece by piece."""
+        return await self._client.post(path, content=pieces, headers={"Content-Type": "application/json"})
+
     async def get(self, path: str, **headers: str) -> httpx.Response:
         return await self.ask("GET", path, headers=headers)
 

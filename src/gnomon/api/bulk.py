@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from gnomon.api.examples import APPLIED, DEFINITION
+from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.reading import said_in
 from gnomon.api.routes import Body, Call, Permission, Reply, Route
 from gnomon.core.answers import JobApplied, Page
 from gnomon.core.fire_diff import MOST_WALKED
-from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import JOB_FIELDS, Job, blamed, read_job
 from gnomon.core.model import DAY_MS
 from gnomon.core.operating_answers import JobsPlanned
@@ -23,7 +23,7 @@ MOST_JOBS = 20_000
 #: How many are read without a break: between two lots others have a turn, such as whoever keeps the clock.
 _LOT = 50
 _JOBS: dict[str, Any] = {
-    "jobs": {"type": "array", "maxItems": MOST_JOBS, "items": job_schema(), "description": "As in a jobs file."},
+    "jobs": {"type": "array", "maxItems": MOST_JOBS, "items": JOB_SCHEMA, "description": "As in a jobs file."},
     "prune": {"type": "boolean", "description": "Remove every job that is not among them."},
     "prune_tag": {"type": ["string", "null"], "maxLength": 128, "description": "The same, but only with this tag."},
 }

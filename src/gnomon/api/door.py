@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -14,7 +15,7 @@ from litestar.response import Stream
 
 from gnomon.api.asking import read_query
 from gnomon.api.desk import Desk
-from gnomon.api.limiting import Limiter
+from gnomon.api.limiting import Intake, Limiter
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
 from gnomon.api.reading import read_object
@@ -30,11 +31,16 @@ _LARGE = 65_536
 _Anything = Request[Any, Any, Any]
 
 
+class _Limits(NamedTuple):
+    limiter: Limiter
+    intake: Intake
+
+
 def application(
     desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
-    limiter = Limiter(desk.server, desk.clock)
+    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server))
 
     @cache
     def described() -> msgspec.Raw:
@@ -47,7 +53,7 @@ def application(
 
     own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, desk, limiter) for route in own],
+        route_handlers=[_handler(route, desk, limits) for route in own],
         exception_handlers={
             GnomonError: _refusal,
             HTTPException: _no_route,
@@ -80,31 +86,36 @@ _DESCRIPTION = (
 )
 
 
-def _handler(route: Route, desk: Desk, limiter: Limiter) -> HTTPRouteHandler:
+def _handler(route: Route, desk: Desk, limits: _Limits) -> HTTPRouteHandler:
     if not isinstance(route.needs, Permission):
         raise TypeError(f"{route.name} does not say who may")
 
     async def handle(request: _Anything) -> Response[Any]:
-        reply = await route.handle(await _let_in(route, desk, limiter, request))
-        headers = dict(reply.headers)
-        if reply.stream is not None:
-            return Stream(reply.stream, media_type=route.media_type, headers=headers)
-        content = b"" if reply.body is None else msgspec.json.encode(reply.body)
-        media_type = route.media_type if content else None
-        return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
+        caller = await _caller(route, desk, request)
+        if caller is not _NOBODY:
+            limits.limiter.admit(caller)
+        with limits.intake.held() as more:
+            raw = None if route.body is None else await _raw(route.body, desk, request, more)
+            async with limits.intake.turn if _many(route) else nullcontext():
+                return _answer(route, await route.handle(await _call(route, desk, caller, request, raw)))
 
     path = route.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
 
 
-async def _let_in(route: Route, desk: Desk, limiter: Limiter, request: _Anything) -> Call:
+def _answer(route: Route, reply: Reply) -> Response[Any]:
+    headers = dict(reply.headers)
+    if reply.stream is not None:
+        return Stream(reply.stream, media_type=route.media_type, headers=headers)
+    content = b"" if reply.body is None else msgspec.json.encode(reply.body)
+    media_type = route.media_type if content else None
+    return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
+
+
+async def _call(route: Route, desk: Desk, caller: Caller, request: _Anything, raw: bytes | None) -> Call:
     """The call, once it is known who asks and that they may; only then is anything read."""
-    caller = await _caller(route, desk, request)
-    if caller is not _NOBODY:
-        limiter.admit(caller)
     asked = _asked(request)
     path = {name: str(request.path_params[name]) for name in route.names}
-    body = {} if route.body is None else await _body(route.body, desk, request)
     return Call(
         desk=desk,
         caller=caller,
@@ -112,7 +123,7 @@ async def _let_in(route: Route, desk: Desk, limiter: Limiter, request: _Anything
         path=path,
         query=read_query(route.query, asked),
         asked=asked,
-        body=body,
+        body={} if raw is None else await _read(raw),
         headers=_headers(request),
     )
 
@@ -156,7 +167,7 @@ def _headers(request: _Anything) -> Mapping[str, str]:
     return found
 
 
-async def _body(said: Body, desk: Desk, request: _Anything) -> dict[str, Any]:
+async def _raw(said: Body, desk: Desk, request: _Anything, more: Callable[[int], None]) -> bytes | None:
     """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
     limit = max(desk.server.max_body, desk.server.max_jobs_body) if said.many else desk.server.max_body
     length = request.headers.get("content-length", "0")
@@ -167,11 +178,20 @@ async def _body(said: Body, desk: Desk, request: _Anything) -> dict[str, Any]:
         raw += piece
         if len(raw) > limit:
             raise TooLarge(limit)
-    if not raw and not said.required:
-        return {}
-    _check_type(request)
+        more(len(piece))
+    if raw or said.required:
+        _check_type(request)
+    # A body that is needed and not there is read all the same, and refused.
+    return bytes(raw) or (b" " if said.required else None)
+
+
+async def _read(raw: bytes) -> dict[str, Any]:
     # What takes long to read must not keep the clock waiting.
-    return read_object(bytes(raw)) if len(raw) < _LARGE else await asyncio.to_thread(read_object, bytes(raw))
+    return read_object(raw) if len(raw) < _LARGE else await asyncio.to_thread(read_object, raw)
+
+
+def _many(route: Route) -> bool:
+    return route.body is not None and route.body.many
 
 
 def _check_type(request: _Anything) -> None:

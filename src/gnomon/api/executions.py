@@ -6,11 +6,11 @@ from msgspec import Meta, Struct
 
 from gnomon.api.asking import instant
 from gnomon.api.examples import DEAD_LETTER, EXECUTION, STARTED, TASK
+from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
 from gnomon.core import answers
-from gnomon.core.job_schema import job_schema
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.requests import schedule_name
 from gnomon.core.states import TaskState
@@ -181,7 +181,7 @@ async def resolve(call: Call) -> Reply:
 
 
 def _task_schema() -> dict[str, object]:
-    fields = {name: about for name, about in job_schema()["properties"].items() if name in TASK_FIELDS}
+    fields = {name: about for name, about in JOB_SCHEMA["properties"].items() if name in TASK_FIELDS}
     return {"type": "object", "additionalProperties": False, "required": ["function"], "properties": fields}
 
 

@@ -193,8 +193,12 @@ async def list_ticks(call: Call) -> Reply:
     return Reply(body=page(call, answering.ticks(found.ticks), after))
 
 
+#: What a job is, as JSON Schema: made once, and found in several places.
+JOB_SCHEMA = job_schema()
+
+
 def _job_body(*, named: bool) -> Body:
-    schema = job_schema()
+    schema = JOB_SCHEMA
     example = {field: value for field, value in DEFINITION.items() if named or field != "name"}
     return Body(schema=schema if named else {**schema, "required": []}, example=example)
 

@@ -1,16 +1,21 @@
-"""How often each caller may ask."""
+"""How often each caller may ask, and how much all of them may send at once."""
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import ceil
 
 from gnomon.core.rates import Bucket, Rate
-from gnomon.errors import TooMany
+from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Caller
 from gnomon.sections import Server
 
 #: Of how many callers it is remembered how often they have asked; those who have not for longest are forgotten.
 _MOST = 10_000
+#: How many times as much as the largest body may be in memory at once.
+_BODIES = 4
 
 
 class Limiter:
@@ -35,3 +40,30 @@ class Limiter:
             refused = TooMany(f"nobody may ask more often than {self._rate.per_minute} times a minute")
             refused.seconds = ceil(wait)
             raise refused
+
+
+class Intake:
+    """What has been sent and is not dealt with: bounded, so that many large bodies do not fill the memory together."""
+
+    def __init__(self, server: Server) -> None:
+        self._most = _BODIES * max(server.max_body, server.max_jobs_body)
+        self._held = 0
+        #: A whole file of jobs takes much more room once it is read: one at a time.
+        self.turn = asyncio.Semaphore(1)
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[int], None]]:
+        """What is told how many more bytes there are; Unavailable if that is too much. All are let go of at the end."""
+        own = 0
+
+        def more(size: int) -> None:
+            nonlocal own
+            own += size
+            self._held += size
+            if self._held > self._most:
+                raise Unavailable("too much is being sent at once")
+
+        try:
+            yield more
+        finally:
+            self._held -= own

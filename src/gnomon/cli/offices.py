@@ -61,6 +61,9 @@ def at_door(where: Where, work: Callable[[Door], Awaitable[T]], *, make: bool = 
     if elsewhere is not None and tenant is not None:
         raise UsageError("--tenant is for the store at hand: at a server, the token says whose things it is about")
 
+    if elsewhere is not None and elsewhere.in_the_open:
+        sys.stderr.write(f"warning: anybody on the way to {elsewhere.server} can read the token: https keeps it\n")
+
     async def done() -> T:
         who = Who(actor(), tenant or "default")
         door = indoors(where.settings(), who, make=make) if elsewhere is None else outdoors(elsewhere)

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
-from gnomon.client import asks, operating_asks
 from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, reached, read, sent_headers
+from gnomon.client.offers import Offers
 from gnomon.core import answers
 from gnomon.core.answers import Page
 from gnomon.errors import Unavailable
@@ -22,41 +22,7 @@ P = ParamSpec("P")
 _FIRST_LOOK_SECONDS, _SELDOM_SECONDS = 0.05, 1.0
 
 
-def answered(make: Callable[P, Ask[T]]) -> Callable[Concatenate["Client", P], T]:
-    """The method that asks this and gives back the answer."""
-
-    @wraps(make)
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.ask(make(*args, **kwargs))
-
-    return method
-
-
-def listed(make: Callable[P, Ask[Page[T]]]) -> Callable[Concatenate["Client", P], list[T]]:
-    """The method that asks this and gives back all that is on the page."""
-
-    @wraps(make)
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> list[T]:
-        return (self.ask(make(*args, **kwargs))).items
-
-    return method
-
-
-def paged(make: Callable[P, Ask[Page[T]]]) -> Callable[Concatenate["Client", P], Iterator[T]]:
-    """The method that asks this and gives back what is on one page after the other, as it is asked for."""
-
-    @wraps(make)
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        ask: Ask[Page[T]] | None = make(*args, **kwargs)
-        while ask is not None:
-            found = self.ask(ask)
-            yield from found.items
-            ask = after(found, ask)
-
-    return method
-
-
-class Client:
+class Client(Offers):
     """A scheduler at an address. The token is the one that is given, or that of the environment (GNOMON_TOKEN)."""
 
     def __init__(
@@ -135,53 +101,38 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    # ---- what can be asked for: each answers, lists, or is read page by page -------------------
+    # ---- how the methods of the table are made -----------------------------------------------
 
-    health = answered(asks.health)
+    def answering(self, make: Callable[P, Ask[T]]) -> Callable[P, T]:
+        """See Answered."""
 
-    register = answered(asks.register)
-    update = answered(asks.update)
-    apply = listed(asks.apply)
-    plan = answered(operating_asks.plan)
-    jobs = paged(asks.jobs)
-    job = answered(asks.job)
-    delete = answered(asks.delete)
-    trigger = answered(asks.trigger)
-    pause = answered(asks.pause)
-    resume = answered(operating_asks.resume)
-    skip = answered(operating_asks.skip)
-    unskip = answered(operating_asks.unskip)
-    planned = listed(asks.planned)
-    ticks = paged(asks.ticks)
-    why = answered(asks.why)
+        @wraps(make)
+        def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return self.ask(make(*args, **kwargs))
 
-    backfill = answered(operating_asks.backfill)
-    preview_backfill = answered(operating_asks.preview_backfill)
-    backfills = listed(operating_asks.backfills)
-    backfill_state = answered(operating_asks.backfill_state)
-    cancel_backfill = answered(operating_asks.cancel_backfill)
+        return method
 
-    executions = paged(asks.executions)
-    execution = answered(asks.execution)
-    items = paged(asks.items)
-    cancel = answered(asks.cancel)
-    logs = paged(asks.logs)
-    submit = answered(asks.submit)
+    def listing(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, list[T]]:
+        """See Listed."""
 
-    dead_letters = paged(asks.dead_letters)
-    dead_letter = answered(asks.dead_letter)
-    replay = answered(asks.replay)
-    replay_all = listed(asks.replay_all)
-    resolve = answered(asks.resolve)
+        @wraps(make)
+        def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
+            return (self.ask(make(*args, **kwargs))).items
 
-    emit = answered(asks.emit)
-    events = paged(asks.events)
-    event = answered(asks.event)
-    deploy = answered(asks.deploy)
-    workflows = paged(asks.workflows)
-    workflow = answered(asks.workflow)
-    workers = listed(asks.workers)
-    audit = paged(operating_asks.audit)
+        return method
+
+    def paging(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, Iterator[T]]:
+        """See Paged."""
+
+        @wraps(make)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            ask: Ask[Page[T]] | None = make(*args, **kwargs)
+            while ask is not None:
+                found = self.ask(ask)
+                yield from found.items
+                ask = after(found, ask)
+
+        return method
 
 
 def _again(ask: Ask[Any]) -> bool:

@@ -77,6 +77,7 @@ MEASURES: Mapping[str, Measure] = {
         _histogram("dispatch_latency_seconds", "From when a task could start to its dispatch.", buckets=_FINE),
         _counter("orphan_replayed", "Tasks that had been ready for long and were offered again."),
         _gauge("tasks_ready_seconds", "For how long the oldest task has waited for a worker.", absent=True),
+        _gauge("active_coroutines", "Coroutines under way in this process."),
         _gauge("workers_alive", "Workers that have been heard of.", absent=True),
         _gauge("dead_letters_unresolved", "Dead letters that nobody has dealt with.", absent=True),
         _gauge("store_up", "1 if the store has answered."),

@@ -1,5 +1,6 @@
 """All numbers of a node at a moment: what was counted, what the store holds, and how the components are."""
 
+import asyncio
 from collections.abc import Mapping
 
 from gnomon.core.health import Condition, Report
@@ -71,6 +72,7 @@ class Exhibit:
         }
         gauges: _Gauges = {
             "shards_held": {(): shards},
+            "active_coroutines": {(): len(asyncio.all_tasks())},
             "store_up": {(): float(self._vitals.survey is not None)},
             "component_healthy": well,
         }

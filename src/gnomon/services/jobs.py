@@ -41,8 +41,8 @@ _TRIES = 20
 _PAGE = 1000
 #: How many decisions are looked at for one page of those that are wanted.
 _LOOK = 10_000
-#: How many jobs are thought about without a break.
-_LOT = 10
+#: How many jobs, and how many fires, are thought about without a break.
+_LOT, _FIRES = 10, 10_000
 #: Among how many of the newest runs those under way are looked for.
 _LOOK_BACK = 100
 _FOREVER = 1 << 62
@@ -308,12 +308,15 @@ class JobBook:
 
     async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[Fire]:
         """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""
-        found: list[Fire] = []
-        name = ""
+        found, name, lot = list[Fire](), "", max(1, _FIRES // limit)
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
-            last = found[-1].planned_at if len(found) == limit else until
-            coming = [fire async for schedule in _in_turns(page) for fire in _fires(schedule, after, last, limit)]
-            found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
+            for start in range(0, len(page), lot):
+                last = found[-1].planned_at if len(found) == limit else until
+                coming = [
+                    fire for schedule in page[start : start + lot] for fire in _fires(schedule, after, last, limit)
+                ]
+                found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
+                await asyncio.sleep(0)
             name = page[-1].schedule_id
         return found
 

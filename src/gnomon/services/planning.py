@@ -1,5 +1,6 @@
 """The planner: what applying a file would do, told before it is done. Nothing is written."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -49,6 +50,7 @@ class Planner:
         self._book = book
         self._jobs = jobs
         self._clock = clock
+        self._comparing = asyncio.Lock()
 
     async def plan(
         self, jobs: Sequence[Job], *, ahead_ms: int, prune: Prune | None = None, tenant: str = "default"
@@ -59,7 +61,12 @@ class Planner:
         plans = await self._book.planned(jobs, now=now, tenant=tenant, prune=prune)
         names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is Change.CHANGED]
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
-        told = [await self._told(plan, newest, now, until) for plan in plans]
+        told = []
+        # Many fires take long to compare: one plan at a time, and between two jobs others have a turn.
+        async with self._comparing:
+            for plan in plans:
+                told.append(await self._told(plan, newest, now, until))
+                await asyncio.sleep(0)
         return JobsPlan(from_at=now, until_at=until, jobs=tuple(told))
 
     async def _told(self, plan: Plan, newest: Mapping[str, Workflow], now: int, until: int) -> PlannedJob:
