@@ -13,24 +13,26 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.app import Node
 from gnomon.core.jobs import read_job
+from gnomon.core.keys import task_id
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import RunId, Source
 from gnomon.core.requests import Defaults
 from gnomon.settings import load
-from nodes import NoEvents, book_of
+from nodes import NoEvents, book_of, quantiles
 from report import keep, table
 from support.bus_servers import Nats
 from support.servers import postgres
 
 NOW = 1_772_452_800_000
 _BATCH = 1000
+_SECONDS = 5
 _WORKER = Path(__file__).parent / "cluster_worker.py"
 
 
@@ -102,6 +104,31 @@ async def measured(*, alone: bool, count: int, slots: int, profile: str | None) 
         return rate
 
 
+async def lateness(*, alone: bool, rate: int, slots: int) -> list[float]:
+    """Milliseconds from asking a server for a run to the beginning of its body, at so many a second."""
+    asked: dict[str, float] = {}
+    async with cluster(alone=alone, slots=slots) as node:
+        said = {"name": "note", "function": "stamp", "overlap": "allow"}
+        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+        while not await node.store.workers():
+            await asyncio.sleep(0.02)
+
+        async def ask() -> None:
+            at = time()
+            launched = await node.launcher.trigger("note", actor="bench")
+            asked[task_id(launched.run_id, "main")] = at
+
+        began = perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for number in range(rate * _SECONDS):
+                await asyncio.sleep(max(0.0, began + number / rate - perf_counter()))
+                group.create_task(ask())
+        while await _active(node.store):
+            await asyncio.sleep(0.02)
+        begun = await node.store.payloads(list(asked), "output")
+    return [(float(begun[name] or b"nan") - at) * 1000 for name, at in asked.items()][rate:]
+
+
 async def _launched(node: Node, count: int) -> None:
     schedule = await node.store.find("default", "note")
     assert schedule is not None
@@ -117,6 +144,7 @@ def main() -> None:
     options.add_argument("--count", type=int, default=20_000)
     options.add_argument("--slots", type=int, default=1000)
     options.add_argument("--alone", action="store_true", help="only PostgreSQL, without NATS")
+    options.add_argument("--rate", type=int, default=500, help="at how many runs a second lateness is measured")
     options.add_argument("--profile", metavar="FILE", help="where to leave a profile of the server")
     chosen = options.parse_args()
     sys.setswitchinterval(0.0005)
@@ -127,6 +155,8 @@ def main() -> None:
     if chosen.profile:
         print(f"{body}\n\n{note}")
     else:
+        late = asyncio.run(lateness(alone=chosen.alone, rate=chosen.rate, slots=chosen.slots))
+        note += f" From asking a server to the beginning of the body, at {chosen.rate} a second: {quantiles(late)}."
         keep(f"Cluster: no-op runs on {name}", f"{body}\n\n{note}")
 
 
