@@ -13,14 +13,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.app import Node
 from gnomon.core.jobs import read_job
-from gnomon.core.keys import task_id
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import RunId, Source
 from gnomon.core.requests import Defaults
@@ -32,7 +31,7 @@ from support.servers import postgres
 
 NOW = 1_772_452_800_000
 _BATCH = 1000
-_SECONDS = 5
+_SECONDS, _ROUNDS = 5, 100
 _WORKER = Path(__file__).parent / "cluster_worker.py"
 
 
@@ -105,35 +104,34 @@ async def measured(*, alone: bool, count: int, slots: int, profile: str | None) 
 
 
 async def lateness(*, alone: bool, rate: int, slots: int) -> list[float]:
-    """Milliseconds from asking a server for a run to the beginning of its body, at so many a second."""
-    asked: dict[str, float] = {}
+    """Milliseconds from taking a task out of the store to the beginning of its body, at so many a second."""
     async with cluster(alone=alone, slots=slots) as node:
         said = {"name": "note", "function": "stamp", "overlap": "allow"}
         await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
         while not await node.store.workers():
             await asyncio.sleep(0.02)
-
-        async def ask() -> None:
-            at = time()
-            launched = await node.launcher.trigger("note", actor="bench")
-            asked[task_id(launched.run_id, "main")] = at
-
-        began = perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for number in range(rate * _SECONDS):
-                await asyncio.sleep(max(0.0, began + number / rate - perf_counter()))
-                group.create_task(ask())
+        began, each = perf_counter(), rate // _ROUNDS
+        for number in range(_ROUNDS * _SECONDS):
+            await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
+            await _launched(node, each, f"{number:06}")
         while await _active(node.store):
             await asyncio.sleep(0.02)
-        begun = await node.store.payloads(list(asked), "output")
-    return [(float(begun[name] or b"nan") - at) * 1000 for name, at in asked.items()][rate:]
+        schedule = await node.store.find("default", "note")
+        assert schedule is not None
+        tasks = [
+            task.task_id
+            for task in await node.store.tasks(await node.store.runs(schedule.uid, before=1 << 62, limit=100_000))
+        ]
+        begun = await node.store.payloads(tasks, "output")
+        taken = {one.task_id: one.dispatched_at for one in await node.store.attempts(tasks)}
+    return [float(begun[name] or b"nan") * 1000 - taken[name] for name in sorted(taken)][rate:]
 
 
-async def _launched(node: Node, count: int) -> None:
+async def _launched(node: Node, count: int, mark: str = "") -> None:
     schedule = await node.store.find("default", "note")
     assert schedule is not None
     for first in range(0, count, _BATCH):
-        names = [f"run_{count:08}{number:08}" for number in range(first, min(count, first + _BATCH))]
+        names = [f"run_{mark or count:0>8}{number:08}" for number in range(first, min(count, first + _BATCH))]
         runs = [wanted_run(RunId(name), schedule, source=Source.API, now=NOW) for name in names]
         await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
         node.look()
@@ -156,7 +154,7 @@ def main() -> None:
         print(f"{body}\n\n{note}")
     else:
         late = asyncio.run(lateness(alone=chosen.alone, rate=chosen.rate, slots=chosen.slots))
-        note += f" From asking a server to the beginning of the body, at {chosen.rate} a second: {quantiles(late)}."
+        note += f" From being taken to the beginning of the body, at {chosen.rate} a second: {quantiles(late)}."
         keep(f"Cluster: no-op runs on {name}", f"{body}\n\n{note}")
 
 
