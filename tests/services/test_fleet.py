@@ -280,14 +280,15 @@ async def test_what_arrives_after_its_deadline_is_not_begun(fleet: Fleet) -> Non
 
 
 @pytest.mark.guarantee("S9")
-@pytest.mark.parametrize("set_back_ms", [0, LEASE_MS])
+@pytest.mark.parametrize(("on_its_way", "set_back_ms"), [(4, 0), (0, LEASE_MS)])
 async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_clock_says(
-    fleet: Fleet, set_back_ms: int
+    fleet: Fleet, on_its_way: int, set_back_ms: int
 ) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
+    fleet.clock.advance(LEASE_MS * on_its_way // 10)
     await fleet.field.pull()
-    fleet.clock.advance(LEASE_MS * 6 // 10)
+    fleet.clock.advance(LEASE_MS * (6 - on_its_way) // 10)
     fleet.clock.set_back_or_forth(-set_back_ms)
     await fleet.field.heart.beat()
     await fleet.field.step()
