@@ -24,13 +24,14 @@ from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import RunId, Source
 from gnomon.core.requests import Defaults
 from gnomon.settings import load
-from nodes import NoEvents, book_of
+from nodes import NoEvents, book_of, quantiles
 from report import keep, table
 from support.bus_servers import Nats
 from support.servers import postgres
 
 NOW = 1_772_452_800_000
 _BATCH = 1000
+_SECONDS, _ROUNDS = 5, 100
 _WORKER = Path(__file__).parent / "cluster_worker.py"
 
 
@@ -102,11 +103,35 @@ async def measured(*, alone: bool, count: int, slots: int, profile: str | None) 
         return rate
 
 
-async def _launched(node: Node, count: int) -> None:
+async def lateness(*, alone: bool, rate: int, slots: int) -> list[float]:
+    """Milliseconds from taking a task out of the store to the beginning of its body, at so many a second."""
+    async with cluster(alone=alone, slots=slots) as node:
+        said = {"name": "note", "function": "stamp", "overlap": "allow"}
+        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+        while not await node.store.workers():
+            await asyncio.sleep(0.02)
+        began, each = perf_counter(), rate // _ROUNDS
+        for number in range(_ROUNDS * _SECONDS):
+            await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
+            await _launched(node, each, f"{number:06}")
+        while await _active(node.store):
+            await asyncio.sleep(0.02)
+        schedule = await node.store.find("default", "note")
+        assert schedule is not None
+        tasks = [
+            task.task_id
+            for task in await node.store.tasks(await node.store.runs(schedule.uid, before=1 << 62, limit=100_000))
+        ]
+        begun = await node.store.payloads(tasks, "output")
+        taken = {one.task_id: one.dispatched_at for one in await node.store.attempts(tasks)}
+    return [float(begun[name] or b"nan") * 1000 - taken[name] for name in sorted(taken)][rate:]
+
+
+async def _launched(node: Node, count: int, mark: str = "") -> None:
     schedule = await node.store.find("default", "note")
     assert schedule is not None
     for first in range(0, count, _BATCH):
-        names = [f"run_{count:08}{number:08}" for number in range(first, min(count, first + _BATCH))]
+        names = [f"run_{mark or count:0>8}{number:08}" for number in range(first, min(count, first + _BATCH))]
         runs = [wanted_run(RunId(name), schedule, source=Source.API, now=NOW) for name in names]
         await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
         node.look()
@@ -117,6 +142,7 @@ def main() -> None:
     options.add_argument("--count", type=int, default=20_000)
     options.add_argument("--slots", type=int, default=1000)
     options.add_argument("--alone", action="store_true", help="only PostgreSQL, without NATS")
+    options.add_argument("--rate", type=int, default=500, help="at how many runs a second lateness is measured")
     options.add_argument("--profile", metavar="FILE", help="where to leave a profile of the server")
     chosen = options.parse_args()
     sys.setswitchinterval(0.0005)
@@ -127,6 +153,8 @@ def main() -> None:
     if chosen.profile:
         print(f"{body}\n\n{note}")
     else:
+        late = asyncio.run(lateness(alone=chosen.alone, rate=chosen.rate, slots=chosen.slots))
+        note += f" From being taken to the beginning of the body, at {chosen.rate} a second: {quantiles(late)}."
         keep(f"Cluster: no-op runs on {name}", f"{body}\n\n{note}")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from time import time
 
 from gnomon.adapters.system import SystemClock
 from gnomon.crew import Crew
@@ -12,6 +13,12 @@ from gnomon.office import open_server
 from gnomon.services.looping import keep_stepping
 from gnomon.settings import load
 from nodes import FUNCTIONS, NoEvents
+
+
+@FUNCTIONS.function("stamp")
+async def stamp() -> float:
+    """Says when it began."""
+    return time()
 
 
 async def main() -> None:

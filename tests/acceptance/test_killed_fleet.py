@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from support.fleet_processes import (
     until_over,
     until_some_work,
 )
-from support.scoped import PASSWORDS, scoped_nats
+from support.scoped import PASSWORDS, NatsCluster, scoped_nats
 from support.servers import postgres
 from support.witness import seen
 
@@ -36,6 +37,7 @@ jobs:
   - {name: every-second, function: witness/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
   - {name: quick, function: witness/coroutine, overlap: allow}
   - {name: slow, function: witness/thread, overlap: allow, input: {seconds: 0.05}}
+  - {name: longer-than-a-lease, function: witness/thread, overlap: allow, input: {seconds: 9}}
   - {name: long, function: witness/thread, overlap: allow, input: {seconds: 30}}
   - {name: once, function: witness/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
 """
@@ -96,7 +98,7 @@ async def test_a_worker_without_a_database_does_the_work_of_a_server(
 
     attempts = await judge(store, witness, once=ONCE)
     assert all(run.status is RunStatus.COMPLETED for run in await all_runs(store))
-    assert {len(tried) for tried in attempts.values()} == {1}
+    assert {len(tried) for tried in attempts.values()} == {1}, [t for t in attempts.values() if len(t) > 1]
     assert all(one.worker.startswith("field_") for tried in attempts.values() for one in tried)
 
 
@@ -264,3 +266,38 @@ async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_tw
 
     await judge(store, witness, once=ONCE)
     assert {pid for *_, pid in seen(witness)} == {one.pid, other.pid}
+
+
+@pytest.mark.guarantee("C1", "S4", "S5", "S9")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("victim", [0, 2])
+async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
+    url: str, jobs: str, witness: Path, store: SqlStore, victim: int
+) -> None:
+    with NatsCluster() as nats, server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats):
+        for name in ("quick", "slow", "once"):
+            await launch(store, name, 100)
+        await until_some_work(witness, 100)
+        nats.nodes[victim].kill()
+        for name in ("quick", "slow", "once"):
+            await launch(store, name, 50)
+        await stop_ticking(store)
+        await until_over(store)
+
+    await judge(store, witness, once=ONCE)
+
+
+@pytest.mark.guarantee("S2", "S9")
+@pytest.mark.req("R-17")
+async def test_what_takes_longer_than_the_patience_of_the_bus_is_done_once(
+    url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
+) -> None:
+    lease = {"GNOMON_WORKER__LEASE_MS": "4000"}
+    with server(url, nats, "--jobs", jobs, **lease), field_worker(nats, **lease), field_worker(nats, **lease):
+        await stop_ticking(store)
+        await launch(store, "longer-than-a-lease", 3)
+        await until_over(store)
+
+    await judge(store, witness)
+    starts = Counter(run for what, job, run, *_ in seen(witness) if (what, job) == ("start", "longer-than-a-lease"))
+    assert list(starts.values()) == [1, 1, 1]

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gnomon.adapters.memory.queue import MemoryWorkerSide
 from gnomon.core.envelopes import Ended, Reports, Started, read_order, reports_message
 from gnomon.core.gating import Released
 from gnomon.core.model import Result, RunStatus
@@ -276,6 +277,75 @@ async def test_what_arrives_after_its_deadline_is_not_begun(fleet: Fleet) -> Non
 
     assert not fleet.hands.started
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.NEVER_STARTED]
+
+
+@pytest.mark.guarantee("S9")
+@pytest.mark.parametrize(("on_its_way", "set_back_ms"), [(4, 0), (0, LEASE_MS)])
+async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_clock_says(
+    fleet: Fleet, on_its_way: int, set_back_ms: int
+) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+    fleet.clock.advance(LEASE_MS * on_its_way // 10)
+    await fleet.field.pull()
+    fleet.clock.advance(LEASE_MS * (6 - on_its_way) // 10)
+    fleet.clock.set_back_or_forth(-set_back_ms)
+    await fleet.field.heart.beat()
+    await fleet.field.step()
+
+    assert not fleet.hands.started
+
+
+@pytest.mark.guarantee("S9")
+async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.courier.step()
+    await fleet.dispatcher.step()
+    await fleet.courier.take_along()
+    assert len(await fleet.attempts_of(run)) == 1
+    fleet.bus.away = True
+    for _ in range(16):
+        await fleet.courier.step()
+        fleet.clock.advance(1_000)
+    fleet.bus.away = False
+    await fleet.courier.step()
+
+    assert not fleet.bus.work["default"].messages
+
+
+@pytest.mark.guarantee("S4")
+async def test_what_was_reported_does_not_pass_for_lost_while_servers_are_slow(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.all()
+    fleet.hands.end_all()
+    await fleet.field.step()
+    fleet.clock.advance(LEASE_MS * 2 // 3)
+    await fleet.field.heart.beat()
+    fleet.clock.advance(LEASE_MS * 2 // 3)
+    await fleet.reconciler.step()
+    await fleet.hear()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
+
+
+@pytest.mark.req("R-17")
+async def test_what_is_being_worked_on_is_not_given_to_others(fleet: Fleet) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.all()
+    for _ in range(4):
+        fleet.clock.advance(LEASE_MS // 3)
+        await fleet.field.heart.beat()
+
+    assert not await MemoryWorkerSide(fleet.bus).pull(limit=1, wait_ms=0)
+
+
+async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(fleet: Fleet) -> None:
+    troubles: list[str] = []
+    fleet.collector.on_trouble = lambda: troubles.append("trouble")
+    fleet.bus.away = True
+    await fleet.collector.step()
+
+    assert troubles == ["trouble"]
 
 
 @pytest.mark.guarantee("S4")

@@ -16,7 +16,7 @@ from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
 from gnomon.ports.runs import RunQuery
 from support.bus_servers import Nats
 from support.processes import TESTS, UpProcess
-from support.scoped import PASSWORDS
+from support.scoped import PASSWORDS, NatsCluster
 from support.witness import seen
 
 LEASE_MS = 2_000
@@ -34,12 +34,13 @@ _QUICK = {
 }
 
 
-def environment_of(nats: Nats, user: str) -> dict[str, str]:
+def environment_of(nats: Nats | NatsCluster, user: str) -> dict[str, str]:
     return {
         **_QUICK,
         "GNOMON_NATS__URL": nats.url,
         "GNOMON_NATS__USER": user,
         "GNOMON_NATS__PASSWORD": PASSWORDS[user],
+        "GNOMON_NATS__REPLICAS": "3" if isinstance(nats, NatsCluster) else "1",
     }
 
 
@@ -66,15 +67,15 @@ def _process(command: list[str], environment: Mapping[str, str], said: str) -> I
 
 
 @contextmanager
-def server(url: str, nats: Nats, *arguments: str) -> Iterator[UpProcess]:
+def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
     """`gnomon server`, which executes nothing, once it runs."""
     command = [sys.executable, "-m", "gnomon", "server", "--database", url, "--port", "0", *arguments]
-    with _process(command, environment_of(nats, "scheduler"), "answering on") as running:
+    with _process(command, {**environment_of(nats, "scheduler"), **environment}, "answering on") as running:
         yield running
 
 
 @contextmanager
-def field_worker(nats: Nats, **environment: str) -> Iterator[UpProcess]:
+def field_worker(nats: Nats | NatsCluster, **environment: str) -> Iterator[UpProcess]:
     """A worker that has no address of a database, once it runs."""
     command = [sys.executable, str(TESTS / "support" / "field_process.py"), "support.witness"]
     with _process(command, {**environment_of(nats, "worker"), **environment}, "works for the pool") as running:

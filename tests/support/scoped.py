@@ -2,12 +2,43 @@
 
 import re
 from pathlib import Path
+from typing import Self
 
 from support.bus_servers import Nats
+from support.servers import free_port
 
 _SHIPPED = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
 PASSWORDS = {"scheduler": "s3cret-scheduler", "worker": "s3cret-worker", "admin": "s3cret-admin"}
 _ADMIN = f"{{ user: admin, password: {PASSWORDS['admin']} }}"
+
+
+class NatsCluster:
+    """Three servers that keep every stream together."""
+
+    def __init__(self) -> None:
+        ports = [free_port() for _ in range(3)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self.nodes = [
+            Nats(
+                f"server_name: n{number}\n"
+                f"cluster {{ name: fleet, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n{_users()}"
+            )
+            for number, port in enumerate(ports)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Where clients find any of them."""
+        return ",".join(node.url for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        for node in self.nodes:
+            node.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.remove()
 
 
 def scoped_nats() -> Nats:

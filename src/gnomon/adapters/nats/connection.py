@@ -29,7 +29,7 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
         # It would go on trying for ever also when it has never been there, and a wrong address would never be told.
         async with asyncio.timeout(seconds):
             await client.connect(
-                settings.url,
+                [one.strip() for one in settings.url.split(",")],
                 user=settings.user or None,
                 password=settings.password or None,
                 name=name,
