@@ -186,4 +186,6 @@ class Node:
 
     async def close(self) -> None:
         """Let go of the store."""
+        if self.crew is not None:
+            self.crew.meter.close()
         await self.store.close()
