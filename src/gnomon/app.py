@@ -225,4 +225,6 @@ class Node:
         if self._hints is not None:
             await self._hints.close()
         await self.commons.close()
+        if self.crew is not None:
+            self.crew.meter.close()
         await self.store.close()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.load import LoadMeter
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds
 from gnomon.ports.clock import Clock
@@ -50,6 +51,8 @@ class Crew:
         self.dispatcher.on_scheduled = self.work.set
         name = RandomIds().new("worker", clock.now())
         self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
+        self.meter = LoadMeter()
+        self.worker.presence.measure = self.meter.load
         self.dispatcher.on_left = self.dispatch.set
         self._introduce()
         self.worker.on_taken = self.work.set

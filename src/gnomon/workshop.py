@@ -61,7 +61,8 @@ class Workshop:
         self.worker = Worker(
             store, Shelf(store), runner, OpenGate(), clock, self.events, settings=settings, worker=name
         )
-        self.worker.presence.measure = LoadMeter().load
+        self._meter = LoadMeter()
+        self.worker.presence.measure = self._meter.load
         self._pinger = pinger_of(store, settings, clock, self.events)
         self._pinger.deciding = lambda: False
         self.events.listener = self._pinger.heard
@@ -110,6 +111,7 @@ class Workshop:
 
     async def close(self) -> None:
         """Let go of the store."""
+        self._meter.close()
         await self.store.close()
 
 

@@ -22,20 +22,20 @@ class PlacingContract:
     """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
 
     @pytest.fixture
-    async def job(self, store: Store) -> Schedule:
+    async def owner(self, store: Store) -> Schedule:
         made = minutely(overlap=Overlap.ALLOW)
         await store.add([made], actor="ada", tzdata="")
         return made
 
-    async def placed(self, store: Store, job: Schedule, name: str, where: Placement | None, **more: Any) -> Task:  # noqa: ANN401 - of an admission
+    async def put(self, store: Store, owner: Schedule, name: str, where: Placement | None, **more: Any) -> Task:  # noqa: ANN401 - of an admission
         """A task that was let through, and waits there."""
-        run = wanted_run(RunId(f"run_{name}"), job, source=Source.API, now=NOON)
+        run = wanted_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON)
         await store.launch([Launch(run=run, first_steps=("main",))], now=NOON)
         [task] = await store.tasks([run])
-        await store.admit([admission(task, schedule_uid=job.uid, placement=where, **more)], now=NOON)
+        await store.admit([admission(task, schedule_uid=owner.uid, placement=where, **more)], now=NOON)
         return task
 
-    async def given(self, store: Store, worker: str = "w1", reach: Reach = COMMON, limit: int = 10) -> list[str]:
+    async def handed(self, store: Store, worker: str = "w1", reach: Reach = COMMON, limit: int = 10) -> list[str]:
         """The runs whose tasks the worker is given, without what their names begin with."""
         taken = await store.take(worker, limit=limit, lease_ms=LEASE, now=NOON, reach=reach)
         return [one.run.run_id.removeprefix("run_") for one in taken]
@@ -43,36 +43,36 @@ class PlacingContract:
     # ---- who is given what -------------------------------------------------------------------
 
     @pytest.mark.req("R-10")
-    async def test_a_worker_is_given_what_was_placed_in_its_pool(self, store: Store, job: Schedule) -> None:
+    async def test_a_worker_is_given_what_was_placed_in_its_pool(self, store: Store, owner: Schedule) -> None:
         for name, where in {"a": None, "b": Placement("gpu"), "c": ANYWHERE}.items():
-            await self.placed(store, job, name, where)
+            await self.put(store, owner, name, where)
 
-        assert sorted(await self.given(store)) == ["a", "c"]
-        assert await self.given(store, reach=Reach("video")) == []
-        assert await self.given(store, reach=Reach("gpu")) == ["b"]
+        assert sorted(await self.handed(store)) == ["a", "c"]
+        assert await self.handed(store, reach=Reach("video")) == []
+        assert await self.handed(store, reach=Reach("gpu")) == ["b"]
 
     @pytest.mark.req("R-10")
-    async def test_what_is_directed_at_one_worker_is_given_to_no_other(self, store: Store, job: Schedule) -> None:
-        await self.placed(store, job, "a", Placement("gpu", directed_to="w2"))
+    async def test_what_is_directed_at_one_worker_is_given_to_no_other(self, store: Store, owner: Schedule) -> None:
+        await self.put(store, owner, "a", Placement("gpu", directed_to="w2"))
 
-        assert await self.given(store, "w1", Reach("gpu")) == []
-        assert await self.given(store, "w2", Reach("gpu")) == ["a"]
+        assert await self.handed(store, "w1", Reach("gpu")) == []
+        assert await self.handed(store, "w2", Reach("gpu")) == ["a"]
 
-    async def test_what_not_everybody_can_run_is_given_to_who_can(self, store: Store, job: Schedule) -> None:
-        await self.placed(store, job, "a", Placement(function="f"))
-        await self.placed(store, job, "b", None)
+    async def test_what_not_everybody_can_run_is_given_to_who_can(self, store: Store, owner: Schedule) -> None:
+        await self.put(store, owner, "a", Placement(function="f"))
+        await self.put(store, owner, "b", None)
 
-        assert await self.given(store, reach=Reach(functions=("g", "h"))) == ["b"]
-        assert await self.given(store, reach=Reach(functions=())) == []
-        assert await self.given(store, reach=Reach(functions=("f", "g"))) == ["a"]
+        assert await self.handed(store, reach=Reach(functions=("g", "h"))) == ["b"]
+        assert await self.handed(store, reach=Reach(functions=())) == []
+        assert await self.handed(store, reach=Reach(functions=("f", "g"))) == ["a"]
 
-    async def test_the_lowest_rank_goes_first_and_then_the_earliest(self, store: Store, job: Schedule) -> None:
-        await self.placed(store, job, "late-batch", Placement(rank=1), available_at=NOON + 2)
-        await self.placed(store, job, "batch", Placement(rank=1), available_at=NOON)
-        await self.placed(store, job, "usual", None, available_at=NOON + 1)
-        await self.placed(store, job, "critical", Placement(rank=-1), available_at=NOON + 3)
+    async def test_the_lowest_rank_goes_first_and_then_the_earliest(self, store: Store, owner: Schedule) -> None:
+        await self.put(store, owner, "late-batch", Placement(rank=1), available_at=NOON + 2)
+        await self.put(store, owner, "batch", Placement(rank=1), available_at=NOON)
+        await self.put(store, owner, "usual", None, available_at=NOON + 1)
+        await self.put(store, owner, "critical", Placement(rank=-1), available_at=NOON + 3)
 
-        assert [await self.given(store, limit=1) for _ in range(5)] == [
+        assert [await self.handed(store, limit=1) for _ in range(5)] == [
             ["critical"],
             ["usual"],
             ["batch"],
@@ -80,40 +80,40 @@ class PlacingContract:
             [],
         ]
 
-    async def test_a_task_is_placed_anew_each_time(self, store: Store, job: Schedule) -> None:
-        task = await self.placed(store, job, "a", Placement("gpu", 1, "w1", "f"))
+    async def test_a_task_is_placed_anew_each_time(self, store: Store, owner: Schedule) -> None:
+        task = await self.put(store, owner, "a", Placement("gpu", 1, "w1", "f"))
         [taken] = await store.take("w1", limit=1, lease_ms=LEASE, now=NOON, reach=Reach("gpu", ("f",)))
         await store.report([ended(taken, Result.INTERRUPTED, now=NOON)])
 
-        await store.admit([admission(task, schedule_uid=job.uid, placement=ANYWHERE)], now=NOON)
+        await store.admit([admission(task, schedule_uid=owner.uid, placement=ANYWHERE)], now=NOON)
 
         assert await store.placements([task.task_id]) == {task.task_id: ANYWHERE}
-        assert await self.given(store, "w2") == ["a"]
+        assert await self.handed(store, "w2") == ["a"]
 
-    async def test_it_is_known_where_a_task_waits_until_it_is_taken(self, store: Store, job: Schedule) -> None:
+    async def test_it_is_known_where_a_task_waits_until_it_is_taken(self, store: Store, owner: Schedule) -> None:
         where = Placement("gpu", -1, "w1", "f")
-        task = await self.placed(store, job, "a", where)
-        plain = await self.placed(store, job, "b", None)
+        task = await self.put(store, owner, "a", where)
+        plain = await self.put(store, owner, "b", None)
 
         found = await store.placements([task.task_id, plain.task_id])
-        await self.given(store, "w1", Reach("gpu"))
+        await self.handed(store, "w1", Reach("gpu"))
 
         assert found == {task.task_id: where, plain.task_id: ANYWHERE}
         assert await store.placements([task.task_id]) == {}
 
-    async def test_two_who_take_at_once_are_not_given_the_same(self, store: Store, job: Schedule) -> None:
+    async def test_two_who_take_at_once_are_not_given_the_same(self, store: Store, owner: Schedule) -> None:
         for number in range(20):
-            await self.placed(store, job, f"{number}", Placement("gpu"))
+            await self.put(store, owner, f"{number}", Placement("gpu"))
 
-        ways = [self.given(store, f"w{number}", Reach("gpu"), limit=7) for number in range(4)]
+        ways = [self.handed(store, f"w{number}", Reach("gpu"), limit=7) for number in range(4)]
         given = [name for names in await asyncio.gather(*ways) for name in names]
 
-        assert sorted([*given, *await self.given(store, "w9", Reach("gpu"), limit=20)]) == sorted(map(str, range(20)))
+        assert sorted([*given, *await self.handed(store, "w9", Reach("gpu"), limit=20)]) == sorted(map(str, range(20)))
 
     # ---- what is on its way ------------------------------------------------------------------
 
     async def test_what_is_on_its_way_is_counted_by_who_has_it_and_where_it_waits(
-        self, store: Store, job: Schedule
+        self, store: Store, owner: Schedule
     ) -> None:
         for name, where in {
             "a": None,
@@ -121,8 +121,8 @@ class PlacingContract:
             "c": Placement("gpu"),
             "d": Placement("gpu", directed_to="w2"),
         }.items():
-            await self.placed(store, job, name, where)
-        await self.given(store, "w1", limit=1)
+            await self.put(store, owner, name, where)
+        await self.handed(store, "w1", limit=1)
 
         found = await store.on_the_way()
 
@@ -130,22 +130,22 @@ class PlacingContract:
         assert (dict(found.scheduled), dict(found.tenants)) == ({None: 1, "gpu": 1}, {"default": 4})
 
     @pytest.mark.req("R-11")
-    async def test_nothing_is_let_through_for_which_its_tenant_has_no_room(self, store: Store, job: Schedule) -> None:
+    async def test_nothing_is_let_through_for_which_its_tenant_has_no_room(self, store: Store, owner: Schedule) -> None:
         names = [f"{number}" for number in range(5)]
-        tasks = [await self.placed(store, job, name, None, room=("default", 0)) for name in names]
-        admissions = [admission(task, schedule_uid=job.uid, room=("default", 3)) for task in tasks]
+        tasks = [await self.put(store, owner, name, None, room=("default", 0)) for name in names]
+        admissions = [admission(task, schedule_uid=owner.uid, room=("default", 3)) for task in tasks]
 
         done = [await store.admit(some, now=NOON) for some in (admissions[:2], admissions)]
 
         assert [len(one) for one in done] == [2, 1]
-        assert len(await self.given(store)) == 3
+        assert len(await self.handed(store)) == 3
         assert await store.admit(admissions, now=NOON) == frozenset()
 
     @pytest.mark.req("R-11")
-    async def test_many_who_let_tasks_through_at_once_keep_to_the_limit(self, store: Store, job: Schedule) -> None:
+    async def test_many_who_let_tasks_through_at_once_keep_to_the_limit(self, store: Store, owner: Schedule) -> None:
         names = [f"{number}" for number in range(12)]
-        tasks = [await self.placed(store, job, name, None, room=("default", 0)) for name in names]
-        ways = [store.admit([admission(task, schedule_uid=job.uid, room=("default", 5))], now=NOON) for task in tasks]
+        tasks = [await self.put(store, owner, name, None, room=("default", 0)) for name in names]
+        ways = [store.admit([admission(task, schedule_uid=owner.uid, room=("default", 5))], now=NOON) for task in tasks]
 
         done = await asyncio.gather(*ways)
 
@@ -188,19 +188,19 @@ class PlacingContract:
     # ---- what waits for whom is gone ---------------------------------------------------------
 
     async def test_what_waits_for_a_worker_that_is_gone_or_stops_is_placed_again(
-        self, store: Store, job: Schedule, advance: Advance
+        self, store: Store, owner: Schedule, advance: Advance
     ) -> None:
         for name, draining in {"silent": False, "stopping": True, "there": False}.items():
             card = WorkerCard(worker=name, functions=(), slots=1, started_at=NOON, draining=draining)
             await store.enlist(card, ttl_ms=1000 if name == "silent" else 3_600_000)
         tasks = {
-            name: await self.placed(store, job, name, Placement("gpu", 1, name))
+            name: await self.put(store, owner, name, Placement("gpu", 1, name))
             for name in ("silent", "stopping", "there", "never-was")
         }
-        anybody = await self.placed(store, job, "anybody", Placement("gpu"))
+        anybody = await self.put(store, owner, "anybody", Placement("gpu"))
         advance(1001)
 
-        recalled = await store.recall()
+        recalled = [task_id for task_id, _ in await store.recall()]
 
         assert sorted(recalled) == sorted(tasks[name].task_id for name in ("silent", "stopping", "never-was"))
         assert set(await store.placements([*(task.task_id for task in tasks.values()), anybody.task_id])) == {
@@ -211,10 +211,20 @@ class PlacingContract:
         assert {(task.state, task.wait_reason) for task in waiting.values()} == {(TaskState.PENDING, WaitReason.READY)}
         assert await store.recall() == []
 
-    async def test_what_was_recalled_has_been_placed_nowhere(self, store: Store, job: Schedule) -> None:
-        task = await self.placed(store, job, "a", Placement("gpu", 1, "gone", "f"))
+    async def test_what_nobody_of_its_pool_can_run_any_more_is_placed_again(
+        self, store: Store, owner: Schedule
+    ) -> None:
+        card = WorkerCard(worker="w1", functions=("f",), slots=1, started_at=NOON, pool="gpu")
+        await store.enlist(card, ttl_ms=60_000)
+        places = [Placement("gpu", function="f"), Placement("gpu", function="g"), Placement(function="f")]
+        tasks = [await self.put(store, owner, f"{number}", where) for number, where in enumerate(places)]
+
+        assert sorted(await store.recall()) == sorted((task.task_id, task.run_id) for task in tasks[1:])
+
+    async def test_what_was_recalled_has_been_placed_nowhere(self, store: Store, owner: Schedule) -> None:
+        task = await self.put(store, owner, "a", Placement("gpu", 1, "gone", "f"))
         await store.recall()
 
-        await store.admit([admission(task, schedule_uid=job.uid)], now=NOON)
+        await store.admit([admission(task, schedule_uid=owner.uid)], now=NOON)
 
         assert await store.placements([task.task_id]) == {task.task_id: ANYWHERE}

@@ -12,7 +12,9 @@ from gnomon.adapters.sql import open_sqlite
 from gnomon.core.explaining.evidence import Kind
 from gnomon.core.gating import Ruled, Ruling
 from gnomon.core.model import Result, RunStatus, Source
+from gnomon.core.routing import Pools
 from gnomon.errors import FieldError, NotFound
+from gnomon.ports.workers import WorkerCard
 from gnomon.services.explaining import Explainer
 from gnomon.testing.clock import VirtualClock
 from support.labour import Store
@@ -1134,6 +1136,68 @@ async def somebody_could_take_it(story: Story) -> None:
     await story.crew.worker.step()
     await story.trigger()
     await story.crew.dispatcher.step()
+
+
+@asked(
+    None,
+    "bob triggered it. Its run run_12:00 has not started.",
+    ("It cannot be handed out: no worker of pool 'gpu' is alive. It will be tried again at 12:00:01.172, in 1.2 s."),
+)
+async def nobody_is_in_its_pool(story: Story) -> None:
+    await story.job(None, pool="gpu")
+    await story.crew.worker.step()
+    await story.trigger()
+    await story.crew.dispatcher.step()
+
+
+@asked(
+    None,
+    "bob triggered it. Its run run_12:00 has not started.",
+    (
+        "It cannot be handed out: no pool is named for the topic 'video'. It will be tried again at"
+        " 12:00:01.172, in 1.2 s."
+    ),
+)
+async def no_pool_for_its_topic(story: Story) -> None:
+    await story.job(None, topic="video")
+    story.crew.dispatcher.router.pools = Pools(topics={"mail": ("default",)})
+    await story.trigger()
+    await story.go()
+
+
+@asked(
+    None,
+    "bob triggered it. Its run run_12:00 has not started.",
+    (
+        "It has been ready for a worker since 12:00, and none has taken it: no worker alive knows"
+        " reports.make in pool gpu."
+    ),
+)
+async def all_of_its_pool_have_gone(story: Story) -> None:
+    await story.job(None, pool="gpu")
+    await story.crew.worker.step()
+    await story.store.enlist(card("w2", pool="gpu"), ttl_ms=60_000)
+    await story.trigger()
+    await story.crew.dispatcher.step()
+    await story.store.dismiss("w2")
+
+
+@asked(
+    None,
+    "bob triggered it. Its run run_12:00 has not started.",
+    "It has been ready for a worker since 12:00, and none has taken it: it is for w2 alone, which is not alive.",
+)
+async def the_only_one_that_may_take_it_has_gone(story: Story) -> None:
+    await story.job(None, labels={"node.zone": "eu"})
+    await story.crew.worker.step()
+    await story.store.enlist(card("w2", labels={"node.zone": "eu"}), ttl_ms=60_000)
+    await story.trigger()
+    await story.crew.dispatcher.step()
+    await story.store.dismiss("w2")
+
+
+def card(name: str, **said: Any) -> WorkerCard:  # noqa: ANN401 - any field of a card
+    return WorkerCard(worker=name, functions=("reports.make",), slots=5, started_at=0, **said)
 
 
 @asked(

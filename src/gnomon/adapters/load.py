@@ -28,6 +28,13 @@ class LoadMeter:
         """How busy it is now: 100 is one task waiting for each core, and a graphics card that never rests."""
         return Load(cpu=self._cpu(), gpu=self._gpu())
 
+    def close(self) -> None:
+        """Nobody is asked any more."""
+        if self._asked is not None:
+            self._asked.kill()
+            self._asked.communicate()
+            self._asked = None
+
     def _cpu(self) -> int | None:
         try:
             return round(os.getloadavg()[0] / (os.cpu_count() or 1) * 100)

@@ -3,7 +3,7 @@
 One function decides it, from what the task asks for, what `pools.yaml` says, and what is known of the workers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -186,3 +186,13 @@ def _named(names: Sequence[str]) -> str:
 
 def _have(fit: Sequence[Seat]) -> str:
     return "has" if len(fit) == 1 else "have"
+
+
+def in_vain(where: Placement, seats: Iterable[Seat]) -> bool:
+    """Whether a task waits there for nobody: the one that it is for is gone, or nobody is left who can run it."""
+    if where.directed_to is not None:
+        return all(seat.worker != where.directed_to for seat in seats)
+    pool = where.pool or DEFAULT_POOL
+    return where.function is not None and not any(
+        seat.pool == pool and where.function in seat.functions for seat in seats
+    )

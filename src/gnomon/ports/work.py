@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gnomon.core.attempts import Ending
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
-from gnomon.core.model import TaskId
+from gnomon.core.model import RunId, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.routing import Placement
 
@@ -146,8 +146,11 @@ class Work(Protocol):
         """Where those of the tasks were placed that are SCHEDULED."""
         ...
 
-    async def recall(self) -> Sequence[TaskId]:
-        """What waits for one worker alone that is not alive, or takes nothing more, is to be placed again."""
+    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
+        """What waits in vain is to be placed again; these tasks come back, with their runs.
+
+        The worker that it is for is not alive, or takes nothing more; or none of its pool can run it any more.
+        """
         ...
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:

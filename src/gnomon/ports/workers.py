@@ -1,11 +1,11 @@
 """Who can execute what, and how busy they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.routing import DEFAULT_POOL
+from gnomon.core.routing import DEFAULT_POOL, Seat
 from gnomon.ports.runs import Payloads
 from gnomon.ports.work import Work
 
@@ -36,6 +36,24 @@ class WorkerCard(Struct, frozen=True, kw_only=True):
     draining: bool = False
     #: When it was last heard of, by the store's clock: the store says so, whatever the worker may think.
     seen_at: int = 0
+
+
+def seats_of(cards: Iterable[WorkerCard]) -> list[Seat]:
+    """Those of the workers who may be given something, as far as it matters for that."""
+    return [
+        Seat(
+            worker=card.worker,
+            pool=card.pool,
+            functions=frozenset(card.functions),
+            slots=card.slots,
+            cpu=card.load.cpu,
+            gpu=card.load.gpu,
+            capabilities=frozenset(card.capabilities),
+            labels=card.labels,
+        )
+        for card in cards
+        if not card.draining
+    ]
 
 
 class Workers(Protocol):

@@ -9,7 +9,7 @@ from gnomon.core.gating import Request
 from gnomon.core.routing import DEFAULT_POOL, Placement, Pools, ReasonCode, Seat, Unplaced, route
 from gnomon.ports.clock import Clock
 from gnomon.ports.work import OnTheWay
-from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.ports.workers import Workplace, seats_of
 from gnomon.sections import Routing
 
 #: How long to believe what was read about who can run what; and about how busy they are, where that matters.
@@ -82,9 +82,8 @@ class Router:
         return self.pools is not None or self.limited or any(picky)
 
     async def _look(self) -> None:
-        cards = await self._place.workers()
+        self._seats = seats_of(await self._place.workers())
         self._read_at = self._clock.elapsed()
-        self._seats = [_seat(card) for card in cards if not card.draining]
         ours = [seat.functions for seat in self._seats if seat.pool == DEFAULT_POOL]
         self._common = frozenset.intersection(*ours) if ours else frozenset()
         if self._read_at - self._recent_since > _RECENT_SECONDS:
@@ -114,19 +113,6 @@ class Router:
             seats[placed.worker] = replace(seat, active=seat.active + 1, recent=self._recent[placed.worker])
             found.append(placed.placement)
         return found
-
-
-def _seat(card: WorkerCard) -> Seat:
-    return Seat(
-        worker=card.worker,
-        pool=card.pool,
-        functions=frozenset(card.functions),
-        slots=card.slots,
-        cpu=card.load.cpu,
-        gpu=card.load.gpu,
-        capabilities=frozenset(card.capabilities),
-        labels=card.labels,
-    )
 
 
 def _busy(seats: Sequence[Seat], on_the_way: OnTheWay | None, recent: Counter[str]) -> list[Seat]:

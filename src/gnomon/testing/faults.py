@@ -262,10 +262,13 @@ class FaultyWorkplace:
         """See Work.placements."""
         return await self._store.placements(tasks)
 
-    async def recall(self) -> Sequence[TaskId]:
-        """See Work.recall."""
-        await self._trouble.before()
-        return await self._store.recall()
+    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
+        """See Work.recall. Most often there is nothing to recall, and then nothing can go wrong."""
+        recalled = await self._store.recall()
+        if recalled:
+            await self._recording.look(run_id for _, run_id in recalled)
+            await self._trouble.after()
+        return recalled
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
         """See Work.open_attempts."""

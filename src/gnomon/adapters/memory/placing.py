@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.endings import MemoryEndings
 from gnomon.core.gating import Admission
-from gnomon.core.model import ENGINE, Task, TaskId
-from gnomon.core.routing import Placement
+from gnomon.core.model import ENGINE, RunId, Task, TaskId
+from gnomon.core.routing import Placement, in_vain
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.ports.work import OnTheWay, Reach
+from gnomon.ports.workers import seats_of
 
 _ANYWHERE = Placement()
 
@@ -52,15 +53,15 @@ class MemoryPlacing(MemoryEndings):
         wanted = set(tasks)
         return {task.task_id: self._place_of(task) for task in self._scheduled() if task.task_id in wanted}
 
-    async def recall(self) -> Sequence[TaskId]:
+    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         now = self._now()
-        there = {name for name, (card, until) in self._workers.items() if until > now and not card.draining}
-        gone = [task for task in self._scheduled() if self._place_of(task).directed_to not in {None, *there}]
+        seats = seats_of(card for card, until in self._workers.values() if until > now)
+        gone = [task for task in self._scheduled() if in_vain(self._place_of(task), seats)]
         for task in gone:
             del self._placements[task.task_id]
             self._tasks[task.task_id] = replace(task, state=TaskState.PENDING, wait_reason=WaitReason.READY)
-        return [task.task_id for task in gone]
+        return [(task.task_id, task.run_id) for task in gone]
 
 
 def _reaches(worker: str, reach: Reach, at: Placement) -> bool:

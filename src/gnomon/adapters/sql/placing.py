@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
+from gnomon.adapters.sql.workers import workers
 from gnomon.core.gating import Admission
-from gnomon.core.model import ENGINE, TaskId
-from gnomon.core.routing import Placement
+from gnomon.core.model import ENGINE, RunId, TaskId
+from gnomon.core.routing import Placement, in_vain
 from gnomon.ports.work import OnTheWay, Reach
+from gnomon.ports.workers import seats_of
 
 #: In the order in which tasks are taken: the index has it, also for those whose pool is null.
 IN_TURN = "task.pool, task.rank, task.available_at, task.task_id"
@@ -24,10 +26,10 @@ _SCHEDULED = bulk.statement(
 _PLACED = bulk.statement(
     f"SELECT task_id, pool, rank, directed_to, function FROM task WHERE task_id IN KEYS AND {tables.SCHEDULED}"  # noqa: S608
 )
-_RECALL = bulk.statement(
+_CHOOSY = bulk.statement(f"SELECT DISTINCT pool, directed_to, function FROM task WHERE {tables.CHOOSY}")  # noqa: S608
+_RECALL = (
     "UPDATE task SET state = 'PENDING', wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL,"  # noqa: S608
-    f" function = NULL WHERE {tables.DIRECTED} AND NOT EXISTS (SELECT 1 FROM worker"
-    " WHERE worker.worker = task.directed_to AND worker.seen_until > ? AND NOT worker.draining) RETURNING task_id"
+    f" function = NULL WHERE {tables.CHOOSY} AND {{those}} RETURNING task_id, run_id"
 )
 _ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
 
@@ -97,6 +99,16 @@ def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId
     return {TaskId(name): Placement(*where) for name, *where in bulk.rows(conn, _PLACED, names)}
 
 
-def recall(conn: sa.Connection, now: int) -> Sequence[TaskId]:
+def recall(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:
     """See Work.recall."""
-    return [TaskId(name) for (name,) in bulk.rows(conn, _RECALL, now)]
+    places = [Placement(pool, 0, worker, function) for pool, worker, function in bulk.rows(conn, _CHOOSY)]
+    seats = seats_of(workers(conn, now)) if places else []
+    found: list[tuple[TaskId, RunId]] = []
+    for where in places:
+        if in_vain(where, seats):
+            said = {"pool": where.pool, "directed_to": where.directed_to, "function": where.function}
+            those = " AND ".join(f"{name} IS NULL" if it is None else f"{name} = ?" for name, it in said.items())
+            values = [it for it in said.values() if it is not None]
+            recalled = bulk.rows(conn, bulk.statement(_RECALL.format(those=those)), *values)
+            found += [(TaskId(task_id), RunId(run_id)) for task_id, run_id in recalled]
+    return found

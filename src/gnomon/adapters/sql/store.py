@@ -147,7 +147,7 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Work.placements."""
         return await self.transactions.read(lambda conn: placing.placements(conn, tasks))
 
-    async def recall(self) -> Sequence[TaskId]:
+    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         engine = self.transactions
         return await engine.write(lambda conn: placing.recall(conn, engine.now(conn)))

@@ -17,7 +17,7 @@ TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
-DIRECTED = f"{SCHEDULED} AND directed_to IS NOT NULL"
+CHOOSY = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
 OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
@@ -206,7 +206,7 @@ task = sa.Table(
     # even while a hundred thousand wait since one instant.
     partial("task_waiting", "available_at", "task_id", where=WAITS),
     partial("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
-    partial("task_directed", "directed_to", where=DIRECTED),
+    partial("task_choosy", "directed_to", "function", "pool", where=CHOOSY),
 )
 
 attempt = sa.Table(

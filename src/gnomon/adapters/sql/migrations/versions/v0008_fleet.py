@@ -34,7 +34,8 @@ def upgrade() -> None:
         op.add_column("task", column)
     op.drop_index("task_scheduled")
     _index("task_scheduled", "pool", "rank", "available_at", "task_id", where=_SCHEDULED)
-    _index("task_directed", "directed_to", where=f"{_SCHEDULED} AND directed_to IS NOT NULL")
+    choosy = f"{_SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
+    _index("task_choosy", "directed_to", "function", "pool", where=choosy)
     op.execute("UPDATE gnomon_meta SET value = '8' WHERE key = 'schema'")
 
 

@@ -1,0 +1,70 @@
+"""The table of pools while its file is written, broken and mended."""
+
+import pytest
+
+from gnomon.core.routing import Pools
+from gnomon.errors import UsageError
+from gnomon.services.jobs_keeper import WatchedFile
+from gnomon.services.pools_keeper import PoolsKeeper
+from support.crew import Crewed
+
+pytestmark = pytest.mark.req("R-10")
+FIRST, SECOND = Pools(topics={"a": ("one",)}), Pools(topics={"b": ("two",)})
+
+
+class Written:
+    """A file that a test writes."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.says: Pools | str = FIRST
+
+    def write(self, says: Pools | str) -> None:
+        self.number += 1
+        self.says = says
+
+    def read(self) -> Pools:
+        if isinstance(self.says, str):
+            raise UsageError(self.says)
+        return self.says
+
+    def watched(self) -> WatchedFile[Pools]:
+        return WatchedFile("pools.yaml", stamp=lambda: self.number, digest=lambda: self.number, read=self.read)
+
+
+async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> None:
+    crew, file = Crewed(), Written()
+    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    await keeper.read()
+    assert crew.dispatcher.router.pools == FIRST
+    await keeper.step()
+    assert crew.events.names() == ["pools_read"]
+
+    file.write(SECOND)
+    await keeper.step()
+
+    assert crew.dispatcher.router.pools == SECOND
+
+
+async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
+    crew, file = Crewed(), Written()
+    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    await keeper.read()
+
+    file.write("line 3 is wrong")
+    await keeper.step()
+    await keeper.step()
+
+    assert crew.dispatcher.router.pools == FIRST
+    assert crew.events.names() == ["pools_read", "pools_refused"]
+    file.write(SECOND)
+    await keeper.step()
+    assert crew.dispatcher.router.pools == SECOND
+
+
+async def test_at_the_start_a_broken_file_is_refused() -> None:
+    crew, file = Crewed(), Written()
+    file.write("line 3 is wrong")
+
+    with pytest.raises(UsageError, match="line 3"):
+        await PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events).read()
