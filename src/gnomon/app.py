@@ -1,7 +1,7 @@
 """The only place that knows everybody: it builds the parts and hands them to each other."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
@@ -124,6 +124,19 @@ class Node:
             keep_stepping(sealer.step, stop=stop, events=self.events),
             *self.housekeeping.services(stop),
         ]
+        services += await self._doers(stop)
+        self.instruments.vitals.on_duty = True
+        if self._hints is not None:
+            await self._hints.listen(self.heard)
+        try:
+            await asyncio.gather(*services)
+        finally:
+            self.scheduling = False
+            self.launcher.hand_over = None
+            await self._hand_over()
+
+    async def _doers(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops of those who bring tasks to their end, here or elsewhere; everybody knows of them."""
         if self.crew is not None:
             self.ticker.on_fired = self.crew.dispatch.set
             self.housekeeping.mender.on_ready = self.crew.dispatch.set
@@ -134,24 +147,17 @@ class Node:
             await self.crew.begin(alone=self._lock is not None)
             # Who only stands by must not hand anything over to itself.
             self.launcher.hand_over = self.crew.dispatcher.hand_over
-            services += [*self.crew.services(stop), self._watch(stop)]
-        if self.bureau is not None:
-            self.ticker.on_fired = self.bureau.dispatch.set
-            self.housekeeping.mender.on_ready = self.bureau.dispatch.set
-            services += [*self.bureau.services(stop), self._watch(stop)]
-            if self.settings.nats.url:
-                from gnomon.fleet import serve_fleet
+            return [*self.crew.services(stop), self._watch(stop)]
+        if self.bureau is None:
+            return []
+        self.ticker.on_fired = self.bureau.dispatch.set
+        self.housekeeping.mender.on_ready = self.bureau.dispatch.set
+        services = [*self.bureau.services(stop), self._watch(stop)]
+        if self.settings.nats.url:
+            from gnomon.fleet import serve_fleet
 
-                services.append(serve_fleet(self, self.bureau, stop))
-        self.instruments.vitals.on_duty = True
-        if self._hints is not None:
-            await self._hints.listen(self.heard)
-        try:
-            await asyncio.gather(*services)
-        finally:
-            self.scheduling = False
-            self.launcher.hand_over = None
-            await self._hand_over()
+            services.append(serve_fleet(self, self.bureau, stop))
+        return services
 
     def heard(self, topic: Topic) -> None:
         """Another process says that there may be something to look at."""

@@ -169,7 +169,7 @@ def asked(crew: Crewed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return await take(worker, limit=limit, **said)
 
     monkeypatch.setattr(crew.store, "take", counted)
-    crew.worker.alone = True
+    crew.worker.backlog.only_source = True
     return asked
 
 

@@ -11,6 +11,7 @@ from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core import answers
+from gnomon.core.operating_answers import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.services import answering
 from gnomon.services.health import health_report
@@ -95,7 +96,7 @@ async def health(call: Call) -> Reply:
     return Reply(body=report, status=200 if report.status == "ok" else 503)
 
 
-async def _report(call: Call) -> answers.HealthReport:
+async def _report(call: Call) -> HealthReport:
     return health_report(await call.desk.health(), messages=await _may_look(call))
 
 
@@ -124,7 +125,7 @@ async def alive(call: Call) -> Reply:
 _WELL: dict[str, Any] = {
     "method": "GET",
     "needs": Permission.EVERYBODY,
-    "answer": answers.HealthReport,
+    "answer": HealthReport,
     "success": {200: "All is well.", 503: "Some part is not."},
 }
 ROUTES = (

@@ -10,6 +10,7 @@ from typing import Any
 from gnomon.client.asking import Ask, path
 from gnomon.core import answers
 from gnomon.core.answers import Page
+from gnomon.core.operating_answers import HealthReport
 from gnomon.core.why_answers import WhyAnswer
 
 
@@ -22,9 +23,9 @@ def _said(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None and value is not False}
 
 
-def health() -> Ask[answers.HealthReport]:
+def health() -> Ask[HealthReport]:
     """How the scheduler is, part by part."""
-    return Ask(method="GET", path="/v1/health", answer=answers.HealthReport)
+    return Ask(method="GET", path="/v1/health", answer=HealthReport)
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

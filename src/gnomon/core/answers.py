@@ -375,31 +375,3 @@ class WorkerDetail(Answer, frozen=True, kw_only=True):
     labels: dict[str, str]
     capabilities: list[str]
     functions: list[str]
-
-
-# ---- health --------------------------------------------------------------------------------------
-
-
-class Component(Answer, frozen=True, kw_only=True):
-    """How one part of the scheduler is."""
-
-    component: str
-    #: `ok`, `idle` or `error`.
-    status: str
-    #: Empty for those who may not look at anything else.
-    message: str
-    #: Since when it has been so.
-    since_at: datetime
-
-
-class HealthReport(Answer, frozen=True, kw_only=True):
-    """How the scheduler is."""
-
-    #: `error` if any of its parts is.
-    status: str
-    version: str
-    #: Whether it can be worked with, and whether the process is worth keeping.
-    ready: bool
-    alive: bool
-    checked_at: datetime
-    components: list[Component]

@@ -1,4 +1,4 @@
-"""What is said to those who operate: about plans, backfills, the end of a pause and the audit trail."""
+"""What is said to those who operate: about plans, backfills, the end of a pause, the audit trail and health."""
 
 from datetime import datetime
 from typing import Any
@@ -148,3 +148,31 @@ class AuditRecord(Answer, frozen=True, kw_only=True):
     seq: int | None
     prev_hash: str | None
     hash: str | None
+
+
+# ---- health --------------------------------------------------------------------------------------
+
+
+class Component(Answer, frozen=True, kw_only=True):
+    """How one part of the scheduler is."""
+
+    component: str
+    #: `ok`, `idle` or `error`.
+    status: str
+    #: Empty for those who may not look at anything else.
+    message: str
+    #: Since when it has been so.
+    since_at: datetime
+
+
+class HealthReport(Answer, frozen=True, kw_only=True):
+    """How the scheduler is."""
+
+    #: `error` if any of its parts is.
+    status: str
+    version: str
+    #: Whether it can be worked with, and whether the process is worth keeping.
+    ready: bool
+    alive: bool
+    checked_at: datetime
+    components: list[Component]

@@ -17,8 +17,10 @@ class Backlog(Mapping[TaskId, Request]):
         self._known: dict[TaskId, tuple[int, Request]] = {}
         self._count = 0
         self._under_way = 0
-        #: How often something was let through, or is just being let through.
-        self.admissions = 0
+        #: Nothing can be taken but what was let through here.
+        self.only_source = False
+        #: How often something was let through, or is just being so; and how often, when nothing was left to take.
+        self._admissions, self._emptied_at = 0, -1
         #: Called when most of it has been taken.
         self.on_low: Callable[[], None] = lambda: None
 
@@ -43,7 +45,7 @@ class Backlog(Mapping[TaskId, Request]):
         came to nothing.
         """
         self._under_way += 1
-        self.admissions += 1
+        self._admissions += 1
         for request in requests:
             if request.own_input is None:
                 self._count += 1
@@ -62,8 +64,24 @@ class Backlog(Mapping[TaskId, Request]):
         """All that came until now can be taken; None if some of it is still being written down."""
         return None if self._under_way else self._count
 
-    def none_left(self, complete: int | None) -> None:
+    def moment(self, *, along: bool) -> int:
+        """What was let through until now can be taken now; -1 if some of it is still being written down.
+
+        What is asked for along with an admission is carried out behind it, and so finds it written.
+        """
+        return self._admissions if along or not self._under_way else -1
+
+    def exhausted(self, moment: int) -> bool:
+        """Whether it is known that there is nothing to take."""
+        return self.only_source and moment == self._emptied_at >= 0
+
+    def look_again(self) -> None:
+        """Nothing is known of what there is to take."""
+        self._emptied_at = -1
+
+    def none_left(self, complete: int | None, moment: int = -1) -> None:
         """There was nothing more to take, when so many had come: whatever is still here, others have taken."""
+        self._emptied_at = moment
         gone = [name for name, (number, _) in self._known.items() if number <= (complete or 0)]
         for task_id in gone:
             self._forget(task_id)

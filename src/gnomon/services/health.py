@@ -1,21 +1,21 @@
 """How a node is, as an answer for those who ask."""
 
-from gnomon.core import answers
 from gnomon.core.health import Report
 from gnomon.core.instants import instant_of
+from gnomon.core.operating_answers import Component, HealthReport
 from gnomon.version import __version__
 
 
-def health_report(report: Report, *, messages: bool) -> answers.HealthReport:
+def health_report(report: Report, *, messages: bool) -> HealthReport:
     """How a node is. Messages may say what is not for everybody."""
-    return answers.HealthReport(
+    return HealthReport(
         status=report.condition.value,
         version=__version__,
         ready=report.ready,
         alive=report.alive,
         checked_at=instant_of(report.at),
         components=[
-            answers.Component(
+            Component(
                 component=one.name,
                 status=one.condition.value,
                 message=one.message if messages else "",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -71,12 +72,6 @@ class Worker:
         #: Finished and not yet past the gate; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
         self._unreported: list[Ending] = []
-        #: Ended, and all that follows is passed on with the report.
-        self._passed_on: frozenset[Held] = frozenset()
-        #: Nobody else executes, and nothing can be taken but what the dispatcher beside us lets through.
-        self.alone = False
-        #: How often the dispatcher had let something through when nothing was left to take.
-        self._emptied_at = -1
         self._overrunning, self._taking = 0, False
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
@@ -130,18 +125,19 @@ class Worker:
 
     async def _exchange(self) -> bool:
         """What has ended is written down and what can be taken is ours; asked together, so that both share a commit."""
-        following, outputs = self._following() if self.hand_over is not None else ([], {})
-        if self.hand_over is not None and following:
-            await self.hand_over(following, self._report, outputs)
-            return True
+        if self.hand_over is not None:
+            following, outputs, passed_on = self._following()
+            if following:
+                await self.hand_over(following, partial(self._report, passed_on), outputs)
+                return True
         reported, took = await asyncio.gather(self._report(), self._take(), return_exceptions=True)
         for failure in (reported, took):
             if isinstance(failure, BaseException):
                 raise failure
         return bool(took)
 
-    def _following(self) -> tuple[list[Waiting], Outputs]:
-        """The tasks that what has ended surely makes, and what they may be given."""
+    def _following(self) -> tuple[list[Waiting], Outputs, frozenset[Held]]:
+        """The tasks that what has ended surely makes, what they may be given, and on what nothing else follows."""
         following: list[Waiting] = []
         outputs: dict[str, bytes | None] = {}
         passed_on: list[Held] = []
@@ -155,10 +151,9 @@ class Worker:
                 outputs[one.task_id] = one.output
             if not leads_further(held, sure):
                 passed_on.append((one.task_id, one.fence))
-        self._passed_on = frozenset(passed_on)
-        return following, outputs
+        return following, outputs, frozenset(passed_on)
 
-    async def _report(self) -> None:
+    async def _report(self, passed_on: frozenset[Held] = frozenset()) -> None:
         endings = self._unreported
         if not endings:
             return
@@ -169,7 +164,9 @@ class Worker:
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
             counted = frozenset().union(*[await self._report_alone(one) for one in endings])
         self._unreported = self._unreported[len(endings) :]
-        if any(self._makes_ready(one) for one in endings):
+        if any(
+            not one.over or (one.graph is not None and (one.task_id, one.fence) not in passed_on) for one in endings
+        ):
             self.on_ready()
         for one in endings:
             held = one.task_id, one.fence
@@ -178,10 +175,6 @@ class Worker:
                 announce(self._events, one, assignment)
             else:
                 self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
-
-    def _makes_ready(self, one: Ending) -> bool:
-        """Whether something may be ready after that for which someone has to look."""
-        return not one.over or (one.graph is not None and (one.task_id, one.fence) not in self._passed_on)
 
     async def _report_alone(self, one: Ending) -> frozenset[Held]:
         """The ending, or, if the store cannot keep it, that it could not be kept."""
@@ -201,9 +194,8 @@ class Worker:
         in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
         free = self._settings.slots - in_use - len(self._to_start)
         self._watch_overrunning()
-        # What is asked for along with an admission is carried out behind it.
-        let_through = self.backlog.admissions if along or self.backlog.complete is not None else -1
-        if self._draining or self._taking or free <= 0 or (self.alone and let_through == self._emptied_at >= 0):
+        moment = self.backlog.moment(along=along)
+        if self._draining or self._taking or free <= 0 or self.backlog.exhausted(moment):
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
@@ -216,8 +208,7 @@ class Worker:
         finally:
             self._taking = False
         if len(taken) < free:
-            self.backlog.none_left(complete)
-            self._emptied_at = let_through
+            self.backlog.none_left(complete, moment)
         self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
 
@@ -303,7 +294,7 @@ class Worker:
         self._renewed_at = self._alive_at = asked_at
         self._fenced = False
         # Once in a while it is looked whatever is known.
-        self._emptied_at = -1
+        self.backlog.look_again()
 
     def _fence_ourselves(self) -> None:
         """What others may have been given by now, because we could not say that we are alive, is stopped."""
