@@ -54,6 +54,7 @@ class Node:
     ) -> None:
         clock, ids = SystemClock(), RandomIds()
         self.store, self.settings = store, settings
+        self._clock = clock
         self._lock = lock
         self._hints = hints_on(store, settings, events)
         self.instruments = Instruments(store, settings, clock, events)
@@ -115,7 +116,7 @@ class Node:
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         self.scheduling = True
-        sealer = Sealer(self.store, self.events)
+        sealer = Sealer(self.store, self._clock, self.events)
         self.commons.take_turns(self.crew or self.bureau, sealer)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),

@@ -97,7 +97,7 @@ class Crew:
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
-        self._alone = alone
+        self._alone = self.worker.alone = alone
         await self.worker.step()
         if alone:
             await self.reconciler.recover(alive={self.worker.worker})

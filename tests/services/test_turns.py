@@ -168,7 +168,7 @@ async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_k
 
     crew = Crewed()
     await crew.job()
-    sealer = Sealer(crew.store, crew.events)
+    sealer = Sealer(crew.store, crew.clock, crew.events)
     sealer.turn = Turn(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
     await crew.store.take_turn("sealer", "a", ttl_ms=TTL)
 
