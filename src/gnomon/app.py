@@ -19,7 +19,6 @@ from gnomon.hinting import hints_on
 from gnomon.housekeeping import Housekeeping, OverheardEvents
 from gnomon.office import defaults_of, hidden_password, open_server
 from gnomon.operation import Instruments, free_bytes
-from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.hints import Topic
 from gnomon.runners.registry import Functions
@@ -53,11 +52,9 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
     ) -> None:
-        clock: Clock = SystemClock()
-        ids = RandomIds()
+        clock, ids = SystemClock(), RandomIds()
+        self.store, self.settings = store, settings
         self._clock = clock
-        self.store = store
-        self.settings = settings
         self._lock = lock
         self._hints = hints_on(store, settings, events)
         self.instruments = Instruments(store, settings, clock, events)

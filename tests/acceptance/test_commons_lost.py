@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from gnomon import sharing
 from gnomon.adapters.nats.connection import connect
@@ -38,11 +39,11 @@ class Fleet:
     async def wiped(self) -> None:
         """Everything that was kept is gone."""
         if isinstance(self.server, Redis):
-            client = client_of(self.settings.redis)
+            client = client_of(replace(self.settings.redis, timeout_ms=10_000))
             await client.flushall()
             await client.aclose()
         else:
-            nats = await connect(self.settings.nats, Recorder(), name="operator")
+            nats = await connect(replace(self.settings.nats, timeout_ms=10_000), Recorder(), name="operator")
             await nats.jetstream().delete_key_value(BUCKET)
             await nats.close()
 
@@ -84,7 +85,7 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     monkeypatch.setattr(sharing, "_SHORT_TURN_MS", 1000)
     where = "redis" if isinstance(server, Redis) else "nats"
     async with postgres(18).database() as url, AsyncExitStack() as nodes:
-        flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 300, "leader.ttl_ms": 3000}
+        flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 500, "leader.ttl_ms": 3000}
         settings = load(flags=flags | {"leader.renew_interval_ms": 700})
         store = await open_store(url)
         registrar = Registrar(store, store, SystemClock(), RandomIds())

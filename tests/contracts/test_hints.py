@@ -209,7 +209,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Postgres | Nat
 def voice_on(server: Postgres | Nats, events: Recorder) -> Hints:
     if isinstance(server, Postgres):
         return PostgresHints(server.url("hints"), events)
-    return NatsHints(sections.Nats(url=server.url, timeout_ms=500), events)
+    return NatsHints(sections.Nats(url=server.url, timeout_ms=3000), events)
 
 
 @pytest.mark.guarantee("C5")

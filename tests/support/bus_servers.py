@@ -73,6 +73,8 @@ class Server(ABC):
         """For a while it is there, and takes connections, but does nothing and answers nobody."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # Its threads may go on for a moment, and answer.
+        os.waitpid(self._process.pid, os.WUNTRACED)
         try:
             yield
         finally:
