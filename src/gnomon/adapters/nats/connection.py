@@ -52,5 +52,6 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 reconnected_cb=back,
             )
     except (OSError, Error) as problem:
-        raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+        # It was tried until our patience was over: why it could not be had says more than that.
+        raise NatsUnavailable(f"cannot reach NATS: {client.last_error or problem!r}") from problem
     return client
