@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.system import RandomIds, SystemClock
@@ -70,7 +70,8 @@ async def _connected(node: "Node", stop: asyncio.Event) -> "Client | None":
 async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None:
     """Whichever comes first."""
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([done, stopping], return_when=asyncio.FIRST_COMPLETED)
+    either: list[asyncio.Future[Any]] = [done, stopping]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
 
 
