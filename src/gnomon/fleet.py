@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.system import RandomIds, SystemClock
@@ -54,12 +54,25 @@ async def _connected(node: "Node", stop: asyncio.Event) -> "Client | None":
 
     backoff = Backoff(node.events, "fleet")
     while not stop.is_set():
+        connecting = asyncio.ensure_future(connect(node.settings.nats, node.events, name="gnomon server"))
+        await _first_of(connecting, stop)
+        if not connecting.done():
+            connecting.cancel()
+            break
         try:
-            return await connect(node.settings.nats, node.events, name="gnomon server")
+            return connecting.result()
         except Unavailable as error:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), backoff.failed(error))
     return None
+
+
+async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None:
+    """Whichever comes first."""
+    stopping = asyncio.ensure_future(stop.wait())
+    either: list[asyncio.Future[Any]] = [done, stopping]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
 
 
 def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple[Courier, Collector]:

@@ -42,6 +42,8 @@ jobs:
   - {name: once, function: witness/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
 """
 ONCE = frozenset({"once"})
+#: Each starts several processes, which takes its time on a busy machine.
+pytestmark = pytest.mark.timeout(150)
 
 
 @pytest.fixture
@@ -103,7 +105,6 @@ async def test_a_worker_without_a_database_does_the_work_of_a_server(
 
 
 @pytest.mark.guarantee("C5", "S4", "S5", "S9", "S17")
-@pytest.mark.timeout(120)
 async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -123,7 +124,6 @@ async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.guarantee("C5", "S4", "S9", "S17")
-@pytest.mark.timeout(120)
 async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -144,7 +144,6 @@ async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
 
 
 @pytest.mark.guarantee("S4", "S5", "S9", "S18")
-@pytest.mark.timeout(120)
 async def test_what_a_killed_worker_had_goes_to_another_after_its_lease(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -174,7 +173,6 @@ async def work_of(witness: Path, pid: int) -> bool:
 
 
 @pytest.mark.guarantee("C1", "C2", "S4", "S5", "S9")
-@pytest.mark.timeout(120)
 async def test_a_killed_server_is_followed_by_another_and_finished_work_is_not_done_again(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -195,7 +193,6 @@ async def test_a_killed_server_is_followed_by_another_and_finished_work_is_not_d
 
 
 @pytest.mark.guarantee("C4", "S7", "S9")
-@pytest.mark.timeout(120)
 async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_wakes(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -249,7 +246,6 @@ async def test_a_cancel_reaches_a_worker_elsewhere(
 
 
 @pytest.mark.guarantee("S4", "S9", "C1")
-@pytest.mark.timeout(120)
 async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_twice(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
@@ -269,7 +265,6 @@ async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_tw
 
 
 @pytest.mark.guarantee("C1", "S4", "S5", "S9")
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("victim", [0, 2])
 async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
     url: str, jobs: str, witness: Path, store: SqlStore, victim: int

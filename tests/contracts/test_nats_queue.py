@@ -252,3 +252,44 @@ async def test_the_scheduler_has_no_business_elsewhere(nats: Nats, subject: str)
     while "nats_error" not in refused.names():  # noqa: ASYNC110 - the server says so when it likes
         await asyncio.sleep(0.01)
     await client.close()
+
+
+@pytest.mark.req("H-21")
+async def test_the_scheduler_can_keep_leases_and_hear_hints(nats: Nats) -> None:
+    refused = Recorder()
+    client = await connect(settings_of(nats, "scheduler"), refused, name="scheduler")
+    js = client.jetstream(timeout=2)
+    await js.create_key_value(bucket="gnomon_leases", history=1, limit_marker_ttl=1.0)
+    put = await js.publish("$KV.gnomon_leases.leader", b"me", msg_ttl=2)
+    assert (await js.get_msg("KV_gnomon_leases", subject="$KV.gnomon_leases.leader")).seq == put.seq
+    hints = await client.subscribe("mq.scheduler.hint.*")
+    await client.publish("mq.scheduler.hint.tasks", b"")
+    assert (await hints.next_msg(timeout=2)).subject == "mq.scheduler.hint.tasks"
+    await client.close()
+
+    assert "nats_error" not in refused.names()
+
+
+@pytest.mark.req("H-21")
+async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Client) -> None:
+    events, answered = Recorder(), asyncio.Event()
+
+    async def heard(body: bytes) -> bytes:
+        return b"heard " + body
+
+    async def asked(body: bytes) -> bytes:
+        answered.set()
+        return body
+
+    async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
+        side = NatsServerSide(one, settings_of(nats, "scheduler"), events, ack_wait_ms=ACK_WAIT_MS)
+        await side.prepare(["default"])
+        await side.answer(heartbeats=heard, grants=asked)
+        await one.flush()
+        await other.publish(subjects.heartbeat_subject("w"), b"wicked", reply="mq.scheduled.report")
+        await other.request(subjects.grant_subject("w"), b"", timeout=2)
+        await answered.wait()
+        await side.close()
+
+    assert "request_refused" in events.names()
+    assert (await admin.jetstream().stream_info(subjects.WORK)).state.messages == 0

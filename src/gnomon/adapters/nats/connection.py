@@ -40,7 +40,8 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 **_announcing(events, name),
             )
     except (OSError, Error) as problem:
-        raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+        # It was tried until our patience was over: why it could not be had says more than that.
+        raise NatsUnavailable(f"cannot reach NATS: {client.last_error or problem!r}") from problem
     finally:
         # A server that takes the connection and says nothing would leave us with half of one.
         if not client.is_connected:

@@ -10,6 +10,7 @@ import msgspec
 from gnomon.adapters.nats import streams
 from gnomon.adapters.nats.connection import NatsUnavailable
 from gnomon.adapters.nats.pulling import Puller
+from gnomon.adapters.nats.sending import Sender
 from gnomon.core import subjects
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.ports.events import Events
@@ -19,7 +20,6 @@ from gnomon.sections import Nats
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
-    from nats.js.api import PubAck
 
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
 _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
@@ -40,6 +40,7 @@ class NatsServerSide:
         self._ack_wait_ms = ack_wait_ms
         self._seconds = settings.timeout_ms / 1000
         self._js = client.jetstream(timeout=self._seconds)
+        self._sender = Sender(client, events, seconds=self._seconds)
         self._reports = Puller(client, subjects.REPORTS, subjects.SCHEDULERS)
         self._answering: set[asyncio.Task[None]] = set()
         self._watching = False
@@ -63,26 +64,9 @@ class NatsServerSide:
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
         """See Outgoing.publish."""
-        from nats.errors import Error
-
-        if not self._client.is_connected:
-            raise NatsUnavailable("not connected")
-        sent = {}
-        try:
-            for parcel in parcels:
-                subject = subjects.work_subject(parcel.job, parcel.pool)
-                headers = {"Nats-Msg-Id": parcel.name}
-                # Without a limit to its patience it does not let anybody else have a turn: all go in one breath.
-                sent[parcel.name] = await self._js.publish_async(subject, parcel.body, headers=headers)
-        except (Error, OSError) as error:
-            self._events.emit("nats_error", error=repr(error))
-        if sent:
-            await asyncio.wait(sent.values(), timeout=self._seconds)
-        arrived = frozenset(name for name, ack in sent.items() if _arrived(ack))
-        for ack in sent.values():
-            # Nobody waits for what has not come; whether it arrives, we learn by sending it again.
-            ack.cancel()
-        return arrived
+        return await self._sender.send(
+            [(one.name, subjects.work_subject(one.job, one.pool), one.body) for one in parcels]
+        )
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See Incoming.collect."""
@@ -120,6 +104,7 @@ class NatsServerSide:
 
     async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
         """See Incoming.answer."""
+        from nats.errors import Error
 
         async def heard(message: "Msg", respond: Respond) -> None:
             # Each by itself: one that waits for the store does not hold up the others.
@@ -135,6 +120,8 @@ class NatsServerSide:
 
         await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=beat)
         await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=wished)
+        with suppress(Error, OSError):  # if it is away, it hears of it when it is back
+            await self._client.flush(timeout=self._settings.timeout_ms // 1000 or 1)
 
     async def _respond(self, message: "Msg", respond: Respond) -> None:
         if not message.reply.startswith(_INBOXES):
@@ -241,10 +228,6 @@ async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -
             await client.publish(one.handle, what)
     except (Error, OSError) as error:
         raise NatsUnavailable(f"cannot acknowledge: {error!r}") from error
-
-
-def _arrived(ack: "asyncio.Future[PubAck]") -> bool:
-    return ack.done() and not ack.cancelled() and ack.exception() is None
 
 
 def _printable(reason: str) -> str:

@@ -1,0 +1,74 @@
+"""Many messages for streams, sent in one breath, and the word of the server for each.
+
+The client's own way makes a name by dice and an object for every answer; this one counts, and looks for errors only.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gnomon.adapters.nats.connection import NatsUnavailable
+from gnomon.ports.events import Events
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+
+class Sender:
+    """Sends, and waits for answers on one subject of its own."""
+
+    def __init__(self, client: "Client", events: Events, *, seconds: float) -> None:
+        self._client = client
+        self._events = events
+        self._seconds = seconds
+        self._inbox = client.new_inbox()
+        self._subscription: Subscription | None = None
+        self._count = 0
+        #: What is still to be answered, by the number it was sent under.
+        self._waiting: dict[str, str] = {}
+        self._arrived: set[str] = set()
+        self._answered = asyncio.Event()
+
+    async def send(self, messages: Sequence[tuple[str, str, bytes]]) -> frozenset[str]:
+        """Each is a name, a subject and a body. The names of those that surely arrived come back."""
+        if not self._client.is_connected:
+            raise NatsUnavailable("not connected")
+        if self._subscription is None:
+            self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
+        # Whoever has not answered by now never will, or too late.
+        self._waiting.clear()
+        self._arrived.clear()
+        self._answered.clear()
+        await self._put_all(messages)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._answered.wait()
+        return frozenset(self._arrived)
+
+    async def _put_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
+        """All of them are on their way, or wait in vain for an answer."""
+        from nats.errors import Error
+
+        numbered = []
+        for name, subject, body in messages:
+            self._count += 1
+            self._waiting[str(self._count)] = name
+            numbered.append((str(self._count), name, subject, body))
+        try:
+            for number, name, subject, body in numbered:
+                await self._client.publish(
+                    subject, body, reply=f"{self._inbox}.{number}", headers={"Nats-Msg-Id": name}
+                )
+        except (Error, OSError) as error:
+            self._events.emit("nats_error", error=repr(error))
+
+    async def _heard(self, message: "Msg") -> None:
+        name = self._waiting.pop(message.subject[len(self._inbox) + 1 :], None)
+        if name is not None and message.data and b'"error"' not in message.data:
+            # Else nobody keeps what is sent there, or whoever does has refused it.
+            self._arrived.add(name)
+        if not self._waiting:
+            self._answered.set()

@@ -1,0 +1,61 @@
+"""A worker that knows only NATS, from its beginning to its end, in this process."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.queue import NatsServerSide
+from gnomon.errors import Unavailable, UsageError
+from gnomon.fielding import Fielding, work_over_nats
+from gnomon.ports.queue import Advice, Pulse
+from gnomon.runners.registry import Functions
+from gnomon.settings import load
+from gnomon.testing.clock import Recorder
+from support.bus_servers import Nats
+from support.servers import free_port
+
+
+async def test_without_an_address_of_nats_it_says_what_is_missing() -> None:
+    with pytest.raises(UsageError, match=r"nats\.url"):
+        await work_over_nats(Fielding(settings=load(), functions=Functions()), asyncio.Event())
+
+
+async def test_if_nats_cannot_be_reached_it_says_so_and_does_not_start() -> None:
+    settings = load(flags={"nats.url": f"nats://127.0.0.1:{free_port()}", "nats.timeout_ms": 200})
+    with pytest.raises(Unavailable, match="cannot reach NATS"):
+        await work_over_nats(Fielding(settings=settings, functions=Functions(), events=Recorder()), asyncio.Event())
+
+
+@pytest.mark.guarantee("S26")
+@pytest.mark.req("R-18")
+async def test_it_shows_up_with_its_functions_and_says_goodbye() -> None:
+    functions, stop, heard = Functions(), asyncio.Event(), list[Pulse]()
+
+    @functions.function("reports.make")
+    async def make() -> None:
+        """Nothing to do."""
+
+    async def beat(body: bytes) -> bytes:
+        heard.append(msgspec.json.decode(body, type=Pulse))
+        stop.set()
+        return msgspec.json.encode(Advice(lease_ms=30_000))
+
+    async def asked(body: bytes) -> bytes:
+        return body
+
+    with Nats() as nats:
+        settings = load(flags={"nats.url": nats.url, "worker.slots": 7})
+        client = await connect(settings.nats, Recorder(), name="server")
+        side = NatsServerSide(client, settings.nats, Recorder(), ack_wait_ms=30_000)
+        await side.prepare(["default"])
+        await side.answer(heartbeats=beat, grants=asked)
+        await work_over_nats(Fielding(settings=settings, functions=functions, events=Recorder()), stop)
+        await side.close()
+        await client.close()
+
+    first, last = heard[0], heard[-1]
+    assert (first.card.slots, "reports.make" in first.card.functions, first.leaves) == (7, True, False)
+    assert (last.card.worker, last.leaves) == (first.card.worker, True)
+    assert first.card.worker.startswith("field_")
