@@ -52,6 +52,7 @@ class Node:
     ) -> None:
         clock: Clock = SystemClock()
         ids = RandomIds()
+        self._clock = clock
         self.store = store
         self.settings = settings
         self._lock = lock
@@ -113,7 +114,7 @@ class Node:
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         self.scheduling = True
-        sealer = Sealer(self.store, self.events)
+        sealer = Sealer(self.store, self._clock, self.events)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
             keep_stepping(sealer.step, stop=stop, events=self.events),

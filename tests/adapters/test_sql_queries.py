@@ -395,6 +395,6 @@ def _walks(step: str) -> bool:
     """A scan is a walk through all of it, but for an index that is read in order until enough is found."""
     if step.startswith(("Seq Scan", "->  Seq Scan")):
         return True
-    # There are as many keys as were given.
-    given = "SCAN json_each "
+    # There are as many keys, and as many rows, as were given.
+    given = ("SCAN json_each ", "SCAN v <-")
     return step.startswith("SCAN") and not step.startswith(given) and "USING" not in step and "CONSTANT" not in step

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from gnomon.core.attempts import Assignment, Limits, Outcome, ending
+from gnomon.core.gating import Waiting
 from gnomon.core.launching import first_tasks
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
-from gnomon.core.preparing import sure_successors
+from gnomon.core.preparing import leads_further, sure_successors
 from gnomon.core.workflow import Retry, Step, When, Workflow
 
 NOON = 1_772_452_800_000
@@ -30,11 +31,20 @@ FIRST = Step(name="first", function="f", retry=Retry(max_attempts=2))
 
 
 def following(*steps: Step, result: Result = Result.SUCCEEDED, **said: Any) -> list[str]:  # noqa: ANN401
+    _, sure = ended_first(*steps, result=result, **said)
+    return [one.task.step for one in sure]
+
+
+def ended_first(
+    *steps: Step,
+    result: Result = Result.SUCCEEDED,
+    **said: Any,  # noqa: ANN401
+) -> tuple[Assignment, list[Waiting]]:
+    """The first step, in hand, and what surely follows on its end."""
     workflow = Workflow(workflow_id="report", version=1, steps=(FIRST, *steps), **said)
     [task] = first_tasks(RUN, ("first",), now=NOON)
     held = Assignment(task=task, run=RUN, workflow=workflow, step=FIRST, input={}, given=b"{}")
-    ended = ending(held, Outcome(result=result), now=NOON + 5, limits=Limits())
-    return [one.task.step for one in sure_successors(held, ended)]
+    return held, sure_successors(held, ending(held, Outcome(result=result), now=NOON + 5, limits=Limits()))
 
 
 def after(**said: Any) -> Step:  # noqa: ANN401 - any field of a step
@@ -79,3 +89,16 @@ def test_where_few_steps_may_run_at_once_nothing_surely_follows() -> None:
 @pytest.mark.parametrize("result", [Result.FAILED, Result.GAVE_UP, Result.SNOOZED, Result.CANCELLED])
 def test_nothing_surely_follows_on_anything_but_success(result: Result) -> None:
     assert following(after(when=When.ALL_DONE), result=result) == []
+
+
+def test_a_step_whose_followers_all_surely_follow_leads_no_further() -> None:
+    assert not leads_further(*ended_first(after(), after(name="other"), Step(name="else", function="f")))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(), (after(depends_on=("first", "second")),), (after(), after(name="other", depends_on=("first", "next")))],
+    ids=["the last one", "one that waits for another", "one of two"],
+)
+def test_a_step_leads_further_if_the_run_ends_with_it_or_others_wait_for_it(steps: tuple[Step, ...]) -> None:
+    assert leads_further(*ended_first(*steps))

@@ -16,7 +16,7 @@ from gnomon.errors import FieldError, StoreUnavailable
 from gnomon.ports.audit import AuditQuery
 from gnomon.services.audit import AuditBook
 from gnomon.services.sealer import Sealer
-from gnomon.testing.clock import Recorder
+from gnomon.testing.clock import Recorder, VirtualClock
 
 ENTRIES = 6
 
@@ -32,7 +32,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     store = await open_sqlite(str(path))
     for number in range(1, ENTRIES + 1):
         await store.add([minutely(f"job{number}")], actor="ada", tzdata="")
-    await Sealer(store, Recorder()).step()
+    await Sealer(store, VirtualClock(NOON), Recorder()).step()
     yield store
     await store.close()
 
@@ -164,7 +164,7 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
         "UPDATE audit SET actor = 'eve' WHERE seq = 2",
         "UPDATE audit SET seq = NULL, prev_hash = NULL, hash = NULL",
     )
-    await Sealer(store, Recorder()).step()
+    await Sealer(store, VirtualClock(NOON), Recorder()).step()
 
     assert await reasons(book) == []
     assert len(await reasons(book, expect=head.hash)) == 1
@@ -173,7 +173,7 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
 async def test_a_hash_that_was_once_the_last_is_enough(book: AuditBook, store: SqlStore) -> None:
     head, _ = await store.audit_head()
     await store.add([minutely("more")], actor="bob", tzdata="")
-    await Sealer(store, Recorder()).step()
+    await Sealer(store, VirtualClock(NOON), Recorder()).step()
 
     assert await reasons(book, expect=head.hash) == []
     assert await reasons(book, expect=GENESIS) == []
@@ -181,7 +181,7 @@ async def test_a_hash_that_was_once_the_last_is_enough(book: AuditBook, store: S
 
 async def test_many_broken_entries_are_told_of_briefly(book: AuditBook, path: Path, store: SqlStore) -> None:
     await store.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
-    await Sealer(store, Recorder()).step()
+    await Sealer(store, VirtualClock(NOON), Recorder()).step()
     tamper(path, "UPDATE audit SET actor = 'eve'")
 
     assert len(await reasons(book)) == 20
@@ -245,14 +245,30 @@ class Endless(MemoryStore):
 
 
 async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
-    assert await Sealer(MemoryStore(lambda: NOON), Recorder()).step() == 2.0
-    assert await Sealer(Endless(lambda: NOON), Recorder()).step() == 0.25
+    assert await Sealer(MemoryStore(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 2.0
+    assert await Sealer(Endless(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 0.25
+
+
+class Slow(Endless):
+    """Takes half a second for it."""
+
+    clock = VirtualClock(NOON)
+
+    async def seal_audit(self, *, limit: int) -> int:
+        self.clock.advance(500)
+        return limit
+
+
+async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
+    slow = Slow(lambda: NOON)
+
+    assert await Sealer(slow, slow.clock, Recorder()).step() == 10
 
 
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 
-    assert await Sealer(Away(lambda: NOON), told).step() > 0
+    assert await Sealer(Away(lambda: NOON), VirtualClock(NOON), told).step() > 0
     assert told.names() == ["store_unavailable"]
 
 

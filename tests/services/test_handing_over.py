@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.sql import open_sqlite
 from gnomon.core.attempts import Ending
+from gnomon.core.gating import Waiting
 from gnomon.core.launching import Launching
 from gnomon.core.model import RunStatus, TaskId
 from gnomon.core.workflow import Step, Workflow
@@ -151,3 +153,78 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
     await crew.worker.step()
 
     assert left == [True]
+
+
+# ---- alone ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(crew: Crewed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks a worker that is alone asked for, each time."""
+    asked: list[int] = []
+    take = crew.store.take
+
+    async def counted(worker: str, *, limit: int, **said: Any) -> Sequence[Waiting]:  # noqa: ANN401 - all else
+        asked.append(limit)
+        return await take(worker, limit=limit, **said)
+
+    monkeypatch.setattr(crew.store, "take", counted)
+    crew.worker.presence.alone = True
+    return asked
+
+
+async def test_a_worker_that_is_alone_does_not_ask_again_until_something_was_let_through(
+    crew: Crewed, asked: list[int]
+) -> None:
+    await crew.worker.step()
+    await crew.worker.step()
+    assert asked == [2]
+
+    await crew.run(await crew.job())
+    await crew.dispatcher.step()
+    await crew.worker.step()
+    assert (asked, len(crew.runner.started)) == ([2, 2], 1)
+
+
+async def test_a_worker_that_is_alone_takes_what_was_let_through_while_it_had_no_room(
+    crew: Crewed, asked: list[int]
+) -> None:
+    job = await crew.job()
+    await crew.worker.step()
+    for name in ("a", "b", "c"):
+        await crew.run(job, name)
+    await crew.dispatcher.step()
+    await crew.worker.step()
+    assert len(crew.runner.started) == 2
+
+    crew.runner.end_all()
+    await crew.worker.step()
+    await crew.worker.step()
+
+    assert len(crew.runner.started) == 1
+    assert asked
+
+
+async def test_a_worker_that_is_alone_looks_once_in_a_while_whatever_it_knows(crew: Crewed, asked: list[int]) -> None:
+    await crew.worker.step()
+    crew.clock.advance(crew.settings.worker.lease_ms)
+    await crew.worker.step()
+
+    assert asked == [2, 2]
+
+
+async def test_nobody_has_to_look_for_steps_that_were_all_passed_on(crew: Crewed) -> None:
+    definition = graph(step("first"), step("second", "first"), step("third", "second"))
+    await crew.run(await crew.job(definition), first_steps=("first",))
+    await crew.go()
+    told: list[str] = []
+    crew.worker.on_ready = lambda: told.append("look")
+    for _ in range(2):
+        crew.runner.end_all()
+        await crew.worker.step()
+        await crew.worker.step()
+    assert told == []
+
+    crew.runner.end_all()
+    await crew.worker.step()
+    assert told == ["look"]

@@ -326,7 +326,7 @@ async def test_a_worker_that_cannot_say_that_it_is_alive_stops_what_it_has(crew:
 
 
 async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(crew: Crewed) -> None:
-    crew.worker.presence.among_others = False
+    crew.worker.presence.alone = True
     await crew.run(await crew.job())
     await crew.go()
 

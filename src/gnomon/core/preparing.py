@@ -1,6 +1,6 @@
 """A step whose turn has come: what is to be done, exactly, or why not yet, or why not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -57,6 +57,11 @@ def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
     made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
     behind = ended.task_id, ended.fence
     return [Waiting(task=task, run=held.run, input=held.given, behind=behind) for task in made]
+
+
+def leads_further(held: Assignment, sure: Sequence[Waiting]) -> bool:
+    """Whether more may follow from the end of this step than those tasks."""
+    return not sure or sum(held.step.name in step.depends_on for step in held.workflow.steps) > len(sure)
 
 
 def _surely_follows(step: Step, before: str) -> bool:

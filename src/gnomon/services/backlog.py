@@ -17,6 +17,8 @@ class Backlog(Mapping[TaskId, Request]):
         self._known: dict[TaskId, tuple[int, Request]] = {}
         self._count = 0
         self._under_way = 0
+        #: How often something was let through, or is just being let through.
+        self.admissions = 0
         #: Called when most of it has been taken.
         self.on_low: Callable[[], None] = lambda: None
 
@@ -41,6 +43,7 @@ class Backlog(Mapping[TaskId, Request]):
         came to nothing.
         """
         self._under_way += 1
+        self.admissions += 1
         for request in requests:
             if request.own_input is None:
                 self._count += 1

@@ -68,10 +68,14 @@ class Dispatcher:
         self._limits = limits_of(settings.execution)
         #: Who says where each task goes.
         self.router = Router(place, clock, settings.routing)
+        self._admitted_at = float("-inf")
         self.backoff = Backoff(events, "dispatcher")
 
     async def step(self) -> float:
         """One look at what is ready. Returns how many seconds to wait before the next."""
+        behind = self._behind()
+        if behind > 0:
+            return behind
         now = self._clock.now()
         try:
             ready = await self._place.waiting(now, limit=self._batch)
@@ -89,7 +93,12 @@ class Dispatcher:
         self.backoff.worked()
         self._announce([one for one, _ in ruled if one.task_id in done], ready)
         # There may be more: look again at once, unless there is nobody to take it.
-        return _BEHIND_SECONDS if self.backlog.full else 0.0
+        self._admitted_at = self._clock.elapsed()
+        return self._behind()
+
+    def _behind(self) -> float:
+        """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
+        return max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed()) if self.backlog.full else 0.0
 
     async def _admit(self, ruled: Sequence[_Ruled], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
         """Those that could be let through have been, right behind what is to be done first."""

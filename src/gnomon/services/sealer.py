@@ -2,28 +2,33 @@
 
 from gnomon.errors import Unavailable
 from gnomon.ports.audit import AuditTrail
+from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.services.patience import Backoff
 
 #: How many entries are sealed in one transaction.
 _BATCH = 500
-#: How long to wait for entries; and how long before the next batch, so that those who have more urgent things to write
-#: are not kept waiting.
-_POLL_SECONDS, _REST_SECONDS = 2.0, 0.25
+#: How long to wait for entries; and how long before the next batch, at least and for every second that the last one
+#: took, so that those who have more urgent things to write are not kept waiting.
+_POLL_SECONDS, _REST_SECONDS, _REST = 2.0, 0.25, 20
 
 
 class Sealer:
     """Seals what is not sealed. Several at once do no harm: the store lets one at a time."""
 
-    def __init__(self, trail: AuditTrail, events: Events) -> None:
+    def __init__(self, trail: AuditTrail, clock: Clock, events: Events) -> None:
         self._trail = trail
+        self._clock = clock
         self.backoff = Backoff(events, "sealer")
 
     async def step(self) -> float:
         """Seal a batch. Returns how many seconds to wait before the next step."""
+        began = self._clock.elapsed()
         try:
             done = await self._trail.seal_audit(limit=_BATCH)
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        return _REST_SECONDS if done >= _BATCH else _POLL_SECONDS
+        if done < _BATCH:
+            return _POLL_SECONDS
+        return max(_REST_SECONDS, _REST * (self._clock.elapsed() - began))

@@ -10,7 +10,7 @@ from gnomon.core.attempts import Assignment, Ending, Outcome, ending
 from gnomon.core.gating import Request, Waiting, merged_input
 from gnomon.core.lease import TRUST
 from gnomon.core.model import Result
-from gnomon.core.preparing import sure_successors
+from gnomon.core.preparing import leads_further, sure_successors
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Step, Workflow
 from gnomon.errors import Unavailable
@@ -51,14 +51,10 @@ class Worker:
         settings: Settings,
         worker: str,
     ) -> None:
-        self._place = place
-        self._shelf = shelf
-        self._runner = runner
-        self._gate = gate
-        self._clock = clock
-        self._events = events
-        self._settings = settings.worker
-        self._limits = limits_of(settings.execution)
+        self._place, self._shelf = place, shelf
+        self._runner, self._gate = runner, gate
+        self._clock, self._events = clock, events
+        self._settings, self._limits = settings.worker, limits_of(settings.execution)
         self.worker = worker
         self.presence = Presence(settings.worker, worker, started_at=clock.now())
         self._held: dict[Held, Assignment] = {}
@@ -71,6 +67,10 @@ class Worker:
         #: Finished and not yet past the gate; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
         self._unreported: list[Ending] = []
+        #: Ended, and all that follows is passed on with the report.
+        self._passed_on: frozenset[Held] = frozenset()
+        #: How often the dispatcher had let something through when nothing was left to take.
+        self._emptied_at = -1
         self._overrunning, self._taking = 0, False
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
@@ -92,7 +92,7 @@ class Worker:
     async def take_along(self) -> None:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
         with suppress(Unavailable):
-            if await self._take():
+            if await self._take(along=True):
                 self.on_taken()
 
     async def step(self) -> float:
@@ -138,12 +138,18 @@ class Worker:
         """The tasks that what has ended surely makes, and what they may be given."""
         following: list[Waiting] = []
         outputs: dict[str, bytes | None] = {}
+        passed_on: list[Held] = []
         for one in self._unreported:
             held = self._held.get((one.task_id, one.fence))
-            sure = sure_successors(held, one) if one.graph is not None and held is not None else ()
+            if one.graph is None or held is None:
+                continue
+            sure = sure_successors(held, one)
             if sure:
                 following += sure
                 outputs[one.task_id] = one.output
+            if not leads_further(held, sure):
+                passed_on.append((one.task_id, one.fence))
+        self._passed_on = frozenset(passed_on)
         return following, outputs
 
     async def _report(self) -> None:
@@ -157,7 +163,7 @@ class Worker:
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
             counted = frozenset().union(*[await self._report_alone(one) for one in endings])
         self._unreported = self._unreported[len(endings) :]
-        if any(one.graph is not None or not one.over for one in endings):
+        if any(self._makes_ready(one) for one in endings):
             self.on_ready()
         for one in endings:
             held = one.task_id, one.fence
@@ -166,6 +172,10 @@ class Worker:
                 self._announce(one, assignment)
             else:
                 self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
+
+    def _makes_ready(self, one: Ending) -> bool:
+        """Whether something may be ready after that for which someone has to look."""
+        return not one.over or (one.graph is not None and (one.task_id, one.fence) not in self._passed_on)
 
     async def _report_alone(self, one: Ending) -> frozenset[Held]:
         """The ending, or, if the store cannot keep it, that it could not be kept."""
@@ -181,11 +191,18 @@ class Worker:
             outcome = Outcome(result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}")
             return await self._place.report([ending(assignment, outcome, now=one.ended_at, limits=self._limits)])
 
-    async def _take(self) -> bool:
+    async def _take(self, *, along: bool = False) -> bool:
         in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
         free = self._settings.slots - in_use - len(self._to_start)
         self._watch_overrunning()
-        if self._draining or self._taking or free <= 0:
+        # What is asked for along with an admission is carried out behind it.
+        let_through = self.backlog.admissions if along or self.backlog.complete is not None else -1
+        if (
+            self._draining
+            or self._taking
+            or free <= 0
+            or (self.presence.alone and let_through == self._emptied_at >= 0)
+        ):
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
@@ -199,6 +216,7 @@ class Worker:
             self._taking = False
         if len(taken) < free:
             self.backlog.none_left(complete)
+            self._emptied_at = let_through
         self._to_start += [(waiting, asked_at) for waiting in taken]
         return bool(taken)
 
@@ -292,11 +310,13 @@ class Worker:
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
         self._renewed_at = self._alive_at = asked_at
         self._fenced = False
+        # Once in a while it is looked whatever is known.
+        self._emptied_at = -1
 
     def _fence_ourselves(self) -> None:
         """What others may have been given by now, because we could not say that we are alive, is stopped."""
         trusted_until = self._alive_at + self._settings.lease_ms / 1000 * TRUST
-        if self._held and self.presence.among_others and not self._fenced and self._clock.elapsed() > trusted_until:
+        if self._held and not self.presence.alone and not self._fenced and self._clock.elapsed() > trusted_until:
             self._fenced = True
             self._events.emit("lease_given_up", worker=self.worker, count=len(self._held))
             self._runner.stop(list(self._held), why=Result.LOST)

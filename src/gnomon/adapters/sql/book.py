@@ -62,10 +62,13 @@ def page(conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: U
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
     """See Schedules.add."""
     first = {(schedule.tenant, schedule.schedule_id): schedule for schedule in reversed(schedules)}
-    # Whoever adds a name waits for those who are adding it: by name, so that two do not wait for each other.
-    by_name = [first[name] for name in sorted(first)]
-    added = bulk.those(conn, _ADD, [schedule_row(schedule) for schedule in by_name], "uid")
-    new = [schedule for schedule in by_name if schedule.uid in added]
+    in_line = [first[name] for name in sorted(first)]
+    if conn.dialect.name == "sqlite":
+        # As they will be decided: those of one moment then stand on few pages.
+        in_line.sort(key=lambda schedule: schedule.uid)
+    # Elsewhere, whoever adds a name waits for those who are adding it: by name, two do not wait for each other.
+    added = bulk.those(conn, _ADD, [schedule_row(schedule) for schedule in in_line], "uid")
+    new = [schedule for schedule in in_line if schedule.uid in added]
     bulk.insert(conn, tables.schedule_revision, [revision_row(schedule, actor, tzdata) for schedule in new])
     paused_at_once = [(one.uid, 1, one.paused_at, actor) for one in new if one.paused_at is not None]
     bulk.insert(conn, tables.pause, paused_at_once)

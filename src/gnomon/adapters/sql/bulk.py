@@ -5,7 +5,7 @@ language each row would cost several times as much.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ MAY_COPY = "gnomon_may_copy"
 _WORTH_A_COPY = 20
 #: How many rows there must be for each statement on SQLite for it to be quicker than one statement a row.
 _WORTH_A_STATEMENT = 4
+#: How many rows SQLite is given at once.
+_PORTIONS = (64, 16, 4, 1)
 _AMONG = "IN (SELECT value FROM json_each(?))"
 
 _ARRAYS = {
@@ -38,10 +40,11 @@ _MOVED = (
     *("mark_at", "next_fire_at", "active_runs", "queued_runs"),
     *("uid", "mark_at", "revision", "active_runs", "queued_runs", "paused_at"),
 )
-_MOVE_SQLITE = """
-UPDATE schedule SET mark_at = ?, next_fire_at = ?, active_runs = ?, queued_runs = ?
-WHERE uid = ? AND mark_at = ? AND revision = ? AND active_runs = ? AND queued_runs = ? AND paused_at IS ?
-AND deleted_at IS NULL
+#: On SQLite nobody else writes between the two.
+_MOVABLE_SQLITE = """
+SELECT json_group_array(uid) FROM (VALUES {rows}) AS v JOIN schedule ON uid = v.column1
+AND mark_at = v.column2 AND revision = v.column3 AND active_runs = v.column4 AND queued_runs = v.column5
+AND paused_at IS v.column6 AND deleted_at IS NULL
 """
 _MOVE_POSTGRESQL = """
 UPDATE schedule SET mark_at = v.mark_at, next_fire_at = v.next_fire_at,
@@ -62,11 +65,32 @@ class Statement(NamedTuple):
     postgresql: str
 
 
+class Several(NamedTuple):
+    """The same for SQLite with many rows: they stand where `rows` is in the text, each as so many question marks."""
+
+    text: str
+    columns: int
+
+    def of(self, count: int) -> str:
+        """The statement with so many rows."""
+        row = f"({', '.join('?' * self.columns)})"
+        return self.text.format(rows=", ".join([row] * count))
+
+
+class Insertion(NamedTuple):
+    """One thing to insert, by the row."""
+
+    sqlite: str
+    postgresql: str
+    several: Several
+
+
 class Change(NamedTuple):
     """The same with many rows, each of which holds new values and then the key of the row that gets them."""
 
     sqlite: str
     postgresql: str
+    several: Several
     #: For rows that are alike but for the first part of their key: a list of these stands at the place `key`.
     alike: str
     key: int
@@ -132,39 +156,72 @@ def changing(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> Chang
         f"UPDATE {table.name} SET {', '.join(f'{name} = v.new_{name}' for name in new)}"  # noqa: S608 - our own names
         f" FROM unnest({_arrays([table.c[name] for name in (*new, *by)])}) AS v ({', '.join(names)})"
         f" WHERE {' AND '.join(f'{table.name}.{name} = v.by_{name}' for name in by)}",
+        _changing_several(table, new, by),
         _unjournaled(f"{update} WHERE {by[0]} {_AMONG}{others}"),
         len(new),
     )
 
 
+def _changing_several(table: sa.Table, new: Sequence[str], by: Sequence[str]) -> Several:
+    set_to = ", ".join(f"{name} = v.column{number}" for number, name in enumerate(new, 1))
+    equal = " AND ".join(f"{table.name}.{name} = v.column{number}" for number, name in enumerate(by, len(new) + 1))
+    text = f"UPDATE OR FAIL {table.name} SET {set_to} FROM (VALUES {{rows}}) AS v WHERE {equal}"  # noqa: S608 - our own names
+    return Several(text, len(new) + len(by))
+
+
 @cache
-def inserting(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> Statement:
+def inserting(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> Insertion:
     """The statement that inserts rows of these columns."""
-    into = f"INSERT INTO {table.name} ({', '.join(columns)})"
+    into = f"INTO {table.name} ({', '.join(columns)})"
     # The condition keeps the parser from taking ON CONFLICT for the condition of a join.
     arrays = _arrays([table.c[name] for name in columns])
-    return Statement(
-        f"{into} VALUES ({', '.join('?' * len(columns))}) {conflict}",
-        f"{into} SELECT * FROM unnest({arrays}) AS v WHERE true {conflict}",  # noqa: S608 - our own names
+    return Insertion(
+        f"INSERT {into} VALUES ({', '.join('?' * len(columns))}) {conflict}",  # noqa: S608 - our own names, here and below
+        f"INSERT {into} SELECT * FROM unnest({arrays}) AS v WHERE true {conflict}",  # noqa: S608
+        # It need not be able to take itself back, either: see _unjournaled.
+        Several(f"INSERT OR FAIL {into} VALUES {{rows}} {conflict}", len(columns)),  # noqa: S608
     )
 
 
-def many(conn: sa.Connection, asked: Statement | Change, rows: Rows) -> None:
+def many(conn: sa.Connection, asked: Statement | Insertion | Change, rows: Rows) -> None:
     """The statement is carried out for every row."""
     if not rows:
         return
     if conn.dialect.name != "sqlite":
         conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True)))
-    elif not (isinstance(asked, Change) and _change_alike(conn, asked, rows)):
+    elif isinstance(asked, Statement):
         conn.connection.cursor().executemany(asked.sqlite, rows)
+    elif isinstance(asked, Insertion) or not _change_alike(conn, asked, rows):
+        _in_portions(conn, asked, rows)
+
+
+def _in_portions(conn: sa.Connection, asked: Insertion | Change, rows: Rows) -> None:
+    """The rows by a few statements, most of which have many.
+
+    That takes no less work; but after every single one the driver would wait for its turn among all other threads.
+    """
+    execute = conn.connection.cursor().execute
+    for size, portion in _portions(rows):
+        text = asked.sqlite if size == 1 else _several(asked.several, size)
+        execute(text, portion[0] if size == 1 else [value for row in portion for value in row])
+
+
+def _portions(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """The rows in portions of few different sizes, so that the driver knows the statements for them."""
+    done = 0
+    for size in _PORTIONS:
+        while len(rows) - done >= size:
+            yield size, rows[done : done + size]
+            done += size
+
+
+@cache
+def _several(asked: Several, size: int) -> str:
+    return asked.of(size)
 
 
 def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
-    """Whether the rows were so much alike that they could be changed by a few statements.
-
-    One statement on many rows is not only quicker: for every single one the driver would let go of the interpreter, and
-    then wait for its turn among all other threads.
-    """
+    """Whether the rows were so much alike that they could be changed by a few statements."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     key = asked.key
     for row in rows:
@@ -177,7 +234,7 @@ def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
     return True
 
 
-def those(conn: sa.Connection, asked: Statement, rows: Rows, key: str, *, at: int = 0) -> Collection[str]:
+def those(conn: sa.Connection, asked: Insertion, rows: Rows, key: str, *, at: int = 0) -> Collection[str]:
     """The statement is carried out for every row; the keys of those for which it did anything come back.
 
     A row has its key at that place.
@@ -218,7 +275,18 @@ def move_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
     A row holds the new mark, next fire and counts, then the uid, and what was read: the mark, the revision, the
     counts and the pause.
     """
-    return those(conn, _MOVE, rows, "schedule.uid", at=4)
+    if not rows:
+        return set()
+    if conn.dialect.name != "sqlite":
+        found = conn.exec_driver_sql(f"{_MOVE} RETURNING schedule.uid", tuple(zip(*rows, strict=True)))
+        return {uid for (uid,) in found}
+    movable: set[str] = set()
+    execute = conn.connection.cursor().execute
+    for size, portion in _portions(rows):
+        read = [value for row in portion for value in row[4:]]
+        movable |= set(msgspec.json.decode(execute(_several(_MOVABLE, size), read).fetchone()[0]))
+    many(conn, _MOVE_TO, [row[:5] for row in rows if row[4] in movable])
+    return movable
 
 
 def _copy(conn: sa.Connection, table: sa.Table, columns: Sequence[str], rows: Rows) -> None:
@@ -234,4 +302,6 @@ def _arrays(columns: Sequence[sa.Column[Any]]) -> str:
     return ", ".join(f"${number}::{_ARRAYS[type(column.type)]}" for number, column in enumerate(columns, 1))
 
 
-_MOVE = Statement(_MOVE_SQLITE, _MOVE_POSTGRESQL.format(arrays=_arrays([tables.schedule.c[name] for name in _MOVED])))
+_MOVE = _MOVE_POSTGRESQL.format(arrays=_arrays([tables.schedule.c[name] for name in _MOVED]))
+_MOVABLE = Several(_MOVABLE_SQLITE, len(_MOVED) - 4)
+_MOVE_TO = changing(tables.schedule, _MOVED[:4], by=("uid",))

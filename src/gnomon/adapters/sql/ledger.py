@@ -75,7 +75,7 @@ def _only(
     if len(shards) != SHARDS:
         query, narrowed["shards"] = query.where(_OURS), sorted(shards)
     if unreadable.pairs:
-        query, narrowed["unreadable"] = query.where(NOT_KNOWN), sorted(unreadable.pairs)
+        query, narrowed["unreadable"] = query.where(NOT_KNOWN), unreadable.known
     return query, narrowed
 
 

@@ -36,6 +36,8 @@ PRAGMAS = {
     "journal_size_limit": str(64 * 2**20),
     "cache_size": "-16384",
 }
+#: How many statements a connection need not read again: each of our own for several numbers of rows.
+_KNOWN_STATEMENTS = 512
 #: How soon to ask again for a journal that others are changing.
 _JOURNAL_SECONDS = 0.01
 _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
@@ -49,7 +51,7 @@ def engine_for(path: str, *, begin: str, connections: int) -> sa.Engine:
         pool_size=connections,
         max_overflow=0,
         # None: the driver leaves transactions to us.
-        connect_args={"isolation_level": None, "check_same_thread": False},
+        connect_args={"isolation_level": None, "check_same_thread": False, "cached_statements": _KNOWN_STATEMENTS},
     )
 
     @sa.event.listens_for(engine, "connect")

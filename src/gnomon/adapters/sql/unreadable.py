@@ -19,9 +19,12 @@ MOST = 4096
 
 _NAMES = [column.name for column in SCHEDULE]
 _UID, _REVISION = _NAMES.index("uid"), _NAMES.index("revision")
-#: The condition under which a row has not been found unreadable before. Takes the pairs as `unreadable`.
-NOT_KNOWN = sa.tuple_(tables.schedule.c.uid, tables.schedule.c.revision).not_in(
-    sa.bindparam("unreadable", expanding=True)
+#: The condition under which a row has not been found unreadable before. Takes `Unreadable.known` as `unreadable`. One
+#: text for both: of thousands of pairs PostgreSQL would make as many conditions, and think about them for seconds.
+NOT_KNOWN = (
+    tables.schedule.c.uid.concat(":")
+    .concat(sa.cast(tables.schedule.c.revision, sa.Text))
+    .not_in(sa.bindparam("unreadable", expanding=True))
 )
 
 
@@ -31,6 +34,11 @@ class Unreadable:
     def __init__(self) -> None:
         #: Replaced, never changed: whoever reads it beside others sees all of it or what was there before.
         self.pairs: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def known(self) -> list[str]:
+        """All of them, as the condition takes them."""
+        return [f"{uid}:{revision}" for uid, revision in sorted(self.pairs)]
 
     def readable(self, rows: Iterable[Row]) -> list[Schedule]:
         """The schedules in those rows that can be read; the others are remembered, and told of if that is new."""
