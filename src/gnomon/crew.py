@@ -88,8 +88,7 @@ class Crew:
 
     async def begin(self, *, alone: bool) -> None:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
-        self._alone = self.worker.backlog.only_source = alone
-        self.worker.presence.among_others = not alone
+        self._alone = self.worker.presence.alone = self.worker.backlog.only_source = alone
         await self.worker.step()
         if alone:
             await self.reconciler.recover(alive={self.worker.worker})

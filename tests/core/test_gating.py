@@ -7,7 +7,7 @@ from gnomon.core.attempts import Assignment, Limits
 from gnomon.core.gating import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
 from gnomon.core.model import Attempt, Result
 from gnomon.core.reconciling import OpenAttempt, Patience, overdue
-from gnomon.core.routing import Placement, ReasonCode, Unplaced
+from gnomon.core.routing import Placement, ReasonCode, Unplaced, at_the_limit
 from gnomon.core.states import TRANSITIONS, TaskState, WaitReason
 from support.holding import NOW, held
 
@@ -52,13 +52,20 @@ def test_the_dead_letter_has_the_last_reason_code(code: ReasonCode) -> None:
 
 
 @pytest.mark.req("R-11")
-def test_at_its_limit_a_tenants_task_waits_two_seconds_however_often() -> None:
-    full = Unplaced(ReasonCode.TENANT_LIMIT, "it has enough")
+def test_at_its_limit_a_tenants_task_waits_and_that_is_not_counted() -> None:
+    full = at_the_limit("acme", 10, ahead=0)
 
     made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), full, now=NOW, limits=Limits())
 
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 49)
-    assert (made.available_at, made.note) == (NOW + 2000, "tenant_limit: it has enough")
+    assert made.available_at == NOW + 500
+    assert made.note == "tenant_limit: tenant 'acme' has 10 tasks on their way, which is its limit"
+
+
+@pytest.mark.req("R-11")
+@pytest.mark.parametrize(("ahead", "after_ms"), [(0, 500), (9, 500), (10, 1000), (95, 5000), (10**6, 30_000)])
+def test_the_more_wait_at_the_limit_the_later_each_asks_again(ahead: int, after_ms: int) -> None:
+    assert at_the_limit("acme", 10, ahead=ahead).after_ms == after_ms
 
 
 def test_what_is_placed_says_where() -> None:

@@ -6,7 +6,8 @@ from contracts.store import NOON
 from gnomon.core.gating import Request, Waiting
 from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
 from gnomon.core.states import TaskState, WaitReason
-from gnomon.services.backlog import Backlog
+from gnomon.services.backlog import Backlog, NobodyBeside
+from support.crew import Crewed
 from support.labour import asked
 
 
@@ -103,3 +104,16 @@ def test_when_most_of_it_is_taken_someone_hears_of_it(backlog: Backlog) -> None:
         backlog.taken(TaskId(name), 1)
 
     assert heard == [2]
+
+
+async def test_a_dispatcher_with_nobody_beside_it_keeps_nothing_and_waits_for_nobody() -> None:
+    crew = Crewed(flags={"execution.batch": 10})
+    crew.dispatcher.backlog = NobodyBeside(most=10)
+    await crew.worker.step()
+    job = await crew.job()
+    for number in range(30):
+        await crew.run(job, f"{number}")
+
+    waits = [await crew.dispatcher.step() for _ in range(3)]
+
+    assert (waits, len(crew.dispatcher.backlog)) == ([0.0, 0.0, 0.0], 0)

@@ -246,6 +246,22 @@ async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_
     assert (task.state, task.routings, letter.reason) == (TaskState.FAILED, 50, "no_pool_mapping")
 
 
+async def test_what_was_in_a_pool_before_is_in_none_once_there_is_no_table(crew: Crewed) -> None:
+    crew.dispatcher.router.pools = Pools(topics={"reports.make": ("gpu",)})
+    other, runner = another(crew, "w2", **{"worker.pool": "gpu"})
+    await other.step()
+    run = await crew.run(await crew.job())
+    await crew.go()
+    await other.step()
+    runner.end_all(Result.INTERRUPTED)
+    await other.step()
+
+    crew.dispatcher.router.pools = None
+    await crew.go()
+
+    assert [one.run.run_id for one in crew.runner.started.values()] == [run.run_id]
+
+
 async def test_tasks_are_spread_over_workers_of_equal_load(crew: Crewed) -> None:
     labels = {"node.zone": "eu"}
     workers = [another(crew, f"w{number}", **{"worker.labels": labels}) for number in (2, 3, 4)]
@@ -310,7 +326,7 @@ async def test_a_worker_that_cannot_say_that_it_is_alive_stops_what_it_has(crew:
 
 
 async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(crew: Crewed) -> None:
-    crew.worker.presence.among_others = False
+    crew.worker.presence.alone = True
     await crew.run(await crew.job())
     await crew.go()
 

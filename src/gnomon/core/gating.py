@@ -13,12 +13,10 @@ from gnomon.core.attempts import Limits
 from gnomon.core.launching import Launch
 from gnomon.core.model import Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.retry import routing_delay_ms, share_of
-from gnomon.core.routing import Placement, ReasonCode, Unplaced
+from gnomon.core.routing import Placement, Unplaced
 from gnomon.core.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.workflow import Step, Workflow
 
-#: How long a task waits whose tenant has as many on their way as it may.
-_AT_THE_LIMIT_MS = 2000
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -211,9 +209,9 @@ def not_launchable(
 
 
 def _unroutable(waiting: Waiting, why: Unplaced, now: int, limits: Limits) -> Admission:
-    if why.code is ReasonCode.TENANT_LIMIT:
+    if why.after_ms is not None:
         # Whoever sets a limit wants what is over it to wait, not to fail.
-        later = now + _AT_THE_LIMIT_MS
+        later = now + why.after_ms
         return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
     return _tried_again(waiting, str(why), now, most=limits.routings, letter=why.code.value)
 

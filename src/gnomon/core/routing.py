@@ -22,6 +22,7 @@ RANKS = {Priority.CRITICAL: -1, Priority.INTERACTIVE: 0, Priority.BATCH: 1}
 #: From so many percent on a worker is given nothing more.
 OVERLOADED = 90
 _UNASKED = Route()
+_TURN_MS, _LONGEST_TURN_MS = 500, 30_000
 
 
 class ReasonCode(StrEnum):
@@ -95,6 +96,8 @@ class Unplaced(Struct, frozen=True):
 
     code: ReasonCode
     reason: str
+    #: When to ask again, if that is not for the usual backoff to say; then it is not counted either.
+    after_ms: int | None = None
 
     def __str__(self) -> str:
         return f"{self.code}: {self.reason}"
@@ -186,6 +189,16 @@ def _named(names: Sequence[str]) -> str:
 
 def _have(fit: Sequence[Seat]) -> str:
     return "has" if len(fit) == 1 else "have"
+
+
+def at_the_limit(tenant: str, limit: int, ahead: int) -> Unplaced:
+    """A task waits whose tenant has as many on their way as it may, behind so many others that wait for the same.
+
+    As many as may be on their way ask again together, so that thousands that wait do not all ask all the time.
+    """
+    turns = 1 + ahead // limit
+    reason = f"tenant {tenant!r} has {limit} tasks on their way, which is its limit"
+    return Unplaced(ReasonCode.TENANT_LIMIT, reason, after_ms=min(turns * _TURN_MS, _LONGEST_TURN_MS))
 
 
 def in_vain(where: Placement, seats: Iterable[Seat]) -> bool:

@@ -66,9 +66,9 @@ class Dispatcher:
         #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
         self.meanwhile: Callable[[], Awaitable[None]] = _nothing
         self._limits = limits_of(settings.execution)
-        self._admitted_at = float("-inf")
         #: Who says where each task goes.
         self.router = Router(place, clock, settings.routing)
+        self._admitted_at = float("-inf")
         self.backoff = Backoff(events, "dispatcher")
 
     async def step(self) -> float:

@@ -15,8 +15,8 @@ class Presence:
         self._settings = settings
         self._worker = worker
         self._started_at = started_at
-        #: Whether others may be there who can run other things.
-        self.among_others = True
+        #: Nobody else executes, and nothing can be taken but what the dispatcher beside us lets through.
+        self.alone = False
         #: How busy its machine is.
         self.measure: Callable[[], Load] = Load
         self.reach = Reach(None if settings.pool == DEFAULT_POOL else settings.pool)
@@ -24,7 +24,7 @@ class Presence:
     def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerCard:
         """The worker as it is now; from now on, that is within its reach."""
         settings, known = self._settings, tuple(sorted(functions))
-        self.reach = Reach(self.reach.pool, known if self.among_others else None)
+        self.reach = Reach(self.reach.pool, None if self.alone else known)
         return WorkerCard(
             worker=self._worker,
             functions=known,

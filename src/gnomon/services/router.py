@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gnomon.core.gating import Request
-from gnomon.core.routing import DEFAULT_POOL, Placement, Pools, ReasonCode, Seat, Unplaced, route
+from gnomon.core.routing import DEFAULT_POOL, Placement, Pools, Seat, Unplaced, at_the_limit, route
 from gnomon.ports.clock import Clock
 from gnomon.ports.work import OnTheWay
 from gnomon.ports.workers import Workplace, seats_of
@@ -94,13 +94,14 @@ class Router:
     def _weighed(self, requests: Sequence[Request], on_the_way: OnTheWay | None) -> list[Where]:
         seats = {seat.worker: seat for seat in _busy(self._seats, on_the_way, self._recent)}
         tenants = Counter[str]({} if on_the_way is None else on_the_way.tenants)
+        over = Counter[str]()
         found: list[Where] = []
         for request in requests:
             tenant = request.waiting.run.tenant
             room = self.room(tenant)
             if room is not None and tenants[tenant] >= room[1]:
-                reason = f"tenant {tenant!r} has {room[1]} tasks on their way, which is its limit"
-                found.append(Unplaced(ReasonCode.TENANT_LIMIT, reason))
+                found.append(at_the_limit(*room, ahead=over[tenant]))
+                over[tenant] += 1
                 continue
             step, there = request.step, list(seats.values())
             placed = route(step.function, step.route, there, self.pools, overload_percent=self._overload)

@@ -52,14 +52,10 @@ class Worker:
         settings: Settings,
         worker: str,
     ) -> None:
-        self._place = place
-        self._shelf = shelf
-        self._runner = runner
-        self._gate = gate
-        self._clock = clock
-        self._events = events
-        self._settings = settings.worker
-        self._limits = limits_of(settings.execution)
+        self._place, self._shelf = place, shelf
+        self._runner, self._gate = runner, gate
+        self._clock, self._events = clock, events
+        self._settings, self._limits = settings.worker, limits_of(settings.execution)
         self.worker = worker
         self.presence = Presence(settings.worker, worker, started_at=clock.now())
         self._held: dict[Held, Assignment] = {}
@@ -299,7 +295,7 @@ class Worker:
     def _fence_ourselves(self) -> None:
         """What others may have been given by now, because we could not say that we are alive, is stopped."""
         trusted_until = self._alive_at + self._settings.lease_ms / 1000 * TRUST
-        if self._held and self.presence.among_others and not self._fenced and self._clock.elapsed() > trusted_until:
+        if self._held and not self.presence.alone and not self._fenced and self._clock.elapsed() > trusted_until:
             self._fenced = True
             self._events.emit("lease_given_up", worker=self.worker, count=len(self._held))
             self._runner.stop(list(self._held), why=Result.LOST)
