@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import gnomon
 from support.certificates import Authority
 from support.prompt import Prompt
+from support.serving import running
 
 
 @pytest.mark.req("C-15")
@@ -19,16 +19,14 @@ def test_a_profile_shows_a_certificate_instead_of_a_token(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     settings = {
-        "server.port": 0,
-        "server.tls_cert_file": server.cert,
-        "server.tls_key_file": server.key,
-        "server.tls_client_ca_file": authority.file,
-        "auth.certificates": ["ops=admin"],
-        "metrics.enabled": False,
+        "server__tls_cert_file": server.cert,
+        "server__tls_key_file": server.key,
+        "server__tls_client_ca_file": authority.file,
+        "auth__certificates": ["ops=admin"],
     }
     (tmp_path / "server").mkdir()
-    with gnomon.start(database=str(tmp_path / "server" / "gnomon.db"), settings=settings, api=True) as running:
-        address = str(running.address)
+    with running(tmp_path / "server" / "gnomon.db", **settings) as scheduler:
+        address = str(scheduler.address)
         own = ("--cert-file", ops.cert, "--key-file", ops.key)
         prompt.lines("profiles", "add", "prod", "--server", address, "--ca-file", authority.file, *own)
         prompt.lines("profiles", "add", "bare", "--server", address, "--ca-file", authority.file)
