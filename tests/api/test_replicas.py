@@ -11,6 +11,7 @@ from gnomon import errors
 from gnomon.client import asks
 from gnomon.client.asking import Ask
 from gnomon.core.answers import Execution, Page
+from support.serving import running
 
 JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "overlap": "allow"}
 
@@ -18,10 +19,8 @@ JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "o
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[list[gnomon.AsyncClient]]:
     """One for each of two servers, of which the second stands by."""
-    settings = {"server.port": 0, "metrics.enabled": False}
-    database = str(tmp_path / "gnomon.db")
-    first = await asyncio.to_thread(gnomon.start, database=database, settings=settings, api=True)
-    second = await asyncio.to_thread(gnomon.start, database=database, settings=settings, api=True)
+    first = await asyncio.to_thread(running, tmp_path / "gnomon.db")
+    second = await asyncio.to_thread(running, tmp_path / "gnomon.db")
     token = (tmp_path / "gnomon.db.token").read_text()
     found = [gnomon.AsyncClient(str(one.address), token=token) for one in (first, second)]
     try:
@@ -30,8 +29,8 @@ async def clients(tmp_path: Path) -> AsyncIterator[list[gnomon.AsyncClient]]:
     finally:
         for client in found:
             await client.close()
-        for running in (second, first):
-            await asyncio.to_thread(running.stop)
+        for one in (second, first):
+            await asyncio.to_thread(one.stop)
 
 
 async def settled(*asked: object) -> list[object]:

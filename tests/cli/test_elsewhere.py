@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import gnomon
 from gnomon.elsewhere import Elsewhere as Server
 from support.prompt import Done, Prompt
+from support.serving import running
 
 JOBS = """
 jobs:
@@ -59,9 +59,8 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     found.write(JOBS)
     (tmp_path / "server").mkdir()
     database = tmp_path / "server" / "gnomon.db"
-    settings = {"server.port": 0, "metrics.enabled": False}
-    with gnomon.start(database=str(database), settings=settings, api=True) as running:
-        found.address = str(running.address)
+    with running(database) as server:
+        found.address = str(server.address)
         found.token = (tmp_path / "server" / "gnomon.db.token").read_text().strip()
         for name in ("GNOMON_SERVER", "GNOMON_PROFILE"):
             monkeypatch.delenv(name, raising=False)

@@ -1,12 +1,16 @@
-"""The API on a real socket, on a thread of its own."""
+"""The API on a real socket, on a thread of its own: of a store in memory, or of a whole scheduler."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gnomon.api.server import address_of, listen, serve_api
+from gnomon.runners.registry import Functions
 from gnomon.sections import Server
+from gnomon.serving import Running, Serving
+from gnomon.settings import load
 from support.faces import Face
 
 
@@ -32,3 +36,10 @@ def served(face: Face) -> Iterator[str]:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
+
+
+def running(database: Path, **settings: object) -> Running:
+    """A scheduler on a file that knows no functions but those for commands, whatever else this process has imported."""
+    flags = {"database.url": f"sqlite:///{database}", "server.port": 0, "metrics.enabled": False}
+    flags |= {name.replace("__", "."): value for name, value in settings.items()}
+    return Running(Serving(settings=load(flags=flags), functions=Functions(), api=True))

@@ -1,0 +1,43 @@
+"""A server that speaks TLS, and operators who show a certificate instead of a token."""
+
+from pathlib import Path
+
+import pytest
+
+from support.certificates import Authority
+from support.prompt import Prompt
+from support.serving import running
+
+
+@pytest.mark.req("C-15")
+def test_a_profile_shows_a_certificate_instead_of_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt, authority = Prompt(tmp_path, monkeypatch, capsys), Authority(tmp_path)
+    server, ops = authority.server(), authority.vouches("ops")
+    for name in ("GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    settings = {
+        "server__tls_cert_file": server.cert,
+        "server__tls_key_file": server.key,
+        "server__tls_client_ca_file": authority.file,
+        "auth__certificates": ["ops=admin"],
+    }
+    (tmp_path / "server").mkdir()
+    with running(tmp_path / "server" / "gnomon.db", **settings) as scheduler:
+        address = str(scheduler.address)
+        own = ("--cert-file", ops.cert, "--key-file", ops.key)
+        prompt.lines("profiles", "add", "prod", "--server", address, "--ca-file", authority.file, *own)
+        prompt.lines("profiles", "add", "bare", "--server", address, "--ca-file", authority.file)
+        prompt.lines("profiles", "add", "doubtful", "--server", address)
+
+        applied = prompt.run("--profile", "prod", "jobs", "apply", "-f", "jobs.yaml")
+        actors = {one["actor"] for one in prompt.run("--profile", "prod", "audit", "list", "-o", "json").data()}
+        bare = prompt.run("--profile", "bare", "jobs", "list")
+        doubtful = prompt.run("--profile", "doubtful", "jobs", "list")
+
+    assert address.startswith("https://")
+    assert (applied.code, applied.out[-1], actors) == (0, "2 created", {"ops"})
+    assert (bare.code, "no token was shown" in bare.err[0]) == (1, True)
+    assert (doubtful.code, "cannot be reached" in doubtful.err[0]) == (1, True)
