@@ -24,6 +24,7 @@ MAY_IMPORT = {
         "services",
         "testing",
         "access",
+        "apart",
         "app",
         "office",
         "serving",

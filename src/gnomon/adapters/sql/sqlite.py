@@ -34,8 +34,9 @@ PRAGMAS = {
     # A batch of decisions writes thousands of pages: at the default a checkpoint would follow on each.
     "wal_autocheckpoint": "16000",
     "journal_size_limit": str(64 * 2**20),
-    "cache_size": "-16384",
 }
+#: How much of the file a connection keeps in mind, in KiB: the writer and each reader. The system keeps all of it, too.
+_WRITERS_CACHE, _READERS_CACHE = 4096, 1024
 #: How many statements a connection need not read again: each of our own for several numbers of rows.
 _KNOWN_STATEMENTS = 512
 #: How soon to ask again for a journal that others are changing.
@@ -43,7 +44,7 @@ _JOURNAL_SECONDS = 0.01
 _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
 
 
-def engine_for(path: str, *, begin: str, connections: int) -> sa.Engine:
+def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS_CACHE) -> sa.Engine:
     """An engine on the file whose transactions begin as told."""
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=path),
@@ -56,7 +57,7 @@ def engine_for(path: str, *, begin: str, connections: int) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
-        for name, value in PRAGMAS.items():
+        for name, value in (*PRAGMAS.items(), ("cache_size", -cache)):
             _tell(connection, f"PRAGMA {name} = {value}")
 
     @sa.event.listens_for(engine, "begin")
@@ -95,7 +96,7 @@ class SqliteTransactions:
         self._closing = False
         #: How many transactions there were, with success or without.
         self.commits = 0
-        self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1)
+        self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
         self._writer = threading.Thread(target=self._write_on, name="gnomon-write", daemon=True)
