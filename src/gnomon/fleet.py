@@ -77,6 +77,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     dispatcher = bureau.dispatcher
     dispatcher.backlog = courier.backlog
     dispatcher.on_scheduled = courier.wake.set
+    dispatcher.router.on_choosy = courier.choosy
     dispatcher.meanwhile = courier.take_along
     courier.backlog.on_low = bureau.dispatch.set
     # The gate is open, so that the next step can be passed on without asking anybody.

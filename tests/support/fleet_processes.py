@@ -70,7 +70,7 @@ def _process(command: list[str], environment: Mapping[str, str], said: str) -> I
 def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
     """`gnomon server`, which executes nothing, once it runs."""
     command = [sys.executable, "-m", "gnomon", "server", "--database", url, "--port", "0", *arguments]
-    with _process(command, {**environment_of(nats, "scheduler"), **environment}, "answering on") as running:
+    with _process(command, {**environment_of(nats, "scheduler"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
     mq.scheduled.{job}                   a task for the default pool; kept until a worker has reported what came of it
     mq.scheduled.{job}.pool.{pool}       a task for another pool
+    mq.scheduler.direct.{worker}         a task for one worker alone; kept by nobody, answered once that worker has it
     mq.scheduler.complete.report.{worker}     what a worker has begun, and what came of it; kept until written down
     mq.scheduler.complete.heartbeat.{worker}  a worker is alive; answered with what it is to stop
     mq.scheduler.complete.grant.{worker}      a worker asks whether it may start; answered with what it may
@@ -43,6 +44,11 @@ def executors(pool: str = DEFAULT_POOL) -> str:
 def pool_subjects(pool: str = DEFAULT_POOL) -> str:
     """All that is sent to workers of a pool, and nothing that is sent to others."""
     return "mq.scheduled.*" if pool == DEFAULT_POOL else f"mq.scheduled.*.pool.{_token(pool)}"
+
+
+def direct_subject(worker: str) -> str:
+    """Where a task is sent that is for this worker alone."""
+    return f"mq.scheduler.direct.{_token(worker)}"
 
 
 def report_subject(worker: str) -> str:

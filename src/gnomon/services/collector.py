@@ -5,7 +5,7 @@ Everything it is told may come twice, late or out of order; the task's fence say
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -72,8 +72,8 @@ class Collector:
         self.hand_over: HandOver | None = None
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
-        #: Called with how many attempts have ended, with what has begun, and when a worker has come or gone.
-        self.on_ended: Callable[[int], None] = lambda _: None
+        #: Called with what attempts have ended, with what has begun, and when a worker has come or gone.
+        self.on_ended: Callable[[Collection[Held]], None] = lambda _: None
         self.on_started: Callable[[Sequence[Assignment]], None] = lambda _: None
         self.on_worker: Callable[[], None] = lambda: None
         #: Called when what keeps reports cannot be reached.
@@ -136,9 +136,9 @@ class Collector:
             if isinstance(failure, BaseException):
                 raise failure
         self.on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
+        self.on_ended(ended.keys())
         for held in ended:
             self.sent.pop(held, None)
-        self.on_ended(len(ended))
 
     async def _known(self, held: Sequence[Held]) -> dict[Held, Assignment]:
         """What these attempts are of, as far as they still are in somebody's hands."""
