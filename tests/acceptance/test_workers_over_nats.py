@@ -108,9 +108,7 @@ async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(
     del witness
     with worker(url, environment={"NATS_URL": nats.url}) as working:
         line = working.line_with("not over NATS")
-    assert (
-        line == "* tasks come from the database (flag), not over NATS (environment NATS_URL): --nats URL changes that\n"
-    )
+    assert line.endswith("the database (flag), not over NATS (environment NATS_URL): --nats URL changes that\n")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,6 @@ class QueueContract:
         assert not await other.pull(limit=1, wait_ms=50)
         await worker.extend(found)
         await worker.acknowledge(found)
-        assert await server.under_way("default") == 0
 
     async def test_what_is_for_a_worker_that_is_not_there_has_not_arrived(self, server: ServerSide) -> None:
         assert await server.publish([parcel("for nobody", to="worker_9")]) == frozenset()

@@ -179,3 +179,17 @@ async def test_servers_know_all_that_a_worker_says_of_itself(fleet: Fleet) -> No
     [_, card] = await fleet.store.workers()
     assert (card.pool, card.labels, card.capabilities) == ("gpu", {"node.zone": "eu"}, ("cuda",))
     assert (card.in_hand, card.draining, card.seen_at) == (1, False, fleet.clock.now())
+
+
+async def test_a_worker_that_does_not_take_what_is_for_it_holds_up_nobody(fleet: Fleet) -> None:
+    await joined(fleet, "field_2", labels={"node.zone": "eu"})
+    del fleet.bus.direct["field_2"]
+    [stuck] = await asked(fleet, Route(labels={"node.zone": "eu"}), "a")
+    await fleet.send()
+    [other] = await asked(fleet, None, "b")
+
+    await fleet.all()
+
+    assert runs(fleet.hands) == ["b"]
+    assert [one.started_at for one in await fleet.attempts_of(stuck)] == [None]
+    assert (await fleet.now(other)).status is RunStatus.RUNNING

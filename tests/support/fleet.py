@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gnomon.adapters.memory.guard import MemoryGuard
 from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
 from gnomon.core.model import Attempt, Run, TaskId
 from gnomon.services.collector import Collector
@@ -18,6 +19,7 @@ class Fleet(Crewed):
         super().__init__(flags=flags)
         self.flags = dict(flags or {})
         self.bus = MemoryBus(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
+        self.guard = MemoryGuard(self.clock.now)
         self.courier, self.collector = self.another_server()
         self.hands = ToldRunner()
         self.field = self.field_worker("field_1", self.hands)
@@ -27,7 +29,9 @@ class Fleet(Crewed):
         courier = Courier(
             self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
         )
-        collector = Collector(self.store, self.shelf, side, self.gate, self.clock, self.events, settings=self.settings)
+        collector = Collector(
+            self.store, self.shelf, side, self.gate, self.guard, self.clock, self.events, settings=self.settings
+        )
         collector.sent = courier.sent
         collector.on_ended = courier.returned
         collector.on_worker = courier.look

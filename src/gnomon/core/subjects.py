@@ -27,6 +27,9 @@ REPORT_SUBJECTS = "mq.scheduler.complete.report.*"
 HEARTBEATS = "mq.scheduler.complete.heartbeat.*"
 GRANTS = "mq.scheduler.complete.grant.*"
 DEAD_SUBJECTS = "mq.scheduler.dead.*"
+#: How long a server may take over reports before another one gets them: so short that they are written down, whoever
+#: dies, before what they are about passes for lost.
+_REPORT_SHARE, _REPORT_MS = 6, 1_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_~-]")
 
 
@@ -64,6 +67,11 @@ def heartbeat_subject(worker: str) -> str:
 def grant_subject(worker: str) -> str:
     """Where a worker asks whether it may start."""
     return f"mq.scheduler.complete.grant.{_token(worker)}"
+
+
+def report_patience_ms(lease_ms: int) -> int:
+    """How long a server may take over reports before another one gets them."""
+    return max(_REPORT_MS, lease_ms // _REPORT_SHARE)
 
 
 def dead_subject(stream: str) -> str:

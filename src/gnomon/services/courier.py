@@ -21,6 +21,7 @@ from gnomon.ports.work import Held, Reach
 from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import limits_of
+from gnomon.services.handing import Handing
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, requested
 from gnomon.services.vacancies import BELIEVED_SECONDS, DOUBTED_SECONDS, Vacancies
@@ -92,6 +93,7 @@ class Courier:
         self._unsent: dict[str, tuple[Parcel, float]] = {}
         self._to_send: list[_Taken] = []
         #: The pools that streams and consumers are there for.
+        self._handing = Handing(queue, clock)
         self._prepared: frozenset[str] = frozenset()
         self._taking = False
         #: Set to say that there may be something to take, or room for more.
@@ -149,7 +151,8 @@ class Courier:
         self.backoff.worked()
         if took or took_chosen:
             return 0.0
-        return DOUBTED_SECONDS if self.vacancies.cramped or self._choosing else BELIEVED_SECONDS
+        soon = self.vacancies.cramped or self._choosing or self._handing.waiting
+        return DOUBTED_SECONDS if soon else BELIEVED_SECONDS
 
     async def _prepare(self) -> None:
         wanted = frozenset(self.vacancies.pools)
@@ -232,7 +235,11 @@ class Courier:
                 continue
             self._remember(assignment, one)
             parcel = self._parcel(assignment, one)
-            self._unsent[parcel.name] = parcel, one.asked_at + self._lease_ms / 1000 * START_BY
+            until = one.asked_at + self._lease_ms / 1000 * START_BY
+            if one.to is None:
+                self._unsent[parcel.name] = parcel, until
+            else:
+                self._handing.add(parcel, until)
         self._to_send = self._to_send[count:]
         if lost:
             await self._give_back(lost)
@@ -282,6 +289,7 @@ class Courier:
         """All that was taken has arrived, or is still to be sent."""
         if self._to_send:
             await self._wrap()
+        await self._handing.go()
         # Nobody may start any more what is older: its lease ends, and it is offered again.
         elapsed = self._clock.elapsed()
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
@@ -290,5 +298,4 @@ class Courier:
         arrived = await self._queue.publish([parcel for parcel, _ in self._unsent.values()])
         for name in arrived:
             parcel, _ = self._unsent.pop(name)
-            if parcel.to is None:
-                self.vacancies.sent(parcel.pool)
+            self.vacancies.sent(parcel.pool)

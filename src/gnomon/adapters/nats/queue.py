@@ -151,6 +151,8 @@ class NatsServerSide:
 
         await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=beat)
         await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=wished)
+        with suppress(Exception):  # whoever is connected later is told of it then
+            await self._client.flush(timeout=1)
 
     async def _respond(self, message: "Msg", respond: Respond) -> None:
         if not message.reply.startswith(_INBOXES):
