@@ -29,6 +29,7 @@ MAY_IMPORT = {
         "office",
         "serving",
         "workshop",
+        "fielding",
         "examining",
         "cli",
         "client",

@@ -3,6 +3,7 @@
 Each line is `start|end job run fence attempt pid`. Lines are short and appended in one write, so they never mix.
 """
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -41,6 +42,23 @@ def one_step(ctx: gnomon.Context, name: str) -> str:
     time.sleep(0.005)
     _note("end", ctx, name)
     return name
+
+
+@gnomon.function("witness/flaky")
+def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
+    """Fails so often before it succeeds."""
+    _note("start", ctx)
+    if ctx.attempt <= failures:
+        raise RuntimeError(f"failure {ctx.attempt}")
+    _note("end", ctx)
+    return ctx.attempt
+
+
+@gnomon.function("witness/patient")
+async def patient(ctx: gnomon.Context) -> None:
+    """Goes on for long, and stops when asked to."""
+    _note("start", ctx)
+    await asyncio.sleep(600)
 
 
 @gnomon.function("witness/stubborn")

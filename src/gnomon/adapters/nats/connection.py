@@ -1,6 +1,7 @@
 """One connection to NATS, which comes back by itself."""
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import BusUnavailable
@@ -9,6 +10,9 @@ from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+
+#: In an address: what nobody else should read.
+_WHO = re.compile(r"//[^/,]*@")
 
 
 class NatsUnavailable(BusUnavailable):
@@ -41,7 +45,8 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
             )
     except (OSError, Error) as problem:
         # It was tried until our patience was over: why it could not be had says more than that.
-        raise NatsUnavailable(f"cannot reach NATS: {client.last_error or problem!r}") from problem
+        why = f"{client.last_error or problem!r}"
+        raise NatsUnavailable(f"cannot reach NATS at {_WHO.sub('//', settings.url)}: {why}") from problem
     finally:
         # A server that takes the connection and says nothing would leave us with half of one.
         if not client.is_connected:

@@ -20,6 +20,7 @@ from gnomon.sections import Nats
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
 _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
@@ -64,9 +65,26 @@ class NatsServerSide:
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
         """See Outgoing.publish."""
-        return await self._sender.send(
-            [(one.name, subjects.work_subject(one.job, one.pool), one.body) for one in parcels]
+        if not self._client.is_connected:
+            raise NatsUnavailable("not connected")
+        handing = [self._handed(one) for one in parcels if one.to is not None]
+        pooled = [(one.name, subjects.work_subject(one.job, one.pool), one.body) for one in parcels if one.to is None]
+        arrived = (
+            await asyncio.gather(self._sender.send(pooled), *handing) if pooled else await asyncio.gather(*handing)
         )
+        return frozenset[str]().union(*arrived)
+
+    async def _handed(self, parcel: Parcel) -> frozenset[str]:
+        """The parcel's name, if the worker that it is for says that it has it."""
+        from nats.errors import Error
+
+        assert parcel.to is not None  # noqa: S101 - whoever asks has looked
+        try:
+            await self._client.request(subjects.direct_subject(parcel.to), parcel.body, timeout=self._seconds)
+        except (Error, TimeoutError, OSError) as error:
+            self._events.emit("nats_error", error=f"{parcel.to} does not take what is for it: {error!r}")
+            return frozenset()
+        return frozenset([parcel.name])
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See Incoming.collect."""
@@ -172,14 +190,27 @@ class NatsWorkerSide:
         self._reports = subjects.report_subject(worker)
         self._heartbeats = subjects.heartbeat_subject(worker)
         self._grants = subjects.grant_subject(worker)
+        self._direct = subjects.direct_subject(worker)
+        self._listening: Subscription | None = None
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull."""
+        if self._listening is None:
+            self._listening = await self._client.subscribe(self._direct, cb=self._handed)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
     async def stop_pulling(self) -> Sequence[Delivered]:
         """See WorkerSide.stop_pulling."""
+        if self._listening is not None:
+            with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
+                await self._listening.unsubscribe()
         return await self._work.stop()
+
+    async def _handed(self, message: "Msg") -> None:
+        """What is for us alone is ours as soon as whoever sent it has heard so; no message is left to let go of."""
+        self._work.offer(Delivered(message.data, 1, None))
+        if message.reply:
+            await self._client.publish(message.reply, b"")
 
     async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
         """See WorkerSide.acknowledge."""
@@ -225,7 +256,8 @@ async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -
 
     try:
         for one in delivered:
-            await client.publish(one.handle, what)
+            if one.handle is not None:
+                await client.publish(one.handle, what)
     except (Error, OSError) as error:
         raise NatsUnavailable(f"cannot acknowledge: {error!r}") from error
 
