@@ -103,6 +103,9 @@ class Proxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def _reset_all(self) -> None:
         for writer in self._open:
