@@ -54,6 +54,19 @@ async def all_killed(trial: Trial, *, servers: bool, workers: bool) -> None:
         await replaced(trial, victim)
 
 
+async def servers_vanish(trial: Trial) -> None:
+    """Their machines are gone: nobody tells PostgreSQL and NATS, for whom their connections go on for ever."""
+    victims = list(trial.servers)
+    for name, between in trial.wires.items():
+        if name.startswith("server-"):
+            between.swallow(Wire.DEAF)
+    for victim in victims:
+        victim.kill()
+    trial.direct = True
+    for victim in victims:
+        await replaced(trial, victim)
+
+
 async def a_server_stopped(trial: Trial) -> None:
     trial.servers[0].signal(signal.SIGTERM)
     assert await trial.servers[0].ended() == 0

@@ -40,6 +40,7 @@ def _processes(shape: Shape, where: str, *, short: frozenset[str] = frozenset())
         ("a server is killed", "F01 F02", do.a_server_killed, ("C1", "C3")),
         ("a server is killed again and again", "F12", do.a_server_killed_again_and_again, ("S10", "S17")),
         ("all servers are killed", "F11", partial(do.all_killed, servers=True, workers=False), ("C2", "S10")),
+        ("the machines of all servers vanish", "F11 F41", do.servers_vanish, ("C2", "C7")),
         ("a server stops", "F06", do.a_server_stopped, ("S26",)),
         ("a server is frozen past its leases", "F08", do.a_server_frozen, ("C3", "C4")),
         ("a server stutters", "F10 F17", do.a_server_stutters, ("C3", "S17")),

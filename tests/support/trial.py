@@ -158,6 +158,8 @@ class Trial:
     wires: dict[str, Proxy] = field(default_factory=dict)
     servers: list[Proc] = field(default_factory=list)
     workers: list[Proc] = field(default_factory=list)
+    #: Whoever is started from now on speaks with everybody directly.
+    direct: bool = False
     #: Runs that somebody was told would be.
     promised: set[RunId] = field(default_factory=set)
     #: Shard and term to all who were seen to hold it.
@@ -192,7 +194,7 @@ class Trial:
         said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
         if self.nats is not None:
             user = "scheduler" if role == "server" else "worker"
-            wire = self.wires.get(f"{role}-nats")
+            wire = None if self.direct else self.wires.get(f"{role}-nats")
             said["GNOMON_NATS__URL"] = self.nats.url if wire is None else f"nats://127.0.0.1:{wire.port}"
             said |= {"GNOMON_NATS__USER": user, "GNOMON_NATS__PASSWORD": PASSWORDS[user]}
             said["GNOMON_NATS__REPLICAS"] = "3" if self.shape.cluster else "1"
@@ -201,6 +203,8 @@ class Trial:
         return said
 
     def _url(self, wire: str) -> str:
+        if self.direct:
+            return self.database
         return self.database.replace(f":{self.pg.port}/", f":{self.wires[wire].port}/")
 
     async def ready(self, procs: Sequence[Proc]) -> None:
