@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test chaos check format bench lock clean
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 10
 
@@ -11,6 +11,9 @@ run: .venv/ready ## start the product on the examples: Ctrl-C stops it, ./gnomon
 
 test: .venv/ready-to-test ## run every test
 	$(BIN)/pytest -n auto $(ARGS)
+
+chaos: .venv/ready-to-test ## hurt a whole fleet in every way of the table of faults: a quarter of an hour on two cores
+	GNOMON_CHAOS=all $(BIN)/pytest -n 2 tests/chaos $(ARGS)
 
 check: .venv/ready-to-test ## format, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ from gnomon.core.keys import SHARDS
 from gnomon.core.plan import plan
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.shards import Attendance
+from support.proxy import Fault, Proxy
 from support.servers import Postgres, postgres
 
 PATIENCE_MS = 300
@@ -133,6 +134,39 @@ async def test_a_node_that_hangs_in_a_transaction_loses_it_and_its_locks(store: 
         await hanging
     assert await store.find("default", "report") == minutely()
     await other.close()
+
+
+@pytest.mark.guarantee("C1", "C7")
+async def test_a_node_that_vanishes_in_the_middle_of_a_message_loses_its_locks(url: str) -> None:
+    address = sa.make_url(url)
+    assert address.port is not None
+    other = await open_postgres(url)
+    with Proxy(address.port) as wire:
+        behind = address.set(port=wire.port).render_as_string(hide_password=False)
+        vanishing = await open_postgres(behind, pool_size=1, patience_ms=PATIENCE_MS)
+
+        def vanishes(conn: sa.Connection) -> None:
+            conn.execute(sa.insert(node), {"holder": "node", "seen_until": 1})
+            wire.swallow(Fault.MUTE)
+            # The driver asks what kind of answers there are, and never hears it: the server waits for the rest.
+            conn.exec_driver_sql("SELECT 1 AS something_new")
+
+        gone = asyncio.create_task(vanishing.transactions.write(vanishes))
+        await until_waiting(other)
+        wire.swallow(Fault.DEAF)
+
+        assert (await other.attend("node", ttl_ms=1000)).nodes == 1  # the same row
+        with pytest.raises(StoreUnavailable):
+            await gone
+    await vanishing.close()
+    await other.close()
+
+
+async def until_waiting(store: SqlStore) -> None:
+    """Somebody's transaction waits for the rest of a message."""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND wait_event = 'ClientRead'"
+    while not await store.transactions.read(lambda conn: conn.exec_driver_sql(asked).scalar_one()):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
 
 
 async def test_the_limits_end_with_the_transaction(store: SqlStore) -> None:

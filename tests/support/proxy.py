@@ -90,7 +90,7 @@ class Proxy:
             return
         lossy = self._fault not in (Fault.NONE, Fault.CUT)
         self._fault = fault
-        if fault is Fault.CUT or lossy:
+        if fault is Fault.CUT or (lossy and fault is Fault.NONE):
             self._reset_all()
 
     async def _close(self) -> None:
@@ -103,6 +103,9 @@ class Proxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def _reset_all(self) -> None:
         for writer in self._open:
@@ -123,6 +126,9 @@ class Proxy:
             await asyncio.gather(self._carry(reader, back, client=True), self._carry(there, writer, client=False))
         finally:
             self._open -= {writer, back}
+            # An end that broke off while it was written to has not been closed by anybody.
+            for end in (writer, back):
+                end.close()
 
     async def _carry(self, source: asyncio.StreamReader, to: asyncio.StreamWriter, *, client: bool) -> None:
         with contextlib.suppress(OSError):
@@ -133,6 +139,8 @@ class Proxy:
                     await asyncio.sleep(self._delay)
                 to.write(data)
                 await to.drain()
+        # An end that was closed or reset is news, too, and is lost where nothing arrives.
+        if self._fault not in _SWALLOWS[client]:
             to.close()
 
 

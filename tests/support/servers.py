@@ -44,6 +44,8 @@ class Postgres:
         assert package.origin is not None
         self._bin = Path(package.origin).parent / VERSIONS[version] / "bin"
         self._folder: Path | None = None
+        #: Where its folder is made, if not where all temporary ones are.
+        self._within: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         self._migrated = False
@@ -71,6 +73,12 @@ class Postgres:
                 **_as_nobody(),
             )
         self._wait_until_ready()
+
+    def start_if_ended(self) -> None:
+        """It runs again, should it have given up by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        self.start()
 
     def stop(self) -> None:
         """It has ended in good order."""
@@ -164,7 +172,7 @@ class Postgres:
         return self._folder / "data"
 
     def _make_folder(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="gnomon-pg-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="gnomon-pg-", dir=self._within))
         if os.geteuid() == 0:
             os.chown(self._folder, _NOBODY, _NOBODY)
         self.port = free_port()

@@ -24,8 +24,13 @@ _SHORTEST_WAIT_MS = 20
 #: Local to the transaction, so that a pooler gives nobody else our limits; and one round trip for all.
 _LIMIT = (
     "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
-    " set_config('idle_in_transaction_session_timeout', $2, true)"
+    " set_config('idle_in_transaction_session_timeout', $2, true),"
+    # Whoever vanishes in the middle of a message is not idle, and no statement goes on: only this ends it.
+    " CASE WHEN current_setting('server_version_num')::int >= 170000"
+    " THEN set_config('transaction_timeout', $3, true) END"
 )
+#: No transaction of ours takes so many times our patience.
+_LONGEST = 5
 #: How often a job is run again whose transaction the server gave up for the sake of another.
 _RETRIES = 3
 _NOW = sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
@@ -153,7 +158,7 @@ class PostgresTransactions:
         """
         if self._patience_ms is not None:
             wait = max(self._patience_ms // sharing, _SHORTEST_WAIT_MS)
-            conn.exec_driver_sql(_LIMIT, (str(wait), str(self._patience_ms)))
+            conn.exec_driver_sql(_LIMIT, (str(wait), str(self._patience_ms), str(_LONGEST * self._patience_ms)))
 
 
 def _crossed(outcome: Outcome) -> bool:

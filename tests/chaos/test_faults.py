@@ -1,0 +1,69 @@
+"""Every fault of the table, done to a real fleet under load: it costs time, and nothing is lost or done twice for it.
+
+`make chaos` runs all of them, `make test` those that are marked as short.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chaos.table import FAULTS, Row
+from support.servers import Postgres, postgres
+from support.small_disk import PostgresOnSmallDisk
+from support.trial import on_trial
+from support.verdicts import violations
+
+#: What is judged after every fault, whichever it was.
+ALWAYS = ("S1", "S2", "S4", "S5", "S7", "S9", "S13", "S14", "S15", "S17", "C3")
+ALL = os.environ.get("GNOMON_CHAOS") == "all"
+
+
+def cases() -> list[object]:
+    return [
+        pytest.param(row, id=row.name, marks=[pytest.mark.guarantee(*ALWAYS, *row.proves)])
+        for row in FAULTS
+        if row.short or ALL
+    ]
+
+
+@pytest.fixture
+def pg(row: Row) -> Postgres:
+    if not row.small_disk:
+        return postgres(18)
+    if not PostgresOnSmallDisk.possible():
+        pytest.skip("only root can have a disk that is full")
+    return PostgresOnSmallDisk(18)
+
+
+@pytest.fixture
+async def database(pg: Postgres, row: Row) -> AsyncIterator[str]:
+    pg.start()
+    try:
+        yield await pg.fresh()
+    finally:
+        if row.small_disk:
+            pg.remove()
+
+
+@pytest.mark.req("H-16", "R-15", "C-12")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("row", cases())
+async def test_a_fault_costs_time_and_nothing_else(row: Row, pg: Postgres, database: str, tmp_path: Path) -> None:
+    async with on_trial(tmp_path, row.shape, pg, database) as trial:
+        await trial.ask(10)
+        enough = asyncio.Event()
+        load = asyncio.create_task(trial.keep_asking(enough))
+        await trial.some_work()
+
+        await row.hurt(trial)
+
+        await trial.decided()
+        await trial.some_work()
+        enough.set()
+        await load
+        await trial.drained()
+        await trial.stopped()
+        assert await violations(trial, skew_ms=max(map(abs, row.shape.skews), default=0)) == []

@@ -1,0 +1,76 @@
+"""The users of the shipped configuration of NATS: a server may do all that servers share, and a worker none of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from nats.aio.client import Client
+
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.hints import NatsHints
+from gnomon.adapters.nats.leases import NatsLeases
+from gnomon.errors import Unavailable
+from gnomon.ports.hints import Topic
+from gnomon.sections import Nats as Settings
+from gnomon.testing.clock import Recorder
+from support.bus_servers import Nats
+from support.scoped import PASSWORDS, scoped_nats
+
+pytestmark = pytest.mark.req("H-21")
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[Nats]:
+    with scoped_nats() as running:
+        yield running
+
+
+def settings_of(nats: Nats, user: str) -> Settings:
+    return Settings(url=nats.url, user=user, password=PASSWORDS[user], timeout_ms=1000)
+
+
+@pytest.fixture
+async def clients(nats: Nats) -> AsyncIterator[dict[str, Client]]:
+    both = {user: await connect(settings_of(nats, user), Recorder(), name=user) for user in ("scheduler", "worker")}
+    yield both
+    for client in both.values():
+        await client.close()
+
+
+@pytest.mark.req("R-15")
+async def test_a_server_takes_renews_and_gives_up_leases(nats: Nats, clients: dict[str, Client]) -> None:
+    leases = NatsLeases(clients["scheduler"], settings_of(nats, "scheduler"))
+
+    token = await leases.acquire("turn", "one", ttl_ms=30_000)
+    assert token is not None
+    assert await leases.acquire("turn", "another", ttl_ms=30_000) is None
+    renewed = await leases.renew("turn", token, ttl_ms=30_000)
+    assert renewed is not None
+    assert await leases.release("turn", renewed)
+
+
+async def test_a_worker_takes_no_lease(nats: Nats, clients: dict[str, Client]) -> None:
+    leases = NatsLeases(clients["worker"], settings_of(nats, "worker"))
+
+    with pytest.raises(Unavailable):
+        await leases.acquire("turn", "worker", ttl_ms=30_000)
+
+
+async def test_servers_hear_each_others_hints(nats: Nats) -> None:
+    one, other = (NatsHints(settings_of(nats, "scheduler"), Recorder()) for _ in range(2))
+    heard = asyncio.Event()
+    # Whoever begins to listen is told of everything once, as anything may have been missed.
+    first = set(Topic)
+
+    def hear(topic: Topic) -> None:
+        if topic in first:
+            first.discard(topic)
+        else:
+            heard.set()
+
+    await one.listen(hear)
+    while not heard.is_set():
+        other.tell(Topic.READY)
+        await asyncio.sleep(0.01)
+    await one.close()
+    await other.close()

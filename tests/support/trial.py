@@ -1,0 +1,340 @@
+"""A whole fleet on trial: servers, workers, what they share and the wires between, under load, to be hurt and judged.
+
+Every process says what it says into a file, so that none is held up by a reader who is busy with something else.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gnomon.adapters.sql.house_tables import shard
+from gnomon.adapters.sql.opening import open_postgres
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.model import Run, RunId
+from gnomon.errors import Unavailable
+from gnomon.services.launcher import Launcher
+from gnomon.services.registrar import Registrar
+from support.bus_servers import Nats, Redis
+from support.effects import Effect, effects_in
+from support.fleet_processes import all_runs
+from support.processes import TESTS
+from support.proxy import Proxy
+from support.scoped import PASSWORDS, NatsCluster, scoped_nats
+from support.servers import Postgres
+
+#: What is hurt for longer than this has lost its leases.
+LEASE_MS = 2_000
+PAST_LEASE = 3.0
+#: What is lost is found soon, and nobody minds how busy the machine is that runs the tests.
+_QUICK = {
+    "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
+    "GNOMON_WORKER__POLL_SECS": "5",
+    "GNOMON_RECONCILER__POLL_MS": "300",
+    "GNOMON_RECONCILER__PENDING_MS": "3000",
+    "GNOMON_RECONCILER__SETTLED_MS": "3000",
+    "GNOMON_LEADER__TTL_MS": str(LEASE_MS),
+    "GNOMON_LEADER__RENEW_INTERVAL_MS": "500",
+    "GNOMON_LEADER__CLAIM_INTERVAL_MS": "200",
+    "GNOMON_DATABASE__MAX_CONNECTIONS": "4",
+    "GNOMON_DATABASE__PATIENCE_MS": "1500",
+    "GNOMON_NATS__TIMEOUT_MS": "1000",
+    "GNOMON_REDIS__TIMEOUT_MS": "300",
+    "GNOMON_ROUTING__OVERLOAD_PERCENT": "100000",
+    "GNOMON_METRICS__ENABLED": "false",
+    "GNOMON_AUTH__VERIFY_TOKENS": "false",
+    "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true",
+    "PYTHONUNBUFFERED": "1",
+}
+_JOBS = """
+jobs:
+  - {name: every-second, function: effects/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
+  - {name: quick, function: effects/coroutine, overlap: allow}
+  - {name: slow, function: effects/thread, overlap: allow, input: {seconds: 0.2}}
+  - {name: once, function: effects/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
+  - name: graph
+    overlap: allow
+    dag:
+      - {step: extract, function: effects/coroutine}
+      - {step: left, function: effects/thread, depends_on: [extract]}
+      - {step: right, function: effects/coroutine, depends_on: [extract]}
+      - {step: load, function: effects/coroutine, depends_on: [left, right]}
+"""
+JOBS = ("quick", "slow", "once", "graph")
+TICKING = "every-second"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Which servers there are besides PostgreSQL, and how many of ours."""
+
+    nats: bool = False
+    cluster: bool = False
+    redis: bool = False
+    servers: int = 2
+    workers: int = 2
+    #: By how much the clocks of servers are wrong, in milliseconds.
+    skews: Sequence[int] = ()
+
+    @property
+    def bus(self) -> bool:
+        """Whether workers are reached over NATS."""
+        return self.nats or self.cluster
+
+
+class Proc:
+    """One process of ours, and the file that it speaks into."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+        with log.open("wb") as said:
+            self._process = subprocess.Popen(
+                command,
+                cwd=TESTS,
+                env={**os.environ, "PYTHONPATH": path, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def says(self, *texts: str) -> bool:
+        """Whether it has said one of these; it must not have ended before."""
+        said = self.log.read_text()
+        assert self.runs or any(text in said for text in texts), said[-3000:]
+        return any(text in said for text in texts)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        while self.runs:  # noqa: ASYNC110 - a process that ends sets no event of ours
+            await asyncio.sleep(0.02)
+        return self._process.returncode
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """The fleet, and all that there is to say about it."""
+
+    folder: Path
+    shape: Shape
+    pg: Postgres
+    database: str
+    store: SqlStore
+    nats: Nats | NatsCluster | None = None
+    redis: Redis | None = None
+    #: By who speaks with whom: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
+    wires: dict[str, Proxy] = field(default_factory=dict)
+    servers: list[Proc] = field(default_factory=list)
+    workers: list[Proc] = field(default_factory=list)
+    #: Whoever is started from now on speaks with everybody directly.
+    direct: bool = False
+    #: Runs that somebody was told would be.
+    promised: set[RunId] = field(default_factory=set)
+    #: Shard and term to all who were seen to hold it.
+    holders: dict[tuple[int, int], set[str]] = field(default_factory=lambda: defaultdict(set))
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # ---- processes ---------------------------------------------------------------------------
+
+    def start_server(self, *, skew_ms: int = 0) -> Proc:
+        program = [sys.executable, "-m", "gnomon"]
+        if skew_ms:
+            program = [sys.executable, str(TESTS / "support" / "skewed_process.py"), str(skew_ms)]
+        command = [*program, "server", "--database", self._url("server-db"), "--port", "0"]
+        proc = self._start([*command, "--jobs", str(self.folder / "jobs.yaml")], "server")
+        self.servers.append(proc)
+        return proc
+
+    def start_worker(self) -> Proc:
+        if self.shape.bus:
+            command = [sys.executable, str(TESTS / "support" / "field_process.py"), "support.effects"]
+        else:
+            command = [sys.executable, "-m", "gnomon", "worker", "--database", self._url("worker-db")]
+            command += ["--import", "support.effects", "--slots", "20"]
+        proc = self._start(command, "worker")
+        self.workers.append(proc)
+        return proc
+
+    def _start(self, command: Sequence[str], role: str) -> Proc:
+        return Proc(command, self._environment(role), self.folder / f"{role}{next(self._numbers)}.log")
+
+    def _environment(self, role: str) -> dict[str, str]:
+        said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
+        if self.nats is not None:
+            user = "scheduler" if role == "server" else "worker"
+            wire = None if self.direct else self.wires.get(f"{role}-nats")
+            said["GNOMON_NATS__URL"] = self.nats.url if wire is None else f"nats://127.0.0.1:{wire.port}"
+            said |= {"GNOMON_NATS__USER": user, "GNOMON_NATS__PASSWORD": PASSWORDS[user]}
+            said["GNOMON_NATS__REPLICAS"] = "3" if self.shape.cluster else "1"
+        if self.redis is not None and role == "server":
+            said["GNOMON_REDIS__URL"] = f"redis://127.0.0.1:{self.wires['server-redis'].port}/0"
+        return said
+
+    def _url(self, wire: str) -> str:
+        if self.direct:
+            return self.database
+        return self.database.replace(f":{self.pg.port}/", f":{self.wires[wire].port}/")
+
+    async def ready(self, procs: Sequence[Proc]) -> None:
+        """All of them have begun."""
+        await until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
+
+    # ---- load --------------------------------------------------------------------------------
+
+    async def ask(self, count: int = 1) -> None:
+        """So many runs of every job are wished for; those that were promised are remembered."""
+        launcher = Launcher(self.store, self.store, self.store, self.store, SystemClock(), RandomIds())
+        for job in JOBS * count:
+            with contextlib.suppress(Unavailable):
+                done = await launcher.trigger(job, actor="test", key=f"wish {next(self._numbers)}")
+                self.promised.add(done.run_id)
+
+    async def keep_asking(self, stop: asyncio.Event) -> None:
+        """A little load for as long as it is wanted; meanwhile it is looked at who holds what."""
+        while not stop.is_set():
+            await self.ask()
+            with contextlib.suppress(Unavailable):
+                await self.look_at_holders()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), 0.2)
+
+    async def look_at_holders(self) -> None:
+        for row in await self.store.transactions.read(lambda conn: list(conn.execute(shard.select()))):
+            if row.holder is not None:
+                self.holders[row.shard, row.term].add(row.holder)
+
+    # ---- waiting -----------------------------------------------------------------------------
+
+    def effects(self) -> list[Effect]:
+        return effects_in(self.folder / "witness")
+
+    async def some_work(self, count: int = 20) -> None:
+        """So many more bodies have begun or ended."""
+        wanted = len(self.effects()) + count
+        await until(lambda: _true(len(self.effects()) >= wanted))
+
+    async def work_of(self, proc: Proc) -> None:
+        """The process has something in hand, or had."""
+        await until(lambda: _true(any(one.pid == proc.pid for one in self.effects())))
+
+    async def decided(self, seconds: float = 1) -> None:
+        """All ticks up to so long from now are decided."""
+        moment = SystemClock().now() + round(seconds * 1000)
+
+        async def is_decided() -> bool:
+            schedule = await self.store.find("default", TICKING)
+            return schedule is not None and schedule.mark_at >= moment
+
+        await until(is_decided)
+
+    async def runs(self) -> list[Run]:
+        return await all_runs(self.store)
+
+    async def drained(self) -> None:
+        """No more ticks come, and all that was asked for is over."""
+        await until(self._paused)
+
+        async def over() -> bool:
+            return all(run.over for run in await self.runs())
+
+        await until(over)
+
+    async def _paused(self) -> bool:
+        await Registrar(self.store, self.store, SystemClock(), RandomIds()).pause(TICKING, actor="test")
+        return True
+
+    async def stopped(self) -> None:
+        """Every process that still runs ends in good order."""
+        running = [proc for proc in [*self.workers, *self.servers] if proc.runs]
+        for proc in running:
+            proc.signal(signal.SIGTERM)
+        for proc in running:
+            assert await proc.ended() == 0, proc.log.read_text()[-3000:]
+
+
+async def _all_say(procs: Sequence[Proc], *texts: str) -> bool:
+    return all(proc.says(*texts) for proc in procs)
+
+
+async def _true(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
+    return answer
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
+    """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
+    deadline = time.monotonic() + within
+    while True:
+        with contextlib.suppress(Unavailable):
+            if await condition():
+                return
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> AsyncIterator[Trial]:
+    """A fleet of that shape, once all of it runs; at the end nothing of it is left."""
+    (folder / "jobs.yaml").write_text(_JOBS)
+    store = await open_postgres(database, pool_size=2, patience_ms=1500)
+    trial = Trial(folder=folder, shape=shape, pg=pg, database=database, store=store)
+    with contextlib.ExitStack() as stack:
+        if shape.cluster:
+            trial.nats = stack.enter_context(NatsCluster())
+        elif shape.nats:
+            trial.nats = stack.enter_context(scoped_nats())
+        if shape.redis:
+            trial.redis = stack.enter_context(Redis())
+        for name, port in _ends(trial).items():
+            trial.wires[name] = stack.enter_context(Proxy(port))
+        try:
+            skews = [*shape.skews, *[0] * shape.servers]
+            # One after the other, so that the first makes the streams and registers the jobs.
+            await trial.ready([trial.start_server(skew_ms=skews[0])])
+            others = [trial.start_server(skew_ms=skew) for skew in skews[1 : shape.servers]]
+            await trial.ready([*others, *(trial.start_worker() for _ in range(shape.workers))])
+            yield trial
+        finally:
+            for proc in [*trial.servers, *trial.workers]:
+                proc.kill()
+            await store.close()
+
+
+def _ends(trial: Trial) -> dict[str, int]:
+    ends = {"server-db": trial.pg.port, "worker-db": trial.pg.port}
+    if isinstance(trial.nats, Nats):
+        ends |= {"server-nats": trial.nats.port, "worker-nats": trial.nats.port}
+    if trial.redis is not None:
+        ends["server-redis"] = trial.redis.port
+    return ends
