@@ -8,11 +8,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from gnomon.adapters.load import LoadMeter
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsWorkerSide
 from gnomon.adapters.system import RandomIds, SystemClock
-from gnomon.core.subjects import DEFAULT_POOL, FIELD
+from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
 from gnomon.ports.events import Events
 from gnomon.runners.functions import FunctionRunner
@@ -20,6 +21,7 @@ from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.field_worker import FieldWorker
 from gnomon.services.looping import keep_stepping
+from gnomon.serving import import_modules
 from gnomon.settings import Settings
 
 
@@ -27,11 +29,10 @@ class Fielding(Struct, frozen=True, kw_only=True):
     """What to work with."""
 
     settings: Settings
-    #: Modules that register functions when they are imported; the caller has imported them.
+    #: Modules that register functions when they are imported.
     imports: Sequence[str] = ()
     functions: Functions = FUNCTIONS
     events: Events | None = None
-    pool: str = DEFAULT_POOL
 
 
 async def work_over_nats(
@@ -44,21 +45,22 @@ async def work_over_nats(
     settings, events = plan.settings, plan.events or LoggedEvents()
     if not settings.nats.url:
         raise UsageError("a worker without a database needs nats.url: where NATS is")
-    clock = SystemClock()
+    import_modules(plan.imports)
+    clock, pool, meter = SystemClock(), settings.worker.pool, LoadMeter()
     name = RandomIds().new(FIELD, clock.now())
     client = await connect(settings.nats, events, name=name)
     try:
-        side = NatsWorkerSide(client, settings.nats, worker=name, pool=plan.pool)
+        side = NatsWorkerSide(client, settings.nats, worker=name, pool=pool)
         wake = asyncio.Event()
         runner = _runner(plan, partial(_wake_from_afar, asyncio.get_running_loop(), wake))
-        worker = FieldWorker(side, runner, clock, events, settings=settings, worker=name, pool=plan.pool)
-        worker.wake = wake
-        events.emit("working", worker=name, pool=plan.pool, slots=settings.worker.slots)
+        worker = FieldWorker(side, runner, clock, events, settings=settings, worker=name)
+        worker.wake, worker.presence.measure = wake, meter.load
         ready(worker)
         loops = [keep_stepping(step, stop=stop, wake=woken, events=events) for step, woken in worker.services()]
         await asyncio.gather(*loops)
         await worker.drain()
     finally:
+        meter.close()
         with suppress(Exception):  # whatever is wrong with the connection, it is let go of
             await client.flush(timeout=1)
             await client.close()

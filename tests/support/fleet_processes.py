@@ -75,10 +75,10 @@ def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: s
 
 
 @contextmanager
-def field_worker(nats: Nats | NatsCluster, **environment: str) -> Iterator[UpProcess]:
+def field_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
     """A worker that has no address of a database, once it runs."""
-    command = [sys.executable, str(TESTS / "support" / "field_process.py"), "support.witness"]
-    with _process(command, {**environment_of(nats, "worker"), **environment}, "works for the pool") as running:
+    command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.witness", *arguments]
+    with _process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 

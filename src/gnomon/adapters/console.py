@@ -94,7 +94,6 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "store_unavailable": lambda f: f"! the store is away: {_first_line(f['error'])}",
     "bus_unavailable": lambda f: f"! the way to workers is away: {_first_line(f['error'])}",
     "message_put_away": lambda f: f"! a message is kept in GNOMON_DEAD: {_first_line(f['reason'])}",
-    "working": lambda f: f"* {f['worker']} works for the pool {f['pool']} with {f['slots']} slots",
     "degraded": lambda f: f"! {f['what']}: going on without what is shared: {_first_line(f['error'])}",
     "degraded_no_more": lambda f: f"* {f['what']}: shared again",
     "hints_lost": lambda f: f"~ others cannot be told, and look by themselves: {_first_line(f['error'])}",
@@ -120,8 +119,11 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
     "worker_up": lambda f: (
-        f"gnomon {f['version']}: {f['worker']} in pool {f['pool']} on {f['database']}"
+        f"gnomon {f['version']}: {f['worker']} in pool {f['pool']} on {f['place']}"
         f" with {f['functions']} functions and {f['slots']} slots; Ctrl-C stops"
+    ),
+    "nats_not_used": lambda f: (
+        f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL would change that"
     ),
     "tasks_recalled": lambda f: f"* {f['count']} tasks waited for workers that are gone and are placed again",
     "pools_read": lambda f: f"* {f['file']}: {f['topics']} topics go to {f['pools']} pools",

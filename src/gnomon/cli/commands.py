@@ -209,6 +209,9 @@ def worker(
     place: Annotated[
         str | None, typer.Option("--database", metavar="PATH|URL", help="Where servers schedule; ./gnomon.db.")
     ] = None,
+    nats: Annotated[
+        str | None, typer.Option(metavar="URL", help="Get tasks over NATS instead, and need no database.")
+    ] = None,
     config: Config = None,
     imports: Annotated[
         list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
@@ -235,6 +238,7 @@ def worker(
     from gnomon.cli.working import worker as run
 
     said = {
+        "nats.url": nats,
         "worker.pool": pool,
         "worker.labels": labels_of(labels or []) or None,
         "worker.capabilities": capabilities,

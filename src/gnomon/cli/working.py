@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnomon.cli.output import let_go_of_broken_output
-from gnomon.errors import FieldError
-from gnomon.office import console_events, hidden_password, read_settings
+from gnomon.errors import FieldError, UsageError
+from gnomon.fielding import Fielding, work_over_nats
+from gnomon.office import console_events, hidden_password, read_origins
 from gnomon.ports.events import Events
+from gnomon.services.field_worker import FieldWorker
 from gnomon.serving import quick_switches, stop_on_signals
+from gnomon.settings import Settings
 from gnomon.version import __version__
 from gnomon.workshop import Shift, Workshop, work
 
@@ -23,17 +26,30 @@ def worker(
     quiet: bool = False,
 ) -> None:
     """Execute until told to stop. Numbers are shown if the flags say where."""
-    settings = read_settings(config, flags=flags, environment=os.environ)
+    settings, origins = read_origins(config, flags=flags, environment=os.environ)
     lines = console_events(sys.stdout)
-    shift = Shift(
-        settings=settings,
-        imports=tuple(imports),
-        events=None if quiet else lines,
-        metrics="metrics.port" in flags,
-    )
+    events, metrics = None if quiet else lines, "metrics.port" in flags
     quick_switches()
-    asyncio.run(_work(shift, lines))
+    if _over_nats(flags, origins):
+        if metrics:
+            raise FieldError(
+                "--metrics-port", flags["metrics.port"], "is for a worker on a database, and this has none"
+            )
+        plan = Fielding(settings=settings, imports=tuple(imports), events=events)
+        asyncio.run(_field(plan, lines))
+    else:
+        if settings.nats.url and events is not None:
+            events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
+        shift = Shift(settings=settings, imports=tuple(imports), events=events, metrics=metrics)
+        asyncio.run(_work(shift, lines))
     let_go_of_broken_output()
+
+
+def _over_nats(flags: Mapping[str, object], origins: Mapping[str, str]) -> bool:
+    """Whether tasks come over NATS: if a flag says so, or if nobody says where a database is."""
+    if "nats.url" in flags and "database.url" in flags:
+        raise UsageError("--database and --nats: a worker takes its tasks from one of them; leave one out")
+    return "nats.url" in origins and ("nats.url" in flags or "database.url" not in origins)
 
 
 def labels_of(words: Sequence[str]) -> dict[str, str]:
@@ -49,20 +65,34 @@ def labels_of(words: Sequence[str]) -> dict[str, str]:
 
 
 async def _work(shift: Shift, lines: Events) -> None:
+    def ready(shop: Workshop) -> None:
+        _say_up(lines, shop.worker.worker, shop.settings, shop.settings.database.url, len(shift.functions))
+
+    await work(shift, _stopped_by_signals(lines), ready=ready)
+    lines.emit("stopped")
+
+
+async def _field(plan: Fielding, lines: Events) -> None:
+    def ready(worker: FieldWorker) -> None:
+        _say_up(lines, worker.worker, plan.settings, plan.settings.nats.url, len(plan.functions))
+
+    await work_over_nats(plan, _stopped_by_signals(lines), ready=ready)
+    lines.emit("stopped")
+
+
+def _stopped_by_signals(lines: Events) -> asyncio.Event:
     stop = asyncio.Event()
     stop_on_signals(stop, lambda name: lines.emit("stop_asked", signal=name))
+    return stop
 
-    def ready(shop: Workshop) -> None:
-        settings = shop.settings
-        lines.emit(
-            "worker_up",
-            version=__version__,
-            worker=shop.worker.worker,
-            pool=settings.worker.pool,
-            database=hidden_password(settings.database.url),
-            functions=len(shift.functions),
-            slots=settings.worker.slots,
-        )
 
-    await work(shift, stop, ready=ready)
-    lines.emit("stopped")
+def _say_up(lines: Events, name: str, settings: Settings, url: str, functions: int) -> None:
+    lines.emit(
+        "worker_up",
+        version=__version__,
+        worker=name,
+        pool=settings.worker.pool,
+        place=hidden_password(url),
+        functions=functions,
+        slots=settings.worker.slots,
+    )

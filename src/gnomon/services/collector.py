@@ -22,7 +22,7 @@ from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
 from gnomon.ports.queue import Advice, Delivered, Granted, Incoming, Pulse, Wish
 from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.ports.workers import Load, WorkerCard, Workplace
 from gnomon.services.courier import Sent
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.patience import Backoff
@@ -78,6 +78,7 @@ class Collector:
         self.on_worker: Callable[[], None] = lambda: None
         #: Called when what keeps reports cannot be reached.
         self.on_trouble: Callable[[], None] = lambda: None
+        #: As they last were, but for what changes all the time.
         self._workers: dict[str, WorkerCard] = {}
         self.backoff = Backoff(events, "collector")
 
@@ -240,8 +241,9 @@ class Collector:
             return msgspec.json.encode(Advice(lease_ms=self._lease_ms, to_cancel=tuple(to_cancel)))
         await self._place.enlist(card, ttl_ms=self._lease_ms)
         renewal = await self._place.renew(worker, pulse.held, lease_ms=self._lease_ms)
-        if self._workers.get(worker) != card:
-            self._workers[worker] = card
+        lasting = replace(card, in_hand=0, load=Load())
+        if self._workers.get(worker) != lasting:
+            self._workers[worker] = lasting
             self.on_worker()
         advice = Advice(lease_ms=self._lease_ms, lost=tuple(renewal.lost), to_cancel=tuple(renewal.to_cancel))
         return msgspec.json.encode(advice)

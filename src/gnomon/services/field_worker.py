@@ -17,7 +17,6 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.envelopes import Ended, Order, Reports, Started, assignment_of, ended_of, read_order, reports_message
 from gnomon.core.lease import START_BY
 from gnomon.core.model import Result, TaskId
-from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.core.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock
@@ -28,6 +27,7 @@ from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.heart import Heart
 from gnomon.services.patience import Backoff
+from gnomon.services.presence import Presence
 from gnomon.settings import Settings
 
 #: How often a worker that stops shows that it is still there.
@@ -88,7 +88,6 @@ class FieldWorker:
         *,
         settings: Settings,
         worker: str,
-        pool: str = DEFAULT_POOL,
     ) -> None:
         self._queue = queue
         self._runner = runner
@@ -96,8 +95,8 @@ class FieldWorker:
         self._events = events
         self._settings = settings.worker
         self.worker = worker
-        self._pool = pool
-        self._started_at = clock.now()
+        #: How it presents itself to servers.
+        self.presence = Presence(settings.worker, worker, started_at=clock.now())
         self._held: dict[Held, _InHand] = {}
         self._done: OrderedDict[Held, None] = OrderedDict()
         #: Come and not yet begun: what may simply begin, and what must be granted first.
@@ -306,13 +305,8 @@ class FieldWorker:
     # ---- being there -------------------------------------------------------------------------
 
     def _card(self) -> WorkerCard:
-        return WorkerCard(
-            worker=self.worker,
-            functions=tuple(sorted(self._runner.functions)),
-            slots=max(0, self._settings.slots - self._runner.overrunning),
-            pool=self._pool,
-            started_at=self._started_at,
-        )
+        card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
+        return replace(card, slots=max(0, card.slots - self._runner.overrunning))
 
     def _in_hand(self) -> dict[Held, Delivered]:
         return {held: one.delivered for held, one in self._held.items()}
@@ -329,6 +323,7 @@ class FieldWorker:
         self._draining = True
         with suppress(Unavailable):
             await self._sort(await self._queue.stop_pulling())
+        await self.heart.beat(at_once=True)
         closing = asyncio.ensure_future(
             self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
         )

@@ -57,11 +57,14 @@ class Heart:
         """Whether a server has heard of us lately enough that nobody else can have been given what is ours."""
         return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * TRUST
 
-    async def beat(self) -> float:
-        """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next."""
+    async def beat(self, *, at_once: bool = False) -> float:
+        """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next.
+
+        With `at_once` servers hear how we are now, though they would in a while.
+        """
         elapsed = self._clock.elapsed()
         every = self.lease_ms / 1000 / _RENEWALS
-        renews = elapsed - self._renewed_at >= every
+        renews = at_once or elapsed - self._renewed_at >= every
         if not renews and not self._in_hand():
             return min(_PULSE_SECONDS, self._renewed_at + every - elapsed)
         try:
