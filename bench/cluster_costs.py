@@ -33,7 +33,8 @@ def _processors(spent: dict[str, float], took: float, count: int) -> str:
 
 
 async def _written(up: Cluster, count: int) -> str:
-    wal, commits = await up.account.written()
+    wal = await up.account.written()
+    commits, _ = up.account.statements().get("COMMIT;", (0, 0.0))
     rows = await up.account.bytes_a_row()
     kept = ", ".join(f"{name} {size:,}" for name, (_, size) in rows.items() if name != "schedule")
     return (

@@ -5,8 +5,6 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import asyncpg
-
 from support.servers import Postgres
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,7 +42,6 @@ class Account:
         self._name = url.rpartition("/")[2]
         self._read = 0
         self._wal = 0
-        self._commits = 0
 
     async def log_everything(self) -> None:
         """Every statement of connections that are made from now on is logged with the time that it took."""
@@ -58,25 +55,15 @@ class Account:
     async def open(self) -> None:
         """From here on it counts."""
         self._read = self._server.log.stat().st_size
-        self._wal, self._commits = await self._counters()
+        self._wal = await self._position()
 
-    async def written(self) -> tuple[int, int]:
-        """Bytes of WAL and commits since then."""
-        wal, commits = await self._counters()
-        return wal - self._wal, commits - self._commits
+    async def written(self) -> int:
+        """Bytes of WAL since then."""
+        return await self._position() - self._wal
 
-    async def _counters(self) -> tuple[int, int]:
-        asked = (
-            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, xact_commit"
-            " FROM pg_stat_database WHERE datname = current_database()"
-        )
-        conn = await asyncpg.connect(self._url)
-        try:
-            await conn.execute("SELECT pg_stat_force_next_flush()")
-            wal, commits = await conn.fetchrow(asked)
-            return int(wal), int(commits)
-        finally:
-            await conn.close()
+    async def _position(self) -> int:
+        [(position,)] = await self._server.run("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+        return int(position)
 
     def statements(self) -> dict[str, tuple[int, float]]:
         """How often each was said since then, and how many milliseconds the server took over it altogether."""
