@@ -33,6 +33,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/dag.py
 	$(BIN)/python bench/api.py
+	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/declarative.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development

@@ -1,101 +1,48 @@
-"""How many no-op runs a second a server and one worker in a process of its own bring to their end, with history.
+"""A server and one worker in a process of its own: no-op runs a second, how late they begin, a storm, what a run costs.
 
-`--alone` leaves NATS out: the worker takes from PostgreSQL by itself. `--profile FILE` writes a profile of the server.
+Each part can be measured alone (`--parts runs`), in one shape alone (`--shapes alone`), and without peers. Peers run
+from an environment of their own (`.venv/peers`), each with one process that asks and one that works, on the same
+PostgreSQL, in the same run.
 """
 
 import argparse
 import asyncio
-import contextlib
 import cProfile
-import os
-import signal
+import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import perf_counter, time
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from gnomon.app import Node
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import RunId, Source
-from gnomon.core.requests import Defaults
-from gnomon.settings import load
-from nodes import NoEvents, book_of, quantiles
+from cluster_costs import cost_of_a_run
+from cluster_storm import Storm, storm
+from gnomon.core.model import RunId
+from nodes import quantiles
 from report import keep, table
-from support.bus_servers import Nats
+from shapes import SHAPES, cluster, launched, register, until_over
 from support.servers import postgres
 
-NOW = 1_772_452_800_000
-_BATCH = 1000
-_SECONDS, _ROUNDS = 5, 100
-_WORKER = Path(__file__).parent / "cluster_worker.py"
+PEERS = {"pgqueuer, batches of 100": "pgqueuer_jobs.py", "procrastinate, 5 at once": "procrastinate_jobs.py"}
+_PEERS = Path(__file__).parents[1] / ".venv" / "peers" / "bin" / "python"
+_ROUNDS = 100
 
 
-@contextlib.contextmanager
-def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A worker in a process of its own, once it runs."""
-    command = [sys.executable, str(_WORKER), kind]
-    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own script
-    assert process.stdout is not None
-    process.stdout.readline()
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        process.stdout.close()
+# ---- runs a second -------------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def cluster(*, alone: bool, slots: int) -> AsyncIterator[Node]:
-    """A server that does not execute, and a worker that does."""
-    async with postgres(18).database() as url:
-        with contextlib.ExitStack() as stack:
-            settings: dict[str, object] = {"database.url": url, "worker.slots": slots, "metrics.enabled": False}
-            environment = {"GNOMON_WORKER__SLOTS": str(slots)}
-            if alone:
-                environment["GNOMON_DATABASE__URL"] = url
-            else:
-                bus = stack.enter_context(Nats())
-                settings["nats.url"] = environment["GNOMON_NATS__URL"] = bus.url
-            node = await Node.open(load(flags=settings), events=NoEvents(), dispatches=True)
-            stop = asyncio.Event()
-            running = asyncio.create_task(node.run(stop))
-            stack.enter_context(worker("postgres" if alone else "nats", environment))
-            try:
-                yield node
-            finally:
-                stop.set()
-                await running
-                await node.close()
-
-
-async def _active(store: Any) -> int:  # noqa: ANN401 - a store of either kind
-    found = await store.find("default", "note")
-    return int(found.active_runs)
-
-
-async def measured(*, alone: bool, count: int, slots: int, profile: str | None) -> float:
+async def runs_a_second(shape: str, count: int, slots: int, profile: str | None = None) -> float:
     """Runs a second, from the first that is asked for to the end of the last."""
-    async with cluster(alone=alone, slots=slots) as node:
-        said = {"name": "note", "function": "note", "overlap": "allow"}
-        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
-        while not await node.store.workers():
-            await asyncio.sleep(0.02)
-        await _launched(node, 200)
-        while await _active(node.store):
-            await asyncio.sleep(0.02)
+    async with cluster(shape, slots=slots) as up:
+        await register(up.node, "note")
+        await launched(up.node, 200)
+        await until_over(up.node)
         profiler = cProfile.Profile() if profile else None
         if profiler is not None:
             profiler.enable()
         began = perf_counter()
-        await _launched(node, count)
-        while await _active(node.store):
-            await asyncio.sleep(0.02)
+        await launched(up.node, count)
+        await until_over(up.node)
         rate = count / (perf_counter() - began)
         if profiler is not None:
             profiler.disable()
@@ -103,59 +50,137 @@ async def measured(*, alone: bool, count: int, slots: int, profile: str | None) 
         return rate
 
 
-async def lateness(*, alone: bool, rate: int, slots: int) -> list[float]:
-    """Milliseconds from taking a task out of the store to the beginning of its body, at so many a second."""
-    async with cluster(alone=alone, slots=slots) as node:
-        said = {"name": "note", "function": "stamp", "overlap": "allow"}
-        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
-        while not await node.store.workers():
-            await asyncio.sleep(0.02)
-        began, each = perf_counter(), rate // _ROUNDS
-        for number in range(_ROUNDS * _SECONDS):
+def peer(python: Path, script: str, count: int) -> float:
+    """The same of a peer, on the same server."""
+    url = asyncio.run(postgres(18).empty())
+    path = Path(__file__).parent / "peers" / script
+    done = subprocess.run(  # noqa: S603 - our own scripts
+        [str(python), str(path), url, str(count)], capture_output=True, text=True, timeout=600, check=True
+    )
+    return float(json.loads(done.stdout[done.stdout.rindex("{") :])["rate"])
+
+
+def runs(chosen: argparse.Namespace) -> None:
+    """Measure and keep."""
+    figures = {
+        f"gnomon on {SHAPES[shape]}, with history": asyncio.run(runs_a_second(shape, chosen.count, chosen.slots))
+        for shape in chosen.shapes
+    }
+    peers = {} if chosen.without_peers else {name: peer(chosen.peers, it, chosen.count) for name, it in PEERS.items()}
+    titles = ["scheduler", "runs per second", *(f"against {name.partition(',')[0]}" for name in peers)]
+    rows = [
+        [name, f"{rate:,.0f}", *(f"{rate / other:.2f}x" for other in peers.values())]
+        for name, rate in {**figures, **peers}.items()
+    ]
+    note = (
+        f"{chosen.count:,} no-op coroutines of one job, asked for in lots of 1,000 and brought to their end by one "
+        f"worker in a process of its own with {chosen.slots} slots, from the first that is asked for to the end of the "
+        "last. Ours keeps the run, the task and the attempt of each; pgqueuer lines of a log, procrastinate the job "
+        "and its events."
+    )
+    keep("Cluster: no-op runs", f"{table(titles, rows)}\n\n{note}")
+
+
+# ---- how late bodies begin -----------------------------------------------------------------------
+
+
+async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[list[float], list[float]]:
+    """Milliseconds to the beginning of bodies at so many a second: from being asked for, and from being taken."""
+    async with cluster(shape, slots=slots) as up:
+        node = up.node
+        asked: dict[RunId, float] = {}
+        await register(node, "stamp")
+        began, each = perf_counter(), max(1, rate // _ROUNDS)
+        for number in range(_ROUNDS * seconds):
             await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
-            await _launched(node, each, f"{number:06}")
-        while await _active(node.store):
-            await asyncio.sleep(0.02)
+            moment = time()
+            asked |= dict.fromkeys(await launched(node, each, f"{number:06}"), moment)
+        await until_over(node)
         schedule = await node.store.find("default", "note")
         assert schedule is not None
-        tasks = [
-            task.task_id
-            for task in await node.store.tasks(await node.store.runs(schedule.uid, before=1 << 62, limit=100_000))
-        ]
-        begun = await node.store.payloads(tasks, "output")
-        taken = {one.task_id: one.dispatched_at for one in await node.store.attempts(tasks)}
-    return [float(begun[name] or b"nan") * 1000 - taken[name] for name in sorted(taken)][rate:]
+        kept = await node.store.runs(schedule.uid, before=1 << 62, limit=len(asked))
+        tasks = {task.task_id: task.run_id for task in await node.store.tasks(kept)}
+        begun = await node.store.payloads(list(tasks), "output")
+        taken = {one.task_id: one.dispatched_at for one in await node.store.attempts(list(tasks))}
+    # The first second is the warming up.
+    in_order = sorted(taken, key=lambda name: asked[tasks[name]])[rate:]
+    stamps = {name: float(begun[name] or b"nan") for name in in_order}
+    return (
+        [(stamps[name] - asked[tasks[name]]) * 1000 for name in in_order],
+        [stamps[name] * 1000 - taken[name] for name in in_order],
+    )
 
 
-async def _launched(node: Node, count: int, mark: str = "") -> None:
-    schedule = await node.store.find("default", "note")
-    assert schedule is not None
-    for first in range(0, count, _BATCH):
-        names = [f"run_{mark or count:0>8}{number:08}" for number in range(first, min(count, first + _BATCH))]
-        runs = [wanted_run(RunId(name), schedule, source=Source.API, now=NOW) for name in names]
-        await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
-        node.look()
+def starts(chosen: argparse.Namespace) -> None:
+    """Measure and keep."""
+    rows = []
+    for shape in chosen.shapes:
+        asked, taken = asyncio.run(lateness(shape, chosen.rate, chosen.seconds, chosen.slots))
+        rows.append([SHAPES[shape], quantiles(asked), quantiles(taken)])
+    note = (
+        f"At {chosen.rate} a second over {chosen.seconds - 1} seconds, until the body begins in the worker's process."
+    )
+    titles = ["gnomon server and one worker", "from being asked for", "from being taken out of the store"]
+    keep("Cluster: from dispatch to start", f"{table(titles, rows)}\n\n{note}")
+
+
+# ---- a storm -------------------------------------------------------------------------------------
+
+
+def storms(chosen: argparse.Namespace) -> None:
+    """Measure and keep."""
+    rows = []
+    for shape in chosen.shapes:
+        found: Storm = asyncio.run(storm(shape, chosen.schedules, chosen.slots))
+        moments = [f"{moment:.1f} s" for moment in (found.decided, found.over)]
+        rows.append([SHAPES[shape], *moments, quantiles(found.before), quantiles(found.answers)])
+    note = (
+        f"{chosen.schedules:,} schedules that are due in the same second, `gnomon server` and one worker, each a "
+        "process. Meanwhile 20 requests a second ask for a page of jobs, a page of executions and one job."
+    )
+    titles = ["shape", "all decided after", "all over after", "the API before", "the API meanwhile"]
+    keep("Cluster: a storm, and the API meanwhile", f"{table(titles, rows)}\n\n{note}")
+
+
+# ---- what a run costs ----------------------------------------------------------------------------
+
+
+def costs(chosen: argparse.Namespace) -> None:
+    """Measure and keep."""
+    for shape in chosen.shapes:
+        body = asyncio.run(cost_of_a_run(shape, chosen.count, chosen.slots))
+        keep(f"Cluster: where the time goes on {SHAPES[shape]}", body)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "runs": runs,
+    "starts": starts,
+    "storm": storms,
+    "costs": costs,
+}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--count", type=int, default=20_000)
+    options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    options.add_argument("--count", type=int, default=20_000, help="how many runs are measured")
     options.add_argument("--slots", type=int, default=1000)
-    options.add_argument("--alone", action="store_true", help="only PostgreSQL, without NATS")
     options.add_argument("--rate", type=int, default=500, help="at how many runs a second lateness is measured")
-    options.add_argument("--profile", metavar="FILE", help="where to leave a profile of the server")
+    options.add_argument("--seconds", type=int, default=10, help="for how long")
+    options.add_argument("--schedules", type=int, default=100_000, help="how many are due in the storm")
+    options.add_argument(
+        "--peers", type=Path, default=_PEERS, metavar="PYTHON", help="the interpreter that has the peers"
+    )
+    options.add_argument("--without-peers", action="store_true")
+    options.add_argument("--profile", metavar="FILE", help="only leave a profile of the server there, of one shape")
     chosen = options.parse_args()
     sys.setswitchinterval(0.0005)
-    rate = asyncio.run(measured(alone=chosen.alone, count=chosen.count, slots=chosen.slots, profile=chosen.profile))
-    name = "PostgreSQL 18 alone" if chosen.alone else "PostgreSQL 18 and NATS"
-    body = table(["gnomon server and one worker", "runs per second"], [[name, f"{rate:,.0f}"]])
-    note = f"{chosen.count:,} no-op coroutines, launched and brought to their end, with history, {chosen.slots} slots."
     if chosen.profile:
-        print(f"{body}\n\n{note}")
-    else:
-        late = asyncio.run(lateness(alone=chosen.alone, rate=chosen.rate, slots=chosen.slots))
-        note += f" From being taken to the beginning of the body, at {chosen.rate} a second: {quantiles(late)}."
-        keep(f"Cluster: no-op runs on {name}", f"{body}\n\n{note}")
+        asyncio.run(runs_a_second(chosen.shapes[0], chosen.count, chosen.slots, chosen.profile))
+        return
+    for part in chosen.parts:
+        PARTS[part](chosen)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The worker of the cluster benchmark, in a process of its own: `python cluster_worker.py nats|postgres`."""
+"""The worker of the cluster benchmark, in a process of its own: `python cluster_worker.py nats|alone`."""
 
 import asyncio
 import os
@@ -6,12 +6,9 @@ import signal
 import sys
 from time import time
 
-from gnomon.adapters.system import SystemClock
-from gnomon.crew import Crew
 from gnomon.fielding import Fielding, work_over_nats
-from gnomon.office import open_server
-from gnomon.services.looping import keep_stepping
 from gnomon.settings import load
+from gnomon.workshop import Shift, work
 from nodes import FUNCTIONS, NoEvents
 
 
@@ -28,18 +25,8 @@ async def main() -> None:
     print("working", flush=True)
     if sys.argv[1] == "nats":
         await work_over_nats(Fielding(settings=settings, functions=FUNCTIONS, events=NoEvents()), stop)
-        return
-    store = await open_server(settings.database)
-    crew = Crew(store, settings, SystemClock(), NoEvents(), FUNCTIONS, ())
-    await asyncio.gather(keep_stepping(crew.worker.step, stop=stop, wake=crew.work), _look(crew, stop))
-    await crew.worker.drain()
-    await store.close()
-
-
-async def _look(crew: Crew, stop: asyncio.Event) -> None:
-    while not stop.is_set():
-        crew.look()
-        await asyncio.sleep(0.05)
+    else:
+        await work(Shift(settings=settings, functions=FUNCTIONS, events=NoEvents()), stop)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,7 @@ class Node:
             return []
         self.ticker.on_fired = self.bureau.dispatch.set
         self.housekeeping.mender.on_ready = self.bureau.dispatch.set
+        self.ticker.hand_over = self.launcher.hand_over = self.bureau.dispatcher.hand_over
         services = [*self.bureau.services(stop), self._watch(stop)]
         if self.settings.nats.url:
             from gnomon.fleet import serve_fleet

@@ -16,10 +16,12 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.crew import runner_of
+from gnomon.hinting import hints_on
 from gnomon.housekeeping import OverheardEvents, pinger_of
 from gnomon.office import open_existing
 from gnomon.operation import Instruments, free_bytes, watched
 from gnomon.ports.events import Events
+from gnomon.ports.hints import Topic
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.looping import keep_stepping
 from gnomon.services.shelf import Shelf
@@ -52,6 +54,7 @@ class Workshop:
         settings, clock = shift.settings, SystemClock()
         self.store = store
         self.settings = settings
+        self._hints = hints_on(store, settings, shift.events or LoggedEvents())
         self.instruments = Instruments(store, settings, clock, shift.events or LoggedEvents())
         self.events = OverheardEvents(self.instruments.events)
         #: Set to say that there may be something to take or to report.
@@ -78,6 +81,8 @@ class Workshop:
     async def run(self, stop: asyncio.Event) -> None:
         """Take and execute until told to stop; then what runs has ended one way or another."""
         self.instruments.vitals.on_duty = True
+        if self._hints is not None:
+            await self._hints.listen(self.heard)
         try:
             await asyncio.gather(
                 keep_stepping(self.worker.step, stop=stop, wake=self.wake, events=self.events),
@@ -87,6 +92,13 @@ class Workshop:
         finally:
             await self.worker.drain()
             await self._pinger.drain()
+
+    def heard(self, topic: Topic) -> None:
+        """Another process says that there may be something to look at."""
+        if topic is Topic.CHANGES:
+            self.look()
+        elif topic is Topic.WORK:
+            self.wake.set()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
@@ -111,6 +123,8 @@ class Workshop:
 
     async def close(self) -> None:
         """Let go of the store."""
+        if self._hints is not None:
+            await self._hints.close()
         self._meter.close()
         await self.store.close()
 

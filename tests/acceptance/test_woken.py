@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gnomon import app
+from gnomon import app, workshop
 from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
 from gnomon.core.jobs import read_job
@@ -15,6 +15,7 @@ from gnomon.ports.hints import Topic
 from gnomon.runners.registry import Functions
 from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder
+from gnomon.workshop import Shift, Workshop
 from support.bus_servers import Nats
 from support.servers import postgres
 
@@ -27,6 +28,7 @@ PATIENT = {"ticker.tick_ms": 60_000, "worker.poll_secs": 10}
 @pytest.fixture(autouse=True)
 def _nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_SERVER_SECONDS", 3600.0)
+    monkeypatch.setattr(workshop, "_SERVER_SECONDS", 3600.0)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ class Witness:
 
 
 @asynccontextmanager
-async def running(node: Node) -> AsyncIterator[Node]:
+async def running(node: Node | Workshop) -> AsyncIterator[Node | Workshop]:
     """The node runs, has every shard or none left to take, and hears others."""
     hears = asyncio.Event()
     heard = node.heard
@@ -121,3 +123,17 @@ async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(setti
             await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
             await office.launcher.trigger("greet", actor="ada")
             await witness.until(1)
+
+
+async def test_a_process_that_only_executes_takes_at_once_what_a_server_lets_through_and_wakes_it_for_what_follows(
+    settings: Settings,
+) -> None:
+    witness = Witness()
+    server = await Node.open(settings, events=Recorder(), dispatches=True)
+    shop = await Workshop.open(Shift(settings=settings, functions=witness.functions, events=Recorder()))
+    async with running(server), running(shop), Office.open(settings) as office:
+        steps = [{"step": "first", "function": "greet"}, {"step": "last", "function": "greet", "depends_on": ["first"]}]
+        said = {"name": "twice", "dag": steps}
+        await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+        await office.launcher.trigger("twice", actor="ada")
+        await witness.until(2)

@@ -376,3 +376,24 @@ async def test_without_the_cache_no_statement_is_left_on_a_connection() -> None:
         left = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''")
         assert await store.transactions.read(lambda conn: conn.scalar(left)) == 0
         await store.close()
+
+
+@pytest.mark.guarantee("C13")
+@pytest.mark.parametrize("pooled", [True, False])
+async def test_reads_are_transactions_only_behind_a_pooler_and_writes_always_are(*, pooled: bool) -> None:
+    def in_transaction(conn: sa.Connection) -> bool:
+        conn.execute(sa.text("SELECT 1"))
+        driver = conn.connection.driver_connection
+        assert driver is not None
+        return bool(driver.is_in_transaction())
+
+    async with postgres(18).database() as url:
+        store = await open_postgres(url, statement_cache=not pooled, pool_size=1)
+        found = [await store.transactions.read(in_transaction) for _ in range(2)]
+        written = await store.transactions.write(in_transaction)
+        again = await store.transactions.read(in_transaction)
+        await store.close()
+
+    assert found == [pooled, pooled]
+    assert written
+    assert again is pooled

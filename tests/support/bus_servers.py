@@ -39,6 +39,12 @@ class Server(ABC):
     def url(self) -> str:
         """Where clients find it."""
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        return self._process.pid
+
     @abstractmethod
     def _command(self, folder: Path) -> Sequence[str]:
         """What starts it."""

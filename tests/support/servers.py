@@ -153,6 +153,17 @@ class Postgres:
         await self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
         return self.url(name)
 
+    @property
+    def pid(self) -> int:
+        """The number of its first process, the parent of all others."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Where it writes what it has to say."""
+        return self._data.parent / "log"
+
     async def run(self, sql: str, *, url: str | None = None) -> list[Any]:
         """What a statement gives back, on a connection of its own and outside of any transaction."""
         import asyncpg

@@ -1,0 +1,129 @@
+"""A server in this process and a worker in one of its own, on PostgreSQL alone or with NATS between them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from gnomon.app import Node
+from gnomon.core.jobs import read_job
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import RunId, Source
+from gnomon.core.requests import Defaults
+from gnomon.settings import load
+from nodes import NoEvents, book_of
+from spending import Account
+from support.bus_servers import Nats
+from support.servers import postgres
+
+NOW = 1_772_452_800_000
+SHAPES = {"alone": "PostgreSQL 18 alone", "nats": "PostgreSQL 18 and NATS"}
+_BATCH = 1000
+_WORKER = Path(__file__).parent / "cluster_worker.py"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is up, and the numbers of its processes."""
+
+    node: Node
+    account: Account
+    pids: dict[str, int]
+
+
+@contextlib.contextmanager
+def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """A worker in a process of its own, once it runs."""
+    command = [sys.executable, str(_WORKER), kind]
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own script
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+@contextlib.asynccontextmanager
+async def places(shape: str, slots: int) -> AsyncIterator[tuple[str, Nats | None, dict[str, str]]]:
+    """The address of a database, NATS if there is one, and what a worker has to be told of them."""
+    async with postgres(18).database() as url:
+        with Nats() if shape == "nats" else contextlib.nullcontext() as bus:
+            told = {"GNOMON_WORKER__SLOTS": str(slots)}
+            told |= {"GNOMON_DATABASE__URL": url} if bus is None else {"GNOMON_NATS__URL": bus.url}
+            yield url, bus, told
+
+
+@contextlib.asynccontextmanager
+async def accounted(url: str, *, logged: bool) -> AsyncIterator[Account]:
+    """The account of a database, on which everything is logged if that is wanted."""
+    account = Account(postgres(18), url)
+    if logged:
+        await account.log_everything()
+    try:
+        yield account
+    finally:
+        await account.log_nothing()
+
+
+@contextlib.asynccontextmanager
+async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncIterator[Cluster]:
+    """A server that does not execute, and a worker that does and is known to it."""
+    async with places(shape, slots) as (url, bus, told), accounted(url, logged=logged) as account:
+        settings = {"database.url": url, "worker.slots": slots, "metrics.enabled": False}
+        if bus is not None:
+            settings["nats.url"] = bus.url
+        node = await Node.open(load(flags=settings), events=NoEvents(), dispatches=True)
+        stop = asyncio.Event()
+        running = asyncio.create_task(node.run(stop))
+        with worker(shape, told) as process:
+            try:
+                await known(node.store)
+                pids = {"server": os.getpid(), "worker": process.pid, "PostgreSQL": postgres(18).pid}
+                yield Cluster(node, account, pids if bus is None else {**pids, "NATS": bus.pid})
+            finally:
+                stop.set()
+                await running
+                await node.close()
+
+
+async def known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
+    """A worker has been heard of."""
+    while not await store.workers():
+        await asyncio.sleep(0.02)
+
+
+async def register(node: Node, function: str) -> None:
+    """There is a job `note` that calls the function."""
+    said = {"name": "note", "function": function, "overlap": "allow"}
+    await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+
+
+async def launched(node: Node, count: int, mark: str = "") -> list[RunId]:
+    """So many runs are asked for, a thousand at a time, as from whoever has many to ask for."""
+    schedule = await node.store.find("default", "note")
+    assert schedule is not None
+    asked: list[RunId] = []
+    for first in range(0, count, _BATCH):
+        names = [RunId(f"run_{mark or count:0>8}{number:08}") for number in range(first, min(count, first + _BATCH))]
+        runs = [wanted_run(name, schedule, source=Source.API, now=NOW) for name in names]
+        await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
+        node.look()
+        asked += names
+    return asked
+
+
+async def until_over(node: Node) -> None:
+    """No run is under way."""
+    while (found := await node.store.find("default", "note")) and found.active_runs:
+        await asyncio.sleep(0.02)
