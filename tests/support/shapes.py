@@ -52,7 +52,8 @@ class Standing:
     @contextmanager
     def worker(self, *arguments: str, **environment: str) -> Iterator[UpProcess]:
         """`gnomon worker`, once it runs: on the database, or over NATS without knowing where that is."""
-        place = ("--database", self.url) if self.nats is None else ()
+        told = {"--database", "--nats"} & set(arguments)
+        place = ("--database", self.url) if self.nats is None and not told else ()
         command = [sys.executable, "-m", "gnomon", "worker", *place, "--import", "support.witness", *arguments]
         with process(command, {**self._environment("worker"), **environment}, "Ctrl-C stops") as running:
             yield running
