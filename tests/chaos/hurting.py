@@ -257,13 +257,15 @@ async def stream_purged(trial: Trial, stream: str) -> None:
 
 
 async def doubled_and_shuffled(trial: Trial) -> None:
-    """Whatever is said comes once more at once, and once more later in the opposite order."""
+    """Whatever is said comes once more at once; what is kept comes once more later, in the opposite order."""
     async with administered(trial) as client:
         heard: list[Msg] = []
+        questions = tuple(subject.rstrip("*") for subject in (subjects.HEARTBEATS, subjects.GRANTS))
 
         async def again(message: Msg) -> None:
             if not message.headers or "Copy" not in message.headers:
-                heard.append(message)
+                if not message.subject.startswith(questions):
+                    heard.append(message)
                 await client.publish(message.subject, message.data, reply=message.reply, headers={"Copy": "1"})
 
         for subject in (subjects.WORK_SUBJECTS, subjects.REPORT_SUBJECTS, subjects.HEARTBEATS, subjects.GRANTS):

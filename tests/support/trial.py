@@ -294,7 +294,7 @@ async def _true(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
     return answer
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
     """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
     deadline = time.monotonic() + within
     while True:
