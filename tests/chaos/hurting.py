@@ -257,22 +257,29 @@ async def stream_purged(trial: Trial, stream: str) -> None:
 
 
 async def doubled_and_shuffled(trial: Trial) -> None:
-    """Whatever is said comes once more at once, and once more later in the opposite order."""
+    """Whatever is said comes once more at once; what is kept comes once more later, in the opposite order."""
     async with administered(trial) as client:
         heard: list[Msg] = []
+        questions = tuple(subject.rstrip("*") for subject in (subjects.HEARTBEATS, subjects.GRANTS))
 
         async def again(message: Msg) -> None:
             if not message.headers or "Copy" not in message.headers:
-                heard.append(message)
-                await client.publish(message.subject, message.data, reply=message.reply, headers={"Copy": "1"})
+                if not message.subject.startswith(questions):
+                    heard.append(message)
+                await client.publish(message.subject, message.data, reply=message.reply, headers=copied(message))
 
         for subject in (subjects.WORK_SUBJECTS, subjects.REPORT_SUBJECTS, subjects.HEARTBEATS, subjects.GRANTS):
             await client.subscribe(subject, cb=again)
         await asyncio.sleep(PAST_LEASE)
         for message in reversed(heard):
-            await client.publish(message.subject, message.data, reply=message.reply, headers={"Copy": "2"})
+            await client.publish(message.subject, message.data, reply=message.reply, headers=copied(message))
         await client.flush()
         assert heard
+
+
+def copied(message: Msg) -> dict[str, str]:
+    """What was sent twice has the same name twice; only we can tell that it is a copy, and do not copy it again."""
+    return {**(message.headers or {}), "Copy": "1"}
 
 
 async def cluster_loses(trial: Trial, number: int) -> None:

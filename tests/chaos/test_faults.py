@@ -49,7 +49,7 @@ async def database(pg: Postgres, row: Row) -> AsyncIterator[str]:
 
 
 @pytest.mark.req("H-16", "R-15", "C-12")
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("row", cases())
 async def test_a_fault_costs_time_and_nothing_else(row: Row, pg: Postgres, database: str, tmp_path: Path) -> None:
     async with on_trial(tmp_path, row.shape, pg, database) as trial:

@@ -45,9 +45,9 @@ async def test_every_lie_is_noticed_and_the_truth_is_not(trial: Trial) -> None:
     witness.write_text("".join(line for line in true.splitlines(keepends=True) if not line.startswith("end slow")))
     assert await rules(trial) == {"S7"}, "never ended"
 
-    swapped = true.replace(" extract ", " ? ").replace(" load ", " extract ").replace(" ? ", " load ")
-    witness.write_text(swapped)
-    assert await violations(trial) == [], "bodies are known by their tasks, whatever they call themselves"
+    early = [line.split() for line in true.splitlines() if " every-second " in line]
+    witness.write_text(true.replace(early[0][-1], str(int(early[0][-1]) - 60_000)))
+    assert "S3" in await rules(trial), "begun before its time"
 
     witness.write_text(true)
     trial.promised.add(type(next(iter(trial.promised)))("run_of_nobody"))

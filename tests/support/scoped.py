@@ -41,9 +41,9 @@ class NatsCluster:
             node.remove()
 
 
-def scoped_nats() -> Nats:
+def scoped_nats(config: str = "") -> Nats:
     """The server, with ports and folders of its own in place of those that are shipped."""
-    return Nats(_users())
+    return Nats(config + _users())
 
 
 def _users() -> str:

@@ -69,6 +69,8 @@ jobs:
       - {step: right, function: effects/coroutine, depends_on: [extract]}
       - {step: load, function: effects/coroutine, depends_on: [left, right]}
 """
+#: A tenth of what the shipped configuration has, as leases are shorter, too.
+_QUICK_PINGS = 'ping_interval: "1s"\nping_max: 2\n'
 JOBS = ("quick", "slow", "once", "graph")
 TICKING = "every-second"
 
@@ -292,7 +294,7 @@ async def _true(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
     return answer
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
     """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
     deadline = time.monotonic() + within
     while True:
@@ -313,7 +315,7 @@ async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> A
         if shape.cluster:
             trial.nats = stack.enter_context(NatsCluster())
         elif shape.nats:
-            trial.nats = stack.enter_context(scoped_nats())
+            trial.nats = stack.enter_context(scoped_nats(_QUICK_PINGS))
         if shape.redis:
             trial.redis = stack.enter_context(Redis())
         for name, port in _ends(trial).items():

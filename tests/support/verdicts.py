@@ -38,7 +38,7 @@ async def violations(trial: Trial, *, skew_ms: int = 0) -> list[str]:
     found += [f"S15 {lost} was promised, and is not there" for lost in trial.promised - {run.run_id for run in runs}]
     work = await _work_of(trial, runs)
     for run in runs:
-        found += [f"{text} ({run.schedule_id} {run.run_id})" for text in _judged_run(run, work)]
+        found += [f"{text} ({run.schedule_id} {run.run_id})" for text in _judged_run(run, work, skew_ms)]
     for task in work.tasks.values():
         found += [f"{text} ({task.step} of {task.run_id})" for text in _judged_task(task, work, skew_ms)]
     return found
@@ -141,10 +141,13 @@ def _stranger(name: str, start: Effect) -> Task:
     raise AssertionError(f"K3: a body of {name} at {start}, which is not on record")
 
 
-def _judged_run(run: Run, work: _Work) -> Iterator[str]:
+def _judged_run(run: Run, work: _Work, skew_ms: int) -> Iterator[str]:
     if not run.over:
         yield f"S17: still {run.status}"
     tasks = work.steps[run.run_id]
+    begun = min((one.at for task in tasks for one in work.starts[task.task_id]), default=run.fire_at)
+    if begun < run.fire_at - skew_ms:
+        yield f"S3: began {run.fire_at - begun} ms early"
     done = all(task.state is TaskState.SUCCEEDED for task in tasks)
     if (run.status is RunStatus.COMPLETED) != done:
         yield f"C-10: {run.status}, with {[task.state for task in tasks]}"

@@ -49,6 +49,8 @@ class Puller:
         self._come: deque[Delivered] = deque()
         self._something = asyncio.Event()
         self._reconnects = 0
+        #: How many deliveries the consumer had made, to whomever, when it made the last one to us.
+        self._deliveries = 0
         #: What was stored before then may have been given to somebody else, whatever the server says.
         self._doubtful_until_ms = 0.0
         #: Why the last request could not be met.
@@ -107,6 +109,8 @@ class Puller:
         if self._requests:
             self._requests.popleft()
         if headers.get("Status") not in _OVER:
+            # Somebody may have deleted the consumer: another one of its name has never heard whom it gave what.
+            self._doubt()
             self._trouble = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
         self._something.set()
 
@@ -116,7 +120,17 @@ class Puller:
         if reconnects != self._reconnects:
             self._reconnects = reconnects
             self._requests.clear()
-            self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
+            self._doubt()
+
+    def _doubt(self) -> None:
+        self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
+
+    def _notice_another(self, reply: str) -> None:
+        """A consumer that counts its deliveries from the beginning is another one of the same name."""
+        number = deliveries_of(reply)
+        if number < self._deliveries:
+            self._doubt()
+        self._deliveries = number
 
     async def _arrived(self, message: "Msg") -> None:
         self._notice_reconnects()
@@ -127,6 +141,7 @@ class Puller:
             self._requests[0].missing -= 1
             if not self._requests[0].missing:
                 self._requests.popleft()
+        self._notice_another(message.reply)
         tries, stored_ms = fate_of(message.reply)
         doubtful = stored_ms < self._doubtful_until_ms
         self._come.append(Delivered(message.data, tries, message.reply, doubtful))
@@ -135,6 +150,17 @@ class Puller:
 
 def fate_of(reply: str) -> tuple[int, float]:
     """How often a message has been delivered, and when it was stored, in ms: its answer's subject says so."""
+    tries, _, _, stored_ns, *_ = _numbers(reply)
+    return tries, stored_ns / 1_000_000
+
+
+def deliveries_of(reply: str) -> int:
+    """How many deliveries its consumer had made by then, this one included."""
+    return _numbers(reply)[2]
+
+
+def _numbers(reply: str) -> list[int]:
+    """Tries, place in the stream, deliveries of the consumer, when it was stored in ns, and how many are left."""
     tokens = reply.split(".")
     first = 4 if len(tokens) < 11 else 6
-    return int(tokens[first]), int(tokens[first + 3]) / 1_000_000
+    return [int(token) for token in tokens[first : first + 5]]
