@@ -31,18 +31,19 @@ _ROUNDS = 100
 # ---- runs a second -------------------------------------------------------------------------------
 
 
-async def runs_a_second(shape: str, count: int, slots: int, profile: str | None = None) -> float:
+async def runs_a_second(shape: str, chosen: argparse.Namespace, profile: str | None = None) -> float:
     """Runs a second, from the first that is asked for to the end of the last."""
-    async with cluster(shape, slots=slots) as up:
-        await register(up.node, "note")
-        await launched(up.node, 200)
-        await until_over(up.node)
+    async with cluster(shape, slots=chosen.slots) as up:
+        count: int = chosen.count
+        jobs = await register(up.node, "note", chosen.jobs)
+        await launched(up.node, jobs, 200)
+        await until_over(up.node, jobs)
         profiler = cProfile.Profile() if profile else None
         if profiler is not None:
             profiler.enable()
         began = perf_counter()
-        await launched(up.node, count)
-        await until_over(up.node)
+        await launched(up.node, jobs, count)
+        await until_over(up.node, jobs)
         rate = count / (perf_counter() - began)
         if profiler is not None:
             profiler.disable()
@@ -63,8 +64,7 @@ def peer(python: Path, script: str, count: int) -> float:
 def runs(chosen: argparse.Namespace) -> None:
     """Measure and keep."""
     figures = {
-        f"gnomon on {SHAPES[shape]}, with history": asyncio.run(runs_a_second(shape, chosen.count, chosen.slots))
-        for shape in chosen.shapes
+        f"gnomon on {SHAPES[shape]}, with history": asyncio.run(runs_a_second(shape, chosen)) for shape in chosen.shapes
     }
     peers = {} if chosen.without_peers else {name: peer(chosen.peers, it, chosen.count) for name, it in PEERS.items()}
     titles = ["scheduler", "runs per second", *(f"against {name.partition(',')[0]}" for name in peers)]
@@ -73,10 +73,10 @@ def runs(chosen: argparse.Namespace) -> None:
         for name, rate in {**figures, **peers}.items()
     ]
     note = (
-        f"{chosen.count:,} no-op coroutines of one job, asked for in lots of 1,000 and brought to their end by one "
-        f"worker in a process of its own with {chosen.slots} slots, from the first that is asked for to the end of the "
-        "last. Ours keeps the run, the task and the attempt of each; pgqueuer lines of a log, procrastinate the job "
-        "and its events."
+        f"{chosen.count:,} no-op coroutines of {chosen.jobs} jobs, asked for in lots of 1,000 and brought to their end "
+        f"by one worker in a process of its own with {chosen.slots} slots, from the first that is asked for to the end "
+        "of the last. Ours keeps the run, the task and the attempt of each; pgqueuer lines of a log, procrastinate the "
+        "job and its events."
     )
     keep("Cluster: no-op runs", f"{table(titles, rows)}\n\n{note}")
 
@@ -89,14 +89,14 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
     async with cluster(shape, slots=slots) as up:
         node = up.node
         asked: dict[RunId, float] = {}
-        await register(node, "stamp")
+        jobs = await register(node, "stamp")
         began, each = perf_counter(), max(1, rate // _ROUNDS)
         for number in range(_ROUNDS * seconds):
             await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
             moment = time()
-            asked |= dict.fromkeys(await launched(node, each, f"{number:06}"), moment)
-        await until_over(node)
-        schedule = await node.store.find("default", "note")
+            asked |= dict.fromkeys(await launched(node, jobs, each, f"{number:06}"), moment)
+        await until_over(node, jobs)
+        schedule = await node.store.find("default", jobs[0])
         assert schedule is not None
         kept = await node.store.runs(schedule.uid, before=1 << 62, limit=len(asked))
         tasks = {task.task_id: task.run_id for task in await node.store.tasks(kept)}
@@ -148,7 +148,7 @@ def storms(chosen: argparse.Namespace) -> None:
 def costs(chosen: argparse.Namespace) -> None:
     """Measure and keep."""
     for shape in chosen.shapes:
-        body = asyncio.run(cost_of_a_run(shape, chosen.count, chosen.slots))
+        body = asyncio.run(cost_of_a_run(shape, chosen.count, chosen.slots, chosen.jobs))
         keep(f"Cluster: where the time goes on {SHAPES[shape]}", body)
 
 
@@ -165,6 +165,7 @@ def main() -> None:
     options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     options.add_argument("--count", type=int, default=20_000, help="how many runs are measured")
+    options.add_argument("--jobs", type=int, default=10, help="of how many jobs; one has all counted on one row")
     options.add_argument("--slots", type=int, default=1000)
     options.add_argument("--rate", type=int, default=500, help="at how many runs a second lateness is measured")
     options.add_argument("--seconds", type=int, default=10, help="for how long")
@@ -177,7 +178,7 @@ def main() -> None:
     chosen = options.parse_args()
     sys.setswitchinterval(0.0005)
     if chosen.profile:
-        asyncio.run(runs_a_second(chosen.shapes[0], chosen.count, chosen.slots, chosen.profile))
+        asyncio.run(runs_a_second(chosen.shapes[0], chosen, chosen.profile))
         return
     for part in chosen.parts:
         PARTS[part](chosen)

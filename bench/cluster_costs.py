@@ -9,17 +9,17 @@ from spending import processor_seconds
 _SHOWN = 16
 
 
-async def cost_of_a_run(shape: str, count: int, slots: int) -> str:
+async def cost_of_a_run(shape: str, count: int, slots: int, jobs: int) -> str:
     """Tables of what the runs took, divided by how many they were."""
     async with cluster(shape, slots=slots, logged=True) as up:
-        await register(up.node, "note")
-        await launched(up.node, 200)
-        await until_over(up.node)
+        names = await register(up.node, "note", jobs)
+        await launched(up.node, names, 200)
+        await until_over(up.node, names)
         await up.account.open()
         before = {name: processor_seconds(pid) for name, pid in up.pids.items()}
         began = perf_counter()
-        await launched(up.node, count)
-        await until_over(up.node)
+        await launched(up.node, names, count)
+        await until_over(up.node, names)
         took = perf_counter() - began
         spent = {name: processor_seconds(pid) - before[name] for name, pid in up.pids.items()}
         return "\n\n".join([_processors(spent, took, count), await _written(up, count), _statements(up, count)])

@@ -103,18 +103,21 @@ async def known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
         await asyncio.sleep(0.02)
 
 
-async def register(node: Node, function: str) -> None:
-    """There is a job `note` that calls the function."""
-    said = {"name": "note", "function": function, "overlap": "allow"}
-    await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+async def register(node: Node, function: str, jobs: int = 1) -> list[str]:
+    """There are so many jobs that call the function; their names."""
+    names = [f"note-{number:03}" for number in range(jobs)]
+    said = [{"name": name, "function": function, "overlap": "allow"} for name in names]
+    await book_of(node).apply([read_job(one, Defaults(), now=NOW) for one in said], actor="bench")
+    return names
 
 
-async def launched(node: Node, count: int, mark: str = "") -> list[RunId]:
-    """So many runs are asked for, a thousand at a time, as from whoever has many to ask for."""
-    schedule = await node.store.find("default", "note")
-    assert schedule is not None
+async def launched(node: Node, jobs: list[str], count: int, mark: str = "") -> list[RunId]:
+    """So many runs are asked for, a thousand at a time, of one job after the other."""
+    schedules = [await node.store.find("default", name) for name in jobs]
     asked: list[RunId] = []
-    for first in range(0, count, _BATCH):
+    for lot, first in enumerate(range(0, count, _BATCH)):
+        schedule = schedules[lot % len(schedules)]
+        assert schedule is not None
         names = [RunId(f"run_{mark or count:0>8}{number:08}") for number in range(first, min(count, first + _BATCH))]
         runs = [wanted_run(name, schedule, source=Source.API, now=NOW) for name in names]
         await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
@@ -123,7 +126,8 @@ async def launched(node: Node, count: int, mark: str = "") -> list[RunId]:
     return asked
 
 
-async def until_over(node: Node) -> None:
-    """No run is under way."""
-    while (found := await node.store.find("default", "note")) and found.active_runs:
-        await asyncio.sleep(0.02)
+async def until_over(node: Node, jobs: list[str]) -> None:
+    """No run of these is under way."""
+    for name in jobs:
+        while (found := await node.store.find("default", name)) and found.active_runs:
+            await asyncio.sleep(0.02)

@@ -92,22 +92,23 @@ class Change(NamedTuple):
     postgresql: str
     several: Several
     #: For rows that are alike but for the first part of their key: a list of these stands at the place `key`.
-    alike: str
+    alike: Statement
     key: int
 
 
 # ---- by keys -------------------------------------------------------------------------------------
 
 
-def statement(sql: str) -> Statement:
+def statement(sql: str, keys: sa.Column[Any] = tables.task.c.task_id) -> Statement:
     """The statement, whose parameters are question marks.
 
-    `IN KEYS` takes a list of texts. Rows are locked on PostgreSQL alone: on SQLite nobody else writes meanwhile.
+    `IN KEYS` takes a list of texts, or of what is in that column. Rows are locked on PostgreSQL alone: on SQLite
+    nobody else writes meanwhile.
     """
     number = count(1)
     return Statement(
         _unjournaled(_LOCK.sub("", sql).replace("IN KEYS", _AMONG)),
-        re.sub(r"\?", lambda _: f"${next(number)}", sql.replace("IN KEYS", "= ANY (?::text[])")),
+        re.sub(r"\?", lambda _: f"${next(number)}", sql.replace("IN KEYS", f"= ANY (?::{_ARRAYS[type(keys.type)]})")),
     )
 
 
@@ -157,7 +158,7 @@ def changing(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> Chang
         f" FROM unnest({_arrays([table.c[name] for name in (*new, *by)])}) AS v ({', '.join(names)})"
         f" WHERE {' AND '.join(f'{table.name}.{name} = v.by_{name}' for name in by)}",
         _changing_several(table, new, by),
-        _unjournaled(f"{update} WHERE {by[0]} {_AMONG}{others}"),
+        statement(f"{update} WHERE {by[0]} IN KEYS{others}", keys=table.c[by[0]]),
         len(new),
     )
 
@@ -187,11 +188,13 @@ def many(conn: sa.Connection, asked: Statement | Insertion | Change, rows: Rows)
     """The statement is carried out for every row."""
     if not rows:
         return
+    if isinstance(asked, Change) and _change_alike(conn, asked, rows):
+        return
     if conn.dialect.name != "sqlite":
         conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True)))
     elif isinstance(asked, Statement):
         conn.connection.cursor().executemany(asked.sqlite, rows)
-    elif isinstance(asked, Insertion) or not _change_alike(conn, asked, rows):
+    else:
         _in_portions(conn, asked, rows)
 
 
@@ -221,16 +224,16 @@ def _several(asked: Several, size: int) -> str:
 
 
 def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
-    """Whether the rows were so much alike that they could be changed by a few statements."""
+    """Whether the rows were so much alike that they could be changed by few statements, on PostgreSQL by one."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     key = asked.key
+    most = len(rows) // _WORTH_A_STATEMENT if conn.dialect.name == "sqlite" else 1
     for row in rows:
         alike.setdefault(row[:key] + row[key + 1 :], []).append(row[key])
-    if len(alike) * _WORTH_A_STATEMENT > len(rows):
-        return False
-    execute = conn.connection.cursor().execute
+        if len(alike) > most:
+            return False
     for values, keys in alike.items():
-        execute(asked.alike, (*values[:key], _json(keys), *values[key:]))
+        run(conn, asked.alike, *values[:key], keys, *values[key:])
     return True
 
 
