@@ -24,7 +24,6 @@ MAY_IMPORT = {
         "services",
         "testing",
         "access",
-        "apart",
         "app",
         "office",
         "serving",

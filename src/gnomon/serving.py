@@ -21,6 +21,7 @@ from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.watching import FileGuard
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import digest_of
+from gnomon.apart import make_database
 from gnomon.app import Node
 from gnomon.core.jobs import Job
 from gnomon.embedding import served
@@ -77,6 +78,7 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
     jobs = await _read_all(plan, files)
     facing = _facing(plan)
     with nullcontext() if facing is None else closing(facing):
+        make_database(plan.settings.database.url)
         node = await _node(plan, facing)
         try:
             keepers = await _registered(plan, node, files, jobs)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gnomon.apart import make_database
 from gnomon.app import Node
 from gnomon.cli.output import let_go_of_broken_output
 from gnomon.office import console_events, database_url, hidden_password, read_settings
@@ -39,7 +38,6 @@ def up(
         executes=executes,
     )
     quick_switches()
-    make_database(settings.database.url)
     asyncio.run(_up(plan, lines))
     let_go_of_broken_output()
 

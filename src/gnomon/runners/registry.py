@@ -62,6 +62,11 @@ class JobWords(TypedDict, total=False):
     dead_letter: bool
     delivery: str
     isolation: str
+    pool: str
+    topic: str
+    requires: Sequence[str]
+    labels: Mapping[str, str]
+    priority: str
     tags: Sequence[str]
     delete_after_run: bool
     enabled: bool

@@ -232,7 +232,9 @@ def laid_out(
     places = {at: (fire, fire) for at, fire in fires.items()}
     if schedule.paused_at is not None:
         return places | _spread_after_pause(decisions, now=now)
-    if spec.catchup is not Catchup.SPREAD or len(fires) == 1:
+    # What an exception has taken out is no tick to lay out, and one tick alone starts where it is.
+    to_lay_out = [d for d in decisions if d.reason not in (Reason.SKIPPED_ONCE, Reason.MOVED)]
+    if spec.catchup is not Catchup.SPREAD or len(to_lay_out) == 1:
         return places
     _, firing = _sorted(oracle, schedule, now=now, by_change=False)
     late = [at for at, reason in firing if reason is Reason.CAUGHT_UP]
