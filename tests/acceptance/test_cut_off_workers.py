@@ -89,15 +89,20 @@ def has_stopped(witness: Path) -> Callable[[], Awaitable[bool]]:
 
 
 async def judged(store: SqlStore, witness: Path) -> None:
-    """What may be done again was, once; what must not start twice did not."""
+    """What may be done again was, once; what must not start twice did not.
+
+    What was sent to the worker that is cut off, because it still had a question open, never started: that costs time.
+    """
     found = {}
     for run in await all_runs(store):
         tasks = [task.task_id for task in await store.tasks([run])]
-        found[run.schedule_id] = run.status, [one.result for one in await store.attempts(tasks)]
+        results = [one.result for one in await store.attempts(tasks)]
+        found[run.schedule_id] = run.status, [one for one in results if one is not Result.NEVER_STARTED]
     assert found["again"] == (RunStatus.COMPLETED, [Result.LOST, Result.SUCCEEDED])
     assert found["once"] == (RunStatus.FAILED, [Result.LOST])
     starts = [(job, fence) for what, job, _, fence, *_ in seen(witness) if what == "start" and job != "quick"]
-    assert sorted(starts) == [("again", 1), ("again", 2), ("once", 1)]
+    assert sorted(job for job, _ in starts) == ["again", "again", "once"]
+    assert len(set(starts)) == len(starts)
 
 
 @pytest.mark.guarantee("C4", "S7", "S9")

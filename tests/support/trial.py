@@ -180,11 +180,9 @@ class Trial:
         return proc
 
     def start_worker(self) -> Proc:
-        if self.shape.bus:
-            command = [sys.executable, str(TESTS / "support" / "field_process.py"), "support.effects"]
-        else:
-            command = [sys.executable, "-m", "gnomon", "worker", "--database", self._url("worker-db")]
-            command += ["--import", "support.effects", "--slots", "20"]
+        command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.effects", "--slots", "20"]
+        # Over the bus it has no database: its address stands in the environment.
+        command += [] if self.shape.bus else ["--database", self._url("worker-db")]
         proc = self._start(command, "worker")
         self.workers.append(proc)
         return proc
