@@ -28,6 +28,7 @@ MAY_IMPORT = {
         "office",
         "serving",
         "workshop",
+        "fielding",
         "examining",
         "cli",
         "client",

@@ -96,7 +96,10 @@ class Crew:
 
     def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops, until told to stop."""
+        # Nobody else could be given what is ours if we are alone.
+        watching = [] if self._alone else [keep_stepping(self.worker.watch_lease, stop=stop, events=self._events)]
         return [
+            *watching,
             keep_stepping(self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
             keep_stepping(self._work, stop=stop, wake=self.work, events=self._events),
             keep_stepping(self.reconciler.step, stop=stop, events=self._events),

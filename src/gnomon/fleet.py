@@ -67,7 +67,8 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     clock, shelf = SystemClock(), Shelf(node.store)
     name = RandomIds().new("courier", clock.now())
     courier = Courier(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
-    collector = Collector(node.store, shelf, side, OpenGate(), clock, node.events, settings=node.settings)
+    guard = node.commons.guard
+    collector = Collector(node.store, shelf, side, OpenGate(), guard, clock, node.events, settings=node.settings)
     collector.sent = courier.sent
     collector.on_ended = courier.returned
     collector.on_worker = courier.look
@@ -77,6 +78,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     dispatcher = bureau.dispatcher
     dispatcher.backlog = courier.backlog
     dispatcher.on_scheduled = courier.wake.set
+    dispatcher.router.on_choosy = courier.choosy
     dispatcher.meanwhile = courier.take_along
     courier.backlog.on_low = bureau.dispatch.set
     # The gate is open, so that the next step can be passed on without asking anybody.

@@ -86,6 +86,7 @@ class Workshop:
         try:
             await asyncio.gather(
                 keep_stepping(self.worker.step, stop=stop, wake=self.wake, events=self.events),
+                keep_stepping(self.worker.watch_lease, stop=stop, events=self.events),
                 keep_stepping(self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
                 self._watch(stop),
             )

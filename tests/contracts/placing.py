@@ -66,6 +66,29 @@ class PlacingContract:
         assert await self.handed(store, reach=Reach(functions=())) == []
         assert await self.handed(store, reach=Reach(functions=("f", "g"))) == ["a"]
 
+    @pytest.mark.req("R-10")
+    async def test_what_is_for_certain_workers_can_be_asked_for_alone(self, store: Store, owner: Schedule) -> None:
+        places = {
+            "anybody": None,
+            "gpu": Placement("gpu"),
+            "directed": Placement(directed_to="w1"),
+            "directed-elsewhere": Placement(directed_to="w2", rank=1),
+            "choosy": Placement(function="f", rank=-1),
+            "other-choosy": Placement("gpu", function="g"),
+        }
+        for name, where in places.items():
+            await self.put(store, owner, name, where)
+
+        found = {(one.pool, one.directed_to, one.function) for one in await store.chosen()}
+
+        assert found == {(None, "w1", None), (None, "w2", None), (None, None, "f"), ("gpu", None, "g")}
+        assert await self.handed(store, "w3", Reach(functions=("g",), chosen=True)) == []
+        assert await self.handed(store, "w1", Reach(functions=("f", "g"), chosen=True)) == ["choosy", "directed"]
+        assert await self.handed(store, "w2", Reach(chosen=True)) == ["directed-elsewhere"]
+        assert await self.handed(store, "w1", Reach("gpu", ("g",), chosen=True)) == ["other-choosy"]
+        assert await store.chosen() in ([], set())
+        assert sorted(await self.handed(store)) == ["anybody"]
+
     async def test_the_lowest_rank_goes_first_and_then_the_earliest(self, store: Store, owner: Schedule) -> None:
         await self.put(store, owner, "late-batch", Placement(rank=1), available_at=NOON + 2)
         await self.put(store, owner, "batch", Placement(rank=1), available_at=NOON)

@@ -16,8 +16,8 @@ Pass = Callable[[int], Awaitable[None]]
 Dead = Callable[[], Awaitable[Sequence[bytes]]]
 
 
-def parcel(name: str, *, job: str = "report", pool: str = "default") -> Parcel:
-    return Parcel(name=name, job=job, pool=pool, body=name.encode())
+def parcel(name: str, *, job: str = "report", pool: str = "default", to: str | None = None) -> Parcel:
+    return Parcel(name=name, job=job, pool=pool, body=name.encode(), to=to)
 
 
 def bodies(delivered: Sequence[Delivered]) -> list[str]:
@@ -81,6 +81,33 @@ class QueueContract:
 
         assert bodies(await self.pulled(other, 1)) == ["for gpu"]
         assert bodies(await self.pulled(worker, 1)) == ["for all"]
+
+    @pytest.mark.req("H-13")
+    async def test_what_is_for_one_worker_reaches_it_and_nobody_else(
+        self, server: ServerSide, worker: WorkerSide, other: WorkerSide
+    ) -> None:
+        assert not await worker.pull(limit=1, wait_ms=50)
+        assert not await other.pull(limit=1, wait_ms=50)
+
+        assert await server.publish([parcel("for all"), parcel("for one", to="worker_1")]) == {"for all", "for one"}
+        found = await self.pulled(worker, 2)
+
+        assert sorted(bodies(found)) == ["for all", "for one"]
+        assert not await other.pull(limit=1, wait_ms=50)
+        await worker.extend(found)
+        await worker.acknowledge(found)
+
+    async def test_what_is_for_a_worker_that_is_not_there_has_not_arrived(self, server: ServerSide) -> None:
+        assert await server.publish([parcel("for nobody", to="worker_9")]) == frozenset()
+        assert await server.under_way("default") == 0
+
+    async def test_what_has_come_for_one_worker_is_handed_over_when_it_stops(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        assert not await worker.pull(limit=1, wait_ms=50)
+        await server.publish([parcel("for one", to="worker_1")])
+
+        assert bodies(await worker.stop_pulling()) == ["for one"]
 
     async def test_what_is_under_way_is_known_until_it_is_acknowledged(
         self, server: ServerSide, worker: WorkerSide

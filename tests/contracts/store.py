@@ -42,7 +42,8 @@ Advance = Callable[[int], None]
 def minutely(name: str = "report", *, tenant: str = "default", mark: int = NOON, **changes: Any) -> Schedule:  # noqa: ANN401
     """A schedule that fires each minute and has been decided up to `mark`."""
     uid = ScheduleUid(f"sch_{tenant}_{name}")
-    spec = Spec(trigger=changes.pop("trigger", Cron("* * * * *")), workflow_id="report", user_id="ada", **changes)
+    said: dict[str, Any] = {"trigger": Cron("* * * * *"), "workflow_id": "report", "user_id": "ada"} | changes
+    spec = Spec(**said)
     return Schedule(
         uid=uid,
         tenant=tenant,

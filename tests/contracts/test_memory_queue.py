@@ -29,7 +29,7 @@ class TestMemoryQueue(QueueContract):
 
     @pytest.fixture
     def other(self, bus: MemoryBus) -> MemoryWorkerSide:
-        return MemoryWorkerSide(bus, pool="gpu")
+        return MemoryWorkerSide(bus, worker="worker_2", pool="gpu")
 
     @pytest.fixture
     def passing(self, clock: VirtualClock) -> Pass:

@@ -11,9 +11,12 @@ from nats.js.errors import NotFoundError
 from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract, bodies, parcel
 from gnomon.adapters.nats import streams
 from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.hints import NatsHints
+from gnomon.adapters.nats.leases import LateNatsLeases
 from gnomon.adapters.nats.queue import NatsServerSide, NatsWorkerSide
 from gnomon.core import subjects
 from gnomon.errors import FieldError, Unavailable
+from gnomon.ports.hints import Topic
 from gnomon.ports.queue import Delivered
 from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
@@ -252,3 +255,25 @@ async def test_the_scheduler_has_no_business_elsewhere(nats: Nats, subject: str)
     while "nats_error" not in refused.names():  # noqa: ASYNC110 - the server says so when it likes
         await asyncio.sleep(0.01)
     await client.close()
+
+
+@pytest.mark.req("H-21", "C-11")
+async def test_the_scheduler_may_take_leases_and_hear_hints(nats: Nats) -> None:
+    events = Recorder()
+    leases = LateNatsLeases(settings_of(nats, "scheduler"), events)
+    hints = [NatsHints(settings_of(nats, "scheduler"), events) for _ in range(2)]
+    heard = asyncio.Event()
+    await hints[0].listen(lambda _: heard.set())
+
+    token = await leases.acquire("reconciler", "node_1", ttl_ms=5_000)
+    assert token is not None
+    assert await leases.acquire("reconciler", "node_2", ttl_ms=5_000) is None
+    while not heard.is_set():
+        # It listens when it is connected; what is told before is missed.
+        hints[1].tell(Topic.WORK)
+        await asyncio.sleep(0.02)
+
+    await leases.close()
+    for one in hints:
+        await one.close()
+    assert "nats_error" not in events.names()

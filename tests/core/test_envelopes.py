@@ -55,7 +55,7 @@ def test_an_outcome_arrives_as_it_was_told(output: bytes | None) -> None:
         result=Result.FAILED, error="broken \x01", output=output, snooze_ms=5, logs=(LogLine(1, "info", "hi"),)
     )
     reports = Reports(worker="w", started=(Started(TaskId("t"), 3),), ended=(ended_of(held(), told),))
-    found = read_reports(reports_message(reports, message_id="w:1", now=0))
+    found = read_reports(reports_message(reports, message_id="w:1", now=0)).data
 
     assert found.started == reports.started
     assert found.ended[0].outcome() == told
@@ -69,12 +69,12 @@ def test_nobody_sleeps_for_more_than_a_year() -> None:
 
 def test_a_worker_cannot_say_what_follows_from_an_outcome() -> None:
     body = reports_message(
-        Reports(worker="w", ended=(ended_of(held(), Outcome(result=Result.FAILED)),)), message_id="", now=0
+        Reports(worker="w", ended=(ended_of(held(), Outcome(result=Result.FAILED)),)), message_id="w:1", now=0
     )
     wicked = body.replace(
         b'"result":"failed"', b'"result":"failed","state":"SUCCEEDED","lease_until":1,"quarantine":"x"'
     )
-    outcome = read_reports(wicked).ended[0].outcome()
+    outcome = read_reports(wicked).data.ended[0].outcome()
 
     assert (outcome.quarantine, outcome.lease_until, outcome.result) == (None, None, Result.FAILED)
 

@@ -18,6 +18,7 @@ def test_every_subject_stands_on_the_page() -> None:
     assert filled == {
         subjects.work_subject("a"),
         subjects.work_subject("a", "p"),
+        subjects.direct_subject("w"),
         subjects.report_subject("w"),
         subjects.heartbeat_subject("w"),
         subjects.grant_subject("w"),

@@ -1,14 +1,17 @@
 """From a server to workers that know only the bus, and back: whatever the bus does, every start has a reason."""
 
+from collections.abc import Collection, Sequence
+
 import msgspec
 import pytest
 
 from gnomon.adapters.memory.queue import MemoryWorkerSide
 from gnomon.core.envelopes import Ended, Reports, Started, read_order, reports_message
-from gnomon.core.gating import Released
-from gnomon.core.model import Result, RunStatus
+from gnomon.core.gating import Released, Waiting
+from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Delivery, Retry
+from gnomon.ports.work import Held
 from support.crew import ToldRunner
 from support.fleet import Fleet
 from support.labour import workflow
@@ -624,3 +627,81 @@ async def test_what_comes_out_passes_the_gate_at_the_server(fleet: Fleet, monkey
 
     [task] = await fleet.store.tasks([run])
     assert task.state is TaskState.OUTPUT_QUARANTINED
+
+
+# ---- what comes again ----------------------------------------------------------------------------
+
+
+async def reported(fleet: Fleet, run: Run) -> None:
+    """A worker has begun the run, and servers have not heard of it."""
+    await fleet.send()
+    await fleet.get()
+    assert (await fleet.now(run)).status is RunStatus.PENDING
+
+
+@pytest.mark.req("R-17")
+async def test_a_report_that_was_written_down_is_not_written_down_again_by_another_server(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await fleet.run(await fleet.job())
+    await reported(fleet, run)
+    said = {one.name: one.body for one in fleet.bus.reports.messages.values()}
+    await fleet.hear()
+    for name, body in said.items():
+        fleet.bus.reports.add(f"again {name}", body)
+
+    written: list[Collection[Held]] = []
+
+    async def begin(held: Collection[Held], **_: object) -> frozenset[Held]:
+        written.append(held)
+        return frozenset()
+
+    _, other = fleet.another_server()
+    monkeypatch.setattr(fleet.store, "begin", begin)
+    assert await other.step() == 0
+    assert (written, fleet.bus.reports.messages) == ([], {})
+
+
+@pytest.mark.req("R-17")
+async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_the_bus_would(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await reported(fleet, run)
+    await fleet.guard.begin("schedulers", "field_1:1", ttl_ms=LEASE_MS // 6)
+
+    await fleet.hear()
+    assert (await fleet.now(run)).status is RunStatus.PENDING
+    fleet.clock.advance(LEASE_MS // 6 + 1)
+    await fleet.hear()
+
+    assert (await fleet.now(run)).status is RunStatus.RUNNING
+
+
+@pytest.mark.req("R-17")
+async def test_a_report_that_cannot_be_dealt_with_holds_up_no_other_and_is_kept_for_people_in_the_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnomon.services import collector
+
+    monkeypatch.setattr(collector, "_MOST_TRIES", 2)
+    run = await fleet.run(await fleet.job())
+    poison = reports_message(
+        Reports(worker="field_9", started=(Started(TaskId("poison"), 1),)), message_id="field_9:1", now=0
+    )
+    known = fleet.store.handed_out
+
+    async def breaks(held: Collection[Held]) -> Sequence[Waiting]:
+        if any(name == "poison" for name, _ in held):
+            raise ValueError("boom")
+        return await known(held)
+
+    monkeypatch.setattr(fleet.store, "handed_out", breaks)
+    await reported(fleet, run)
+    fleet.bus.reports.add("bad", poison)
+
+    await fleet.hear()
+    assert ((await fleet.now(run)).status, fleet.bus.dead) == (RunStatus.RUNNING, [])
+    fleet.clock.advance(5_001)
+    await fleet.hear()
+
+    assert [one[1] for one in fleet.bus.dead] == [poison]
+    assert not fleet.bus.reports.messages

@@ -322,3 +322,34 @@ async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(crew: Crew
     await crew.worker.step()
 
     assert crew.runner.stopped == []
+
+
+@pytest.mark.guarantee("C4")
+async def test_a_worker_that_the_store_keeps_waiting_stops_what_it_has_before_its_lease_is_over(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease_ms = crew.settings.worker.lease_ms
+    await crew.run(await crew.job())
+    await crew.go()
+    [held] = crew.runner.started
+    answer = asyncio.Event()
+
+    async def hangs(*_: object, **__: object) -> None:
+        await answer.wait()
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(crew.store, "enlist", hangs)
+    crew.clock.advance(lease_ms // 3 + 1)
+    step = asyncio.create_task(crew.worker.step())
+    await asyncio.sleep(0)
+    assert 0 < await crew.worker.watch_lease() <= 1
+    assert crew.runner.stopped == []
+
+    crew.clock.advance(lease_ms - lease_ms // 3 - 2)
+    await crew.worker.watch_lease()
+    await crew.worker.watch_lease()
+
+    assert crew.runner.stopped == [(held, Result.LOST)]
+    assert crew.events.names().count("lease_given_up") == 1
+    answer.set()
+    await step

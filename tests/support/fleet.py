@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from gnomon.adapters.memory.guard import MemoryGuard
 from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
 from gnomon.core.model import Attempt, Run, TaskId
 from gnomon.services.collector import Collector
 from gnomon.services.courier import Courier
 from gnomon.services.field_worker import FieldWorker
+from gnomon.settings import load
 from support.crew import Crewed, ToldRunner
 
 
@@ -15,7 +17,9 @@ class Fleet(Crewed):
 
     def __init__(self, *, flags: Mapping[str, object] | None = None) -> None:
         super().__init__(flags=flags)
+        self.flags = dict(flags or {})
         self.bus = MemoryBus(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
+        self.guard = MemoryGuard(self.clock.now)
         self.courier, self.collector = self.another_server()
         self.hands = ToldRunner()
         self.field = self.field_worker("field_1", self.hands)
@@ -25,15 +29,19 @@ class Fleet(Crewed):
         courier = Courier(
             self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
         )
-        collector = Collector(self.store, self.shelf, side, self.gate, self.clock, self.events, settings=self.settings)
+        collector = Collector(
+            self.store, self.shelf, side, self.gate, self.guard, self.clock, self.events, settings=self.settings
+        )
         collector.sent = courier.sent
         collector.on_ended = courier.returned
         collector.on_worker = courier.look
+        self.dispatcher.router.on_choosy = courier.choosy
         return courier, collector
 
-    def field_worker(self, name: str, runner: ToldRunner) -> FieldWorker:
-        side = MemoryWorkerSide(self.bus)
-        return FieldWorker(side, runner, self.clock, self.events, settings=self.settings, worker=name)
+    def field_worker(self, name: str, runner: ToldRunner, **said: object) -> FieldWorker:
+        settings = load(flags={**self.flags, **{f"worker.{key}": value for key, value in said.items()}})
+        side = MemoryWorkerSide(self.bus, worker=name, pool=settings.worker.pool)
+        return FieldWorker(side, runner, self.clock, self.events, settings=settings, worker=name)
 
     async def open(self) -> None:
         """A server answers, and the worker is known."""

@@ -21,7 +21,7 @@ from support.witness import seen
 
 LEASE_MS = 2_000
 #: Quick enough for a test to see what becomes of the dead.
-_QUICK = {
+QUICK = {
     "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
     "GNOMON_RECONCILER__POLL_MS": "300",
     "GNOMON_LEADER__TTL_MS": "2000",
@@ -36,7 +36,7 @@ _QUICK = {
 
 def environment_of(nats: Nats | NatsCluster, user: str) -> dict[str, str]:
     return {
-        **_QUICK,
+        **QUICK,
         "GNOMON_NATS__URL": nats.url,
         "GNOMON_NATS__USER": user,
         "GNOMON_NATS__PASSWORD": PASSWORDS[user],
@@ -45,9 +45,10 @@ def environment_of(nats: Nats | NatsCluster, user: str) -> dict[str, str]:
 
 
 @contextmanager
-def _process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[UpProcess]:
+def process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[UpProcess]:
+    """A process, once it says this; killed at the end if it still runs."""
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         command,
         cwd=TESTS,
         env={**os.environ, "PYTHONPATH": path, **environment},
@@ -55,22 +56,22 @@ def _process(command: list[str], environment: Mapping[str, str], said: str) -> I
         stderr=subprocess.STDOUT,
         text=True,
     )
-    running = UpProcess(process)
+    running = UpProcess(started)
     try:
         running.line_with(said)
         yield running
     finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        started.kill()
+        started.wait()
+        assert started.stdout is not None
+        started.stdout.close()
 
 
 @contextmanager
 def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
     """`gnomon server`, which executes nothing, once it runs."""
     command = [sys.executable, "-m", "gnomon", "server", "--database", url, "--port", "0", *arguments]
-    with _process(command, {**environment_of(nats, "scheduler"), **environment}, "answering on") as running:
+    with process(command, {**environment_of(nats, "scheduler"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 
@@ -78,7 +79,7 @@ def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: s
 def field_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
     """A worker that has no address of a database, once it runs."""
     command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.witness", *arguments]
-    with _process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
+    with process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 

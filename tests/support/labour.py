@@ -8,7 +8,7 @@ from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
 from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
 from gnomon.core.states import TaskState
-from gnomon.core.workflow import ONLY_STEP, Step, Workflow
+from gnomon.core.workflow import ONLY_STEP, Route, Step, Workflow
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.dead_letters import DeadLetters
@@ -109,3 +109,8 @@ async def finish(store: Store, run: Run, *, result: Result = Result.SUCCEEDED, n
 async def the_runs(store: Store, schedule: Schedule) -> list[Run]:
     """The runs of a schedule, oldest first."""
     return list(reversed(await store.runs(schedule.uid, before=1 << 62, limit=1000)))
+
+
+def routed(name: str, route: Route | None, function: str = "reports.make") -> Workflow:
+    """A workflow with one step that says where it is to go."""
+    return Workflow(workflow_id=name, version=1, steps=(Step(name=ONLY_STEP, function=function, route=route),))

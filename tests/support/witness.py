@@ -1,8 +1,9 @@
 """Functions that leave a trace of their own in a file, so that nobody has to believe the scheduler.
 
-Each line is `start|end job run fence attempt pid`. Lines are short and appended in one write, so they never mix.
+Each line is `start|stop|end job run fence attempt pid`. Lines are short and appended in one write, so they never mix.
 """
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -41,6 +42,36 @@ def one_step(ctx: gnomon.Context, name: str) -> str:
     time.sleep(0.005)
     _note("end", ctx, name)
     return name
+
+
+@gnomon.function("witness/flaky")
+def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
+    """Fails so often before it succeeds."""
+    _note("start", ctx)
+    if ctx.attempt <= failures:
+        raise RuntimeError(f"failure {ctx.attempt}")
+    _note("end", ctx)
+    return ctx.attempt
+
+
+@gnomon.function("witness/patient")
+async def patient(ctx: gnomon.Context) -> None:
+    """Goes on for long, and stops when asked to."""
+    _note("start", ctx)
+    await asyncio.sleep(600)
+
+
+@gnomon.function("witness/first-waits")
+async def first_waits(ctx: gnomon.Context) -> None:
+    """Goes on for long the first time, and says when it was made to stop; any other time it is done at once."""
+    _note("start", ctx)
+    if ctx.fence == 1:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            _note("stop", ctx)
+            raise
+    _note("end", ctx)
 
 
 @gnomon.function("witness/stubborn")

@@ -123,7 +123,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
         f" with {f['functions']} functions and {f['slots']} slots; Ctrl-C stops"
     ),
     "nats_not_used": lambda f: (
-        f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL would change that"
+        f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL changes that"
     ),
     "tasks_recalled": lambda f: f"* {f['count']} tasks waited for workers that are gone and are placed again",
     "pools_read": lambda f: f"* {f['file']}: {f['topics']} topics go to {f['pools']} pools",

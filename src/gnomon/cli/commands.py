@@ -7,7 +7,7 @@ import typer
 
 from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
 from gnomon.cli.completing import job_names
-from gnomon.cli.options import Config, Database, From, Output, Port, Quiet
+from gnomon.cli.options import Bus, Config, Database, From, MetricsPort, Output, Port, Quiet
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
@@ -209,9 +209,7 @@ def worker(
     place: Annotated[
         str | None, typer.Option("--database", metavar="PATH|URL", help="Where servers schedule; ./gnomon.db.")
     ] = None,
-    nats: Annotated[
-        str | None, typer.Option(metavar="URL", help="Get tasks over NATS instead, and need no database.")
-    ] = None,
+    nats: Bus = None,
     config: Config = None,
     imports: Annotated[
         list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
@@ -227,9 +225,7 @@ def worker(
         typer.Option("--capability", metavar="WORD", help="What tasks may require; may be repeated."),
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
-    ] = None,
+    metrics_port: MetricsPort = None,
     quiet: Quiet = False,
 ) -> None:
     """Execute what servers elsewhere schedule, until told to stop. There may be many."""

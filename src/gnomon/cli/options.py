@@ -17,6 +17,10 @@ Database = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Where the API listens; 8062.")]
+Bus = Annotated[str | None, typer.Option("--nats", metavar="URL", help="Get tasks over NATS, and need no database.")]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
 JobsFiles = Annotated[

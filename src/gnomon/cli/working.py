@@ -38,10 +38,8 @@ def worker(
         plan = Fielding(settings=settings, imports=tuple(imports), events=events)
         asyncio.run(_field(plan, lines))
     else:
-        if settings.nats.url and events is not None:
-            events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
         shift = Shift(settings=settings, imports=tuple(imports), events=events, metrics=metrics)
-        asyncio.run(_work(shift, lines))
+        asyncio.run(_work(shift, lines, origins))
     let_go_of_broken_output()
 
 
@@ -64,9 +62,11 @@ def labels_of(words: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-async def _work(shift: Shift, lines: Events) -> None:
+async def _work(shift: Shift, lines: Events, origins: Mapping[str, str]) -> None:
     def ready(shop: Workshop) -> None:
         _say_up(lines, shop.worker.worker, shop.settings, shop.settings.database.url, len(shift.functions))
+        if shift.settings.nats.url:
+            shop.events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
 
     await work(shift, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")

@@ -14,6 +14,7 @@ from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import idempotency_key
 from gnomon.core.model import LogLine, Result, Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.short_lived import checked_key
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
 from gnomon.errors import FieldError
@@ -231,12 +232,13 @@ def reports_message(reports: Reports, *, message_id: str, now: int) -> bytes:
     return _message(_REPORT, message_id, reports.worker, now, reports)
 
 
-def read_reports(body: bytes) -> Reports:
-    """The reports in a message; FieldError says what is wrong with it."""
+def read_reports(body: bytes) -> Envelope[Reports]:
+    """The reports in a message, wrapped as they came; FieldError says what is wrong with it."""
     found = _read(_REPORTS, body, _REPORT)
     if found.source != found.data.worker:
         raise FieldError("source", found.source, f"speaks for {found.data.worker}")
-    return found.data
+    checked_key("id", found.id)
+    return found
 
 
 def _message(kind: str, message_id: str, source: str, now: int, data: object) -> bytes:

@@ -2,6 +2,7 @@
 
     mq.scheduled.{job}                   a task for the default pool; kept until a worker has reported what came of it
     mq.scheduled.{job}.pool.{pool}       a task for another pool
+    mq.scheduler.direct.{worker}         a task for one worker alone; kept by nobody, answered once that worker has it
     mq.scheduler.complete.report.{worker}     what a worker has begun, and what came of it; kept until written down
     mq.scheduler.complete.heartbeat.{worker}  a worker is alive; answered with what it is to stop
     mq.scheduler.complete.grant.{worker}      a worker asks whether it may start; answered with what it may
@@ -26,6 +27,9 @@ REPORT_SUBJECTS = "mq.scheduler.complete.report.*"
 HEARTBEATS = "mq.scheduler.complete.heartbeat.*"
 GRANTS = "mq.scheduler.complete.grant.*"
 DEAD_SUBJECTS = "mq.scheduler.dead.*"
+#: How long a server may take over reports before another one gets them: so short that they are written down, whoever
+#: dies, before what they are about passes for lost.
+_REPORT_SHARE, _REPORT_MS = 6, 1_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_~-]")
 
 
@@ -45,6 +49,11 @@ def pool_subjects(pool: str = DEFAULT_POOL) -> str:
     return "mq.scheduled.*" if pool == DEFAULT_POOL else f"mq.scheduled.*.pool.{_token(pool)}"
 
 
+def direct_subject(worker: str) -> str:
+    """Where a task is sent that is for this worker alone."""
+    return f"mq.scheduler.direct.{_token(worker)}"
+
+
 def report_subject(worker: str) -> str:
     """Where a worker says what it has begun and what came of it."""
     return f"mq.scheduler.complete.report.{_token(worker)}"
@@ -58,6 +67,11 @@ def heartbeat_subject(worker: str) -> str:
 def grant_subject(worker: str) -> str:
     """Where a worker asks whether it may start."""
     return f"mq.scheduler.complete.grant.{_token(worker)}"
+
+
+def report_patience_ms(lease_ms: int) -> int:
+    """How long a server may take over reports before another one gets them."""
+    return max(_REPORT_MS, lease_ms // _REPORT_SHARE)
 
 
 def dead_subject(stream: str) -> str:

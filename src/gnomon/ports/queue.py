@@ -23,6 +23,8 @@ class Parcel(Struct, frozen=True, kw_only=True, gc=False):
     job: str
     pool: str
     body: bytes
+    #: The only worker that it is for; None if it may be anybody of the pool.
+    to: str | None = None
 
 
 class Delivered(Struct, frozen=True, gc=False):
@@ -85,7 +87,10 @@ class Outgoing(Protocol):
         ...
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
-        """Send them all. The names of those that surely arrived come back; of all others nothing is known."""
+        """Send them all. The names of those that surely arrived come back; of all others nothing is known.
+
+        What is for one worker alone has arrived once that worker has it; nobody keeps it for later.
+        """
         ...
 
 

@@ -38,6 +38,8 @@ class Reach(Struct, frozen=True):
     pool: str | None = None
     #: Of tasks that not everybody in the pool can run, only those that call one of these; None: all of them.
     functions: tuple[str, ...] | None = None
+    #: Only those that not everybody in the pool may take: directed at it by name, or calling one of the functions.
+    chosen: bool = False
 
 
 #: Whatever waits in the default pool.
@@ -144,6 +146,10 @@ class Work(Protocol):
 
     async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
         """Where those of the tasks were placed that are SCHEDULED."""
+        ...
+
+    async def chosen(self) -> Collection[Placement]:
+        """Where tasks are SCHEDULED that not everybody of their pool may take; their rank is left out."""
         ...
 
     async def recall(self) -> Sequence[tuple[TaskId, RunId]]:

@@ -5,21 +5,23 @@ Everything it is told may come twice, late or out of order; the task's fence say
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.envelopes import Ended, Reports, read_reports
+from gnomon.core.envelopes import Ended, Envelope, Reports, read_reports
 from gnomon.core.gating import Waiting
 from gnomon.core.model import Result
 from gnomon.core.preparing import sure_successors
+from gnomon.core.subjects import SCHEDULERS, report_patience_ms
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
+from gnomon.ports.guard import IN_FLIGHT_MS, Guard, Standing
 from gnomon.ports.queue import Advice, Delivered, Granted, Incoming, Pulse, Wish
 from gnomon.ports.work import Held
 from gnomon.ports.workers import Load, WorkerCard, Workplace
@@ -40,6 +42,10 @@ _PUT_AWAY_AGAIN_MS = 5_000
 #: Nobody has more slots than this, whatever is said.
 _MOST_SLOTS = 100_000
 
+#: How often a message may come that cannot be dealt with, before it is put away.
+_MOST_TRIES = 100
+
+_Message = tuple[Delivered, Envelope[Reports]]
 _PULSES = msgspec.json.Decoder(Pulse)
 _WISHES = msgspec.json.Decoder(Wish)
 
@@ -47,12 +53,13 @@ _WISHES = msgspec.json.Decoder(Wish)
 class Collector:
     """Reads reports, decides what follows from them, writes that down, and only then lets go of them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a report passes on its way
         self,
         place: Workplace,
         shelf: Shelf,
         queue: Incoming,
         gate: Gate,
+        guard: Guard,
         clock: Clock,
         events: Events,
         *,
@@ -62,9 +69,13 @@ class Collector:
         self._shelf = shelf
         self._queue = queue
         self._gate = gate
+        #: Which messages somebody has dealt with: what comes again need not be written down again.
+        self._guard = guard
         self._clock = clock
         self._events = events
         self._lease_ms = settings.worker.lease_ms
+        # Who has died with a report must not keep it from others for longer than the bus does.
+        self._in_flight_ms = min(IN_FLIGHT_MS, report_patience_ms(self._lease_ms))
         self._limits = limits_of(settings.execution)
         #: What a courier in this process has sent: we need not read it again.
         self.sent = Sent()
@@ -72,8 +83,8 @@ class Collector:
         self.hand_over: HandOver | None = None
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
-        #: Called with how many attempts have ended, with what has begun, and when a worker has come or gone.
-        self.on_ended: Callable[[int], None] = lambda _: None
+        #: Called with what attempts have ended, with what has begun, and when a worker has come or gone.
+        self.on_ended: Callable[[Collection[Held]], None] = lambda _: None
         self.on_started: Callable[[Sequence[Assignment]], None] = lambda _: None
         self.on_worker: Callable[[], None] = lambda: None
         #: Called when what keeps reports cannot be reached.
@@ -90,29 +101,69 @@ class Collector:
         except Unavailable as error:
             self.on_trouble()
             return self.backoff.failed(error)
-        messages = [one for one, _ in readable]
         try:
-            await self._write_down([reports for _, reports in readable])
-            await self._queue.acknowledge(messages)
+            await self._deal_with(await self._unseen(readable))
         except Unavailable as error:
             with suppress(Unavailable):
-                await self._queue.put_off(messages, after_ms=_AGAIN_MS)
+                await self._queue.put_off([one for one, _ in readable], after_ms=_AGAIN_MS)
             return self.backoff.failed(error)
         self.backoff.worked()
         return 0.0
 
-    async def _readable(self, delivered: Sequence[Delivered]) -> list[tuple[Delivered, Reports]]:
+    async def _readable(self, delivered: Sequence[Delivered]) -> list[_Message]:
         """Those that can be read. The others are put away first, and only then gone."""
-        found = []
+        found: list[_Message] = []
         for one in delivered:
             try:
                 found.append((one, read_reports(one.body)))
             except FieldError as error:
-                try:
-                    await self._queue.put_away(one, reason=str(error))
-                except Unavailable:
-                    await self._queue.put_off([one], after_ms=_PUT_AWAY_AGAIN_MS)
+                await self._put_away(one, str(error))
         return found
+
+    async def _put_away(self, one: Delivered, reason: str) -> None:
+        try:
+            await self._queue.put_away(one, reason=reason)
+        except Unavailable:
+            await self._queue.put_off([one], after_ms=_PUT_AWAY_AGAIN_MS)
+
+    async def _unseen(self, messages: Sequence[_Message]) -> list[_Message]:
+        """Those that nobody has dealt with, or is dealing with, as far as anybody remembers."""
+        names = [said.id for _, said in messages]
+        begun = [self._guard.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
+        standings = await asyncio.gather(*begun)
+        known = {
+            standing: [one for one, at in zip(messages, standings, strict=True) if at is standing]
+            for standing in Standing
+        }
+        await self._queue.acknowledge([one for one, _ in known[Standing.PROCESSED]])
+        await self._queue.put_off([one for one, _ in known[Standing.IN_FLIGHT]], after_ms=_AGAIN_MS)
+        return known[Standing.NEW]
+
+    async def _deal_with(self, messages: Sequence[_Message]) -> None:
+        """They are written down, and gone. One that cannot be holds up no other."""
+        names = [said.id for _, said in messages]
+        try:
+            await self._write_down([said.data for _, said in messages])
+        except Exception as error:
+            await asyncio.gather(*(self._guard.give_up(SCHEDULERS, name) for name in names))
+            if isinstance(error, Unavailable):
+                raise
+            if len(messages) == 1:
+                await self._cannot(messages[0][0], error)
+            else:
+                for one in messages:
+                    await self._deal_with([one])
+            return
+        await asyncio.gather(*(self._guard.processed(SCHEDULERS, name) for name in names))
+        await self._queue.acknowledge([one for one, _ in messages])
+
+    async def _cannot(self, one: Delivered, error: Exception) -> None:
+        """It comes again in a while; and if it has come too often, it is kept for people."""
+        self._events.emit("reports_refused", tries=one.tries, error=repr(error))
+        if one.tries >= _MOST_TRIES:
+            await self._put_away(one, f"{_MOST_TRIES} times: {error!r}")
+        else:
+            await self._queue.put_off([one], after_ms=_PUT_AWAY_AGAIN_MS)
 
     # ---- what has begun and ended ------------------------------------------------------------
 
@@ -136,9 +187,9 @@ class Collector:
             if isinstance(failure, BaseException):
                 raise failure
         self.on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
+        self.on_ended(ended.keys())
         for held in ended:
             self.sent.pop(held, None)
-        self.on_ended(len(ended))
 
     async def _known(self, held: Sequence[Held]) -> dict[Held, Assignment]:
         """What these attempts are of, as far as they still are in somebody's hands."""

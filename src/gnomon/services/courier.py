@@ -1,8 +1,8 @@
 """The courier: takes tasks from the store against the free slots of workers elsewhere, and sends them there."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -12,52 +12,50 @@ from gnomon.core.envelopes import order_message, order_of
 from gnomon.core.gating import Waiting
 from gnomon.core.lease import START_BY
 from gnomon.core.model import Result
-from gnomon.core.subjects import DEFAULT_POOL, FIELD
+from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.queue import Outgoing, Parcel
-from gnomon.ports.work import Held
+from gnomon.ports.work import Held, Reach
 from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import limits_of
+from gnomon.services.handing import Handing
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, requested
+from gnomon.services.vacancies import BELIEVED_SECONDS, DOUBTED_SECONDS, Vacancies
 from gnomon.services.worker import placeholder
 from gnomon.settings import Settings
 
-#: How long to believe what was read about workers, and what the bus says is under way.
-_BELIEVED_SECONDS = 1.0
-#: The same when there is no room for what waits: somebody else may have made some.
-_DOUBTED_SECONDS = 0.05
 #: How many are sent together.
 _MOST = 500
 _REMEMBERED = 100_000
 
 
-class Room(Struct):
-    """What is under way to the workers of a pool, as far as we know."""
+class _Taken(Struct, frozen=True):
+    """A task that is to be sent: when it was asked for, to which pool it goes, and to whom alone, if so."""
 
-    slots: int = 0
-    #: Sent by us and not yet heard of, and sent by others.
-    ours: int = 0
-    others: int = 0
-    asked_at: float = float("-inf")
-
-    @property
-    def free(self) -> int:
-        """How many tasks may be sent now."""
-        return max(0, self.slots - self.ours - self.others)
+    waiting: Waiting
+    asked_at: float
+    pool: str
+    to: str | None = None
 
 
 class Sent(OrderedDict[Held, Assignment]):
     """What was sent to workers and is not known to have ended. Nothing rests on it: what it does not know is read."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: The pools of those that did not go to the default one.
+        self.pools: dict[Held, str] = {}
+
     def remember(self, assignment: Assignment) -> None:
         """This is being sent."""
         self[assignment.task.task_id, assignment.task.fence] = assignment
         if len(self) > _REMEMBERED:
-            self.popitem(last=False)
+            oldest, _ = self.popitem(last=False)
+            self.pools.pop(oldest, None)
 
 
 class Courier:
@@ -87,130 +85,172 @@ class Courier:
         self.backlog = Backlog()
         #: What whoever collects need not read again.
         self.sent = Sent()
-        self._room = Room()
-        self._slots, self._cards_read_at = 0, float("-inf")
-        #: Whether the last time there may have been more to take than was taken.
-        self._more = False
+        #: How much may be sent, and where.
+        self.vacancies = Vacancies(place, queue, clock, lease_ms=self._lease_ms)
+        #: Until when it is looked for all the time what is for certain workers only, and when it was looked for last.
+        self._choosy_until = self._chosen_at = float("-inf")
         #: What may not have arrived, and until when it is of any use.
         self._unsent: dict[str, tuple[Parcel, float]] = {}
-        self._to_send: list[tuple[Waiting, float]] = []
-        self._prepared = False
+        self._to_send: list[_Taken] = []
+        #: The pools that streams and consumers are there for.
+        self._handing = Handing(queue, clock)
+        self._prepared: frozenset[str] = frozenset()
         self._taking = False
         #: Set to say that there may be something to take, or room for more.
         self.wake = asyncio.Event()
         self.backoff = Backoff(events, "courier")
 
-    def returned(self, count: int) -> None:
-        """Workers have reported on so many: there is room for more."""
-        self._room.ours = max(0, self._room.ours - count)
+    def returned(self, ended: Collection[Held]) -> None:
+        """Workers have reported on these: there is room for more."""
+        pools = Counter(self.sent.pools.pop(one) for one in ended if one in self.sent.pools) if self.sent.pools else {}
+        for pool, count in pools.items():
+            self.vacancies.returned(pool, count)
+        addressed = self.vacancies.came_back(ended)
+        self.vacancies.returned(DEFAULT_POOL, len(ended) - sum(pools.values()) - addressed)
         self.wake.set()
 
     def look(self) -> None:
         """A worker has come or gone: count the slots again."""
-        self._room.asked_at = self._cards_read_at = float("-inf")
+        self.vacancies.look_again()
         self.wake.set()
 
     def doubt(self) -> None:
         """Somebody could not reach what keeps messages: it may be gone, and is made again."""
-        self._prepared = False
+        self._prepared = frozenset()
         self.look()
+
+    def choosy(self) -> None:
+        """Somebody is about to place a task that not everybody may take."""
+        self._choosy_until = self._clock.elapsed() + BELIEVED_SECONDS
 
     async def take_along(self) -> None:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
         with suppress(Unavailable):
-            if not self._unsent and await self._take():
-                self.wake.set()
+            if not self._unsent:
+                await self._take()
+        if self._to_send:
+            self.wake.set()
 
     async def step(self) -> float:
         """Take what there is room for, and send it. Returns how many seconds to wait before the next."""
         try:
+            await self.vacancies.read()
             await self._prepare()
             await self._send()
             if self._unsent:
                 raise BusUnavailable(f"{len(self._unsent)} tasks may not have arrived")
-            await self._count()
+            await self.vacancies.count()
             took = await self._take()
+            took_chosen = await self._take_chosen()
             await self._send()
         except Unavailable as error:
-            # Whatever it was, streams may be gone.
-            self._prepared = self._prepared and not isinstance(error, BusUnavailable)
+            if isinstance(error, BusUnavailable):
+                # Whatever it was, streams may be gone.
+                self._prepared = frozenset()
             return self.backoff.failed(error)
         self.backoff.worked()
-        if took and self._room.free:
+        if took or took_chosen:
             return 0.0
-        return _DOUBTED_SECONDS if self._cramped else _BELIEVED_SECONDS
-
-    @property
-    def _cramped(self) -> bool:
-        """Whether more waits than there is room for."""
-        return bool(self._room.slots) and not self._room.free and (self._more or len(self.backlog) > 0)
+        soon = self.vacancies.cramped or self._choosing or self._handing.waiting
+        return DOUBTED_SECONDS if soon else BELIEVED_SECONDS
 
     async def _prepare(self) -> None:
-        if not self._prepared:
-            await self._queue.prepare([DEFAULT_POOL])
-            self._prepared = True
-
-    # ---- how much room there is --------------------------------------------------------------
-
-    async def _count(self) -> None:
-        """The free slots are known, from what workers said and from what the bus says is under way to them."""
-        believed = _DOUBTED_SECONDS if self._cramped else _BELIEVED_SECONDS
-        asked_at = self._clock.elapsed()
-        if asked_at - self._room.asked_at < believed:
-            return
-        if asked_at - self._cards_read_at >= _BELIEVED_SECONDS:
-            cards = [card for card in await self._place.workers() if card.worker.startswith(f"{FIELD}_")]
-            self._slots = sum(card.slots for card in cards if card.pool == DEFAULT_POOL)
-            self._cards_read_at = asked_at
-        before = self._room.ours
-        under_way = await self._queue.under_way(DEFAULT_POOL)
-        # What was sent meanwhile is not in what the bus has said.
-        sent_since = self._room.ours - before
-        ours = min(max(0, before), under_way)
-        self._room = Room(self._slots, ours + max(0, sent_since), under_way - ours, asked_at)
+        wanted = frozenset(self.vacancies.pools)
+        if not wanted <= self._prepared:
+            await self._queue.prepare(sorted(wanted))
+            self._prepared = wanted
 
     # ---- taking ------------------------------------------------------------------------------
 
     async def _take(self) -> bool:
-        free = min(_MOST, self._room.free - len(self._to_send))
-        if self._taking or free <= 0:
+        """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
+        if self._taking:
             return False
-        asked_at = self._clock.elapsed()
         complete = self.backlog.complete
         self._taking = True
         try:
-            taken = await self._place.take(
-                self.courier,
-                limit=free,
-                lease_ms=self._lease_ms,
-                now=self._clock.now(),
-                begin=False,
-                known=self.backlog,
-            )
+            rooms = [await self._take_for(pool) for pool in list(self.vacancies.pools)]
         finally:
             self._taking = False
-        self._more = len(taken) == free
-        if not self._more:
+        if not self.vacancies.slots or all(room is False for room in rooms):
             self.backlog.none_left(complete)
-        self._to_send += [(waiting, asked_at) for waiting in taken]
-        return bool(taken)
+        return any(rooms)
+
+    async def _take_for(self, pool: str) -> bool | None:
+        """Whether there may be more for the pool; None if there was no room."""
+        waiting = sum(one.pool == pool and one.to is None for one in self._to_send)
+        free = min(_MOST, self.vacancies.free(pool) - waiting)
+        if free <= 0:
+            return None
+        taken = await self._given(self.courier, free, self.vacancies.reach(pool), pool)
+        self.vacancies.took(pool, all_of_it=taken < free)
+        return taken == free
+
+    async def _given(self, worker: str, limit: int, reach: Reach, pool: str, to: str | None = None) -> int:
+        """How many more are to be sent."""
+        asked_at = self._clock.elapsed()
+        taken = await self._place.take(
+            worker,
+            limit=limit,
+            lease_ms=self._lease_ms,
+            now=self._clock.now(),
+            begin=False,
+            known=self.backlog,
+            reach=reach,
+        )
+        self._to_send += [_Taken(waiting, asked_at, pool, to) for waiting in taken]
+        return len(taken)
+
+    @property
+    def _choosing(self) -> bool:
+        return self._clock.elapsed() < self._choosy_until
+
+    async def _take_chosen(self) -> bool:
+        """What is for certain workers only is to be sent to them, as far as they have room."""
+        elapsed = self._clock.elapsed()
+        if not self.vacancies.slots or not (self._choosing or elapsed - self._chosen_at >= BELIEVED_SECONDS):
+            return False
+        self._chosen_at = elapsed
+        chosen = await self._place.chosen()
+        if not chosen:
+            return False
+        self.choosy()
+        in_hand = (await self._place.on_the_way()).in_hand
+        took = 0
+        for card, reach in self.vacancies.candidates(chosen, in_hand):
+            free = min(_MOST, card.slots - in_hand.get(card.worker, 0))
+            took += await self._given(card.worker, free, reach, card.pool, card.worker)
+        return took > 0
 
     async def _wrap(self) -> None:
         """What was taken is ready to be sent; what cannot be sent, because nobody knows what it is, is given back."""
-        await self._shelf.fetch(waiting.run for waiting, _ in self._to_send if waiting.task.task_id not in self.backlog)
+        taken = self._to_send
+        await self._shelf.fetch(one.waiting.run for one in taken if one.waiting.task.task_id not in self.backlog)
         lost: list[Waiting] = []
         count = len(self._to_send)
-        for waiting, asked_at in self._to_send[:count]:
-            assignment = await self._assignment(waiting)
+        for one in self._to_send[:count]:
+            assignment = await self._assignment(one.waiting)
             if assignment is None:
-                lost.append(waiting)
+                lost.append(one.waiting)
                 continue
-            self.sent.remember(assignment)
-            parcel = self._parcel(assignment, asked_at)
-            self._unsent[parcel.name] = parcel, asked_at + self._lease_ms / 1000 * START_BY
+            self._remember(assignment, one)
+            parcel = self._parcel(assignment, one)
+            until = one.asked_at + self._lease_ms / 1000 * START_BY
+            if one.to is None:
+                self._unsent[parcel.name] = parcel, until
+            else:
+                self._handing.add(parcel, until)
         self._to_send = self._to_send[count:]
         if lost:
             await self._give_back(lost)
+
+    def _remember(self, assignment: Assignment, taken: _Taken) -> None:
+        held = assignment.task.task_id, assignment.task.fence
+        self.sent.remember(assignment)
+        if taken.to is not None:
+            self.vacancies.addressed(held, taken.pool, taken.to)
+        elif taken.pool != DEFAULT_POOL:
+            self.sent.pools[held] = taken.pool
 
     async def _assignment(self, waiting: Waiting) -> Assignment | None:
         task = waiting.task
@@ -237,17 +277,19 @@ class Courier:
 
     # ---- sending -----------------------------------------------------------------------------
 
-    def _parcel(self, assignment: Assignment, asked_at: float) -> Parcel:
+    def _parcel(self, assignment: Assignment, taken: _Taken) -> Parcel:
         now = self._clock.now()
-        left_ms = int(self._lease_ms * START_BY - (self._clock.elapsed() - asked_at) * 1000)
+        left_ms = int(self._lease_ms * START_BY - (self._clock.elapsed() - taken.asked_at) * 1000)
         order = order_of(assignment, deadline=now + left_ms)
         body = order_message(order, source=self.courier, now=now)
-        return Parcel(name=f"{order.task_id}:{order.fence}", job=order.job_name, pool=DEFAULT_POOL, body=body)
+        name = f"{order.task_id}:{order.fence}"
+        return Parcel(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
 
     async def _send(self) -> None:
         """All that was taken has arrived, or is still to be sent."""
         if self._to_send:
             await self._wrap()
+        await self._handing.go()
         # Nobody may start any more what is older: its lease ends, and it is offered again.
         elapsed = self._clock.elapsed()
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
@@ -255,5 +297,5 @@ class Courier:
             return
         arrived = await self._queue.publish([parcel for parcel, _ in self._unsent.values()])
         for name in arrived:
-            del self._unsent[name]
-        self._room.ours += len(arrived)
+            parcel, _ = self._unsent.pop(name)
+            self.vacancies.sent(parcel.pool)

@@ -1,7 +1,7 @@
 """The router: knows the workers and the pools, and says where each task goes."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -38,6 +38,8 @@ class Router:
         self._read_at = float("-inf")
         self._recent = Counter[str]()
         self._recent_since = float("-inf")
+        #: Called when a task was placed that not everybody may take.
+        self.on_choosy: Callable[[], None] = lambda: None
 
     async def where(self, requests: Sequence[Request]) -> Sequence[Where]:
         """Where each of the tasks goes."""
@@ -111,6 +113,8 @@ class Router:
             self._recent[placed.worker] += 1
             seat = seats[placed.worker]
             seats[placed.worker] = replace(seat, active=seat.active + 1, recent=self._recent[placed.worker])
+            if placed.placement.directed_to is not None or placed.placement.function is not None:
+                self.on_choosy()
             found.append(placed.placement)
         return found
 

@@ -32,6 +32,8 @@ from gnomon.settings import Settings
 HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[None]], Outputs], Awaitable[None]]
 #: Renewals in the time that a lease lasts.
 _RENEWALS = 3
+#: The longest and the shortest time between two looks at whether our lease still holds.
+_WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
 #: How often a worker that stops looks for what has ended, and how often it tries to report the last of it.
 _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
@@ -295,6 +297,15 @@ class Worker:
         self._fenced = False
         # Once in a while it is looked whatever is known.
         self.backlog.look_again()
+
+    async def watch_lease(self) -> float:
+        """Stop what we can no longer call ours, also while the store keeps us waiting for an answer.
+
+        Returns how many seconds to wait before the next.
+        """
+        self._fence_ourselves()
+        left = self._alive_at + self._settings.lease_ms / 1000 * TRUST - self._clock.elapsed()
+        return min(max(left, _LEAST_WATCH_SECONDS), _WATCH_SECONDS)
 
     def _fence_ourselves(self) -> None:
         """What others may have been given by now, because we could not say that we are alive, is stopped."""

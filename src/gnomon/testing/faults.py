@@ -262,6 +262,10 @@ class FaultyWorkplace:
         """See Work.placements."""
         return await self._store.placements(tasks)
 
+    async def chosen(self) -> Collection[Placement]:
+        """See Work.chosen."""
+        return await self._store.chosen()
+
     async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall. Most often there is nothing to recall, and then nothing can go wrong."""
         recalled = await self._store.recall()

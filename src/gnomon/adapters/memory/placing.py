@@ -53,6 +53,11 @@ class MemoryPlacing(MemoryEndings):
         wanted = set(tasks)
         return {task.task_id: self._place_of(task) for task in self._scheduled() if task.task_id in wanted}
 
+    async def chosen(self) -> Collection[Placement]:
+        """See Work.chosen."""
+        places = {self._place_of(task) for task in self._scheduled()}
+        return {replace(at, rank=0) for at in places if at.directed_to is not None or at.function is not None}
+
     async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         now = self._now()
@@ -65,5 +70,8 @@ class MemoryPlacing(MemoryEndings):
 
 
 def _reaches(worker: str, reach: Reach, at: Placement) -> bool:
+    if reach.chosen:
+        called = at.directed_to is None and at.function is not None and at.function in (reach.functions or ())
+        return at.pool == reach.pool and (at.directed_to == worker or called)
     runs = at.function is None or reach.functions is None or at.function in reach.functions
     return at.pool == reach.pool and at.directed_to in (None, worker) and runs

@@ -79,6 +79,8 @@ class MemoryBus:
         #: It may have forgotten whom it gave what.
         self.forgetful = False
         self.work: dict[str, _Stream] = {}
+        #: What has come to workers by name, as long as they listen.
+        self.direct: dict[str, list[Delivered]] = {}
         self.reports = _Stream(REPORTS, self)
         #: Which stream, what it was, and why it was put away.
         self.dead: list[tuple[str, bytes, str]] = []
@@ -113,9 +115,13 @@ class MemoryServerSide:
 
     async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
         """See Outgoing.publish."""
+        self._bus.reach()
         for parcel in parcels:
-            self._bus.of(parcel.pool).add(parcel.name, parcel.body)
-        return frozenset(parcel.name for parcel in parcels)
+            if parcel.to is None:
+                self._bus.of(parcel.pool).add(parcel.name, parcel.body)
+            elif parcel.to in self._bus.direct:
+                self._bus.direct[parcel.to].append(Delivered(parcel.body, 1, None))
+        return frozenset(one.name for one in parcels if one.to is None or one.to in self._bus.direct)
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See Incoming.collect. Nobody waits where time stands still."""
@@ -151,18 +157,23 @@ class MemoryServerSide:
 class MemoryWorkerSide:
     """See WorkerSide."""
 
-    def __init__(self, bus: MemoryBus, *, pool: str = DEFAULT_POOL) -> None:
+    def __init__(self, bus: MemoryBus, *, worker: str = "worker_1", pool: str = DEFAULT_POOL) -> None:
         self._bus = bus
         self._pool = pool
+        self._direct = bus.direct.setdefault(worker, [])
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull. Nobody waits where time stands still."""
         del wait_ms
-        return self._bus.of(self._pool).deliver(limit)
+        self._bus.reach()
+        come = [self._direct.pop(0) for _ in range(min(limit, len(self._direct)))]
+        return [*come, *self._bus.of(self._pool).deliver(limit - len(come))]
 
     async def stop_pulling(self) -> Sequence[Delivered]:
-        """See WorkerSide.stop_pulling. Nothing comes without being pulled."""
-        return ()
+        """See WorkerSide.stop_pulling. Nothing comes without being pulled, but for what is for us alone."""
+        come = list(self._direct)
+        self._direct.clear()
+        return come
 
     async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
         """See WorkerSide.acknowledge."""

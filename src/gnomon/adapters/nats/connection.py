@@ -1,6 +1,7 @@
 """One connection to NATS, which comes back by itself."""
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import BusUnavailable
@@ -9,6 +10,9 @@ from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+
+#: In an address: what nobody else should read.
+_WHO = re.compile(r"//[^/,]*@")
 
 
 class NatsUnavailable(BusUnavailable):
@@ -40,7 +44,7 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 **_announcing(events, name),
             )
     except (OSError, Error) as problem:
-        raise NatsUnavailable(f"cannot reach NATS: {problem!r}") from problem
+        raise NatsUnavailable(f"cannot reach NATS at {_WHO.sub('//', settings.url)}: {problem!r}") from problem
     finally:
         # A server that takes the connection and says nothing would leave us with half of one.
         if not client.is_connected:

@@ -74,6 +74,11 @@ class Puller:
             await self._ask(limit - len(taken))
         return taken
 
+    def offer(self, delivered: Delivered) -> None:
+        """This has come on another way, and is handed over with what was asked for."""
+        self._come.append(delivered)
+        self._something.set()
+
     async def stop(self) -> list[Delivered]:
         """No more come. Those are handed over that had come already."""
         if self._subscription is not None:

@@ -19,6 +19,7 @@ from gnomon.sections import Nats
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
     from nats.js.api import PubAck
 
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
@@ -68,8 +69,11 @@ class NatsServerSide:
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         sent = {}
+        handing = [asyncio.ensure_future(self._handed(one)) for one in parcels if one.to is not None]
         try:
             for parcel in parcels:
+                if parcel.to is not None:
+                    continue
                 subject = subjects.work_subject(parcel.job, parcel.pool)
                 headers = {"Nats-Msg-Id": parcel.name}
                 # Without a limit to its patience it does not let anybody else have a turn: all go in one breath.
@@ -82,7 +86,19 @@ class NatsServerSide:
         for ack in sent.values():
             # Nobody waits for what has not come; whether it arrives, we learn by sending it again.
             ack.cancel()
-        return arrived
+        return arrived.union(*await asyncio.gather(*handing))
+
+    async def _handed(self, parcel: Parcel) -> frozenset[str]:
+        """The parcel's name, if the worker that it is for says that it has it."""
+        from nats.errors import Error
+
+        assert parcel.to is not None  # noqa: S101 - whoever asks has looked
+        try:
+            await self._client.request(subjects.direct_subject(parcel.to), parcel.body, timeout=self._seconds)
+        except (Error, TimeoutError, OSError) as error:
+            self._events.emit("nats_error", error=f"{parcel.to} does not take what is for it: {error!r}")
+            return frozenset()
+        return frozenset([parcel.name])
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See Incoming.collect."""
@@ -135,6 +151,8 @@ class NatsServerSide:
 
         await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=beat)
         await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=wished)
+        with suppress(Exception):  # whoever is connected later is told of it then
+            await self._client.flush(timeout=1)
 
     async def _respond(self, message: "Msg", respond: Respond) -> None:
         if not message.reply.startswith(_INBOXES):
@@ -185,14 +203,27 @@ class NatsWorkerSide:
         self._reports = subjects.report_subject(worker)
         self._heartbeats = subjects.heartbeat_subject(worker)
         self._grants = subjects.grant_subject(worker)
+        self._direct = subjects.direct_subject(worker)
+        self._listening: Subscription | None = None
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull."""
+        if self._listening is None:
+            self._listening = await self._client.subscribe(self._direct, cb=self._handed)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
     async def stop_pulling(self) -> Sequence[Delivered]:
         """See WorkerSide.stop_pulling."""
+        if self._listening is not None:
+            with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
+                await self._listening.unsubscribe()
         return await self._work.stop()
+
+    async def _handed(self, message: "Msg") -> None:
+        """What is for us alone is ours as soon as whoever sent it has heard so; no message is left to let go of."""
+        self._work.offer(Delivered(message.data, 1, None))
+        if message.reply:
+            await self._client.publish(message.reply, b"")
 
     async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
         """See WorkerSide.acknowledge."""
@@ -238,7 +269,8 @@ async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -
 
     try:
         for one in delivered:
-            await client.publish(one.handle, what)
+            if one.handle is not None:
+                await client.publish(one.handle, what)
     except (Error, OSError) as error:
         raise NatsUnavailable(f"cannot acknowledge: {error!r}") from error
 

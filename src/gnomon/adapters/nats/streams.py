@@ -25,9 +25,8 @@ _DEAD_BYTES = 64 * 1024 * 1024
 MAX_DELIVER = 100
 #: How many may be with workers at once: far more than all of them have slots.
 _MAX_ACK_PENDING = 200_000
-#: How long a server may take over reports before another one gets them: so short that they are written down, whoever
-#: dies, before what they are about passes for lost.
-_REPORT_ACK_SHARE, _REPORT_ACK_SECONDS = 1 / 6, 1.0
+#: Reports come until they are written down, however long the store is away; servers put away what they cannot.
+_FOR_EVER = -1
 
 
 async def prepare(js: "JetStreamContext", settings: Nats, *, pools: Collection[str], ack_wait_ms: int) -> None:
@@ -72,20 +71,23 @@ def _streams(settings: Nats) -> "list[StreamConfig]":
 def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[ConsumerConfig, str]]":
     from nats.js.api import AckPolicy, ConsumerConfig
 
-    def consumer(name: str, wanted: str, seconds: float) -> ConsumerConfig:
+    def consumer(name: str, wanted: str, seconds: float, tries: int) -> ConsumerConfig:
         return ConsumerConfig(
             durable_name=name,
             filter_subject=wanted,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=seconds,
-            max_deliver=MAX_DELIVER,
+            max_deliver=tries,
             max_ack_pending=_MAX_ACK_PENDING,
         )
 
     # With a worker that is silent for as long as a lease lasts, the store has given up its attempts as well.
-    executing = [consumer(subjects.executors(pool), subjects.pool_subjects(pool), ack_wait_ms / 1000) for pool in pools]
-    patience = max(_REPORT_ACK_SECONDS, ack_wait_ms / 1000 * _REPORT_ACK_SHARE)
-    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience)
+    seconds = ack_wait_ms / 1000
+    executing = [
+        consumer(subjects.executors(pool), subjects.pool_subjects(pool), seconds, MAX_DELIVER) for pool in pools
+    ]
+    patience = subjects.report_patience_ms(ack_wait_ms) / 1000
+    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience, _FOR_EVER)
     return [*((one, subjects.WORK) for one in executing), (reading, subjects.REPORTS)]
 
 

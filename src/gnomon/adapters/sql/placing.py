@@ -31,12 +31,17 @@ _RECALL = (
     "UPDATE task SET state = 'PENDING', wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL,"  # noqa: S608
     f" function = NULL WHERE {tables.CHOOSY} AND {{those}} RETURNING task_id, run_id"
 )
+#: As the index has it.
+_CHOOSY_TASK = "(task.directed_to IS NOT NULL OR task.function IS NOT NULL)"
 _ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
 
 
 def within(reach: Reach) -> str:
     """The condition of tasks that a worker may take. Its parameters are those of `reached`."""
     pool = "task.pool IS NULL" if reach.pool is None else "task.pool = ?"
+    if reach.chosen:
+        ours = "task.directed_to = ? OR (task.directed_to IS NULL AND task.function IN KEYS)"
+        return f"{tables.SCHEDULED} AND {_CHOOSY_TASK} AND {pool} AND ({ours})"
     functions = "" if reach.functions is None else " AND (task.function IS NULL OR task.function IN KEYS)"
     return f"{tables.SCHEDULED} AND {pool}{functions} AND (task.directed_to IS NULL OR task.directed_to = ?)"
 
@@ -44,6 +49,8 @@ def within(reach: Reach) -> str:
 def reached(reach: Reach, worker: str) -> list[object]:
     """The parameters of the condition `within`."""
     pool = [] if reach.pool is None else [reach.pool]
+    if reach.chosen:
+        return [*pool, worker, list(reach.functions or ())]
     functions = [] if reach.functions is None else [list(reach.functions)]
     return [*pool, *functions, worker]
 
@@ -99,9 +106,14 @@ def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId
     return {TaskId(name): Placement(*where) for name, *where in bulk.rows(conn, _PLACED, names)}
 
 
+def chosen(conn: sa.Connection) -> Collection[Placement]:
+    """See Work.chosen."""
+    return [Placement(pool, 0, worker, function) for pool, worker, function in bulk.rows(conn, _CHOOSY)]
+
+
 def recall(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:
     """See Work.recall."""
-    places = [Placement(pool, 0, worker, function) for pool, worker, function in bulk.rows(conn, _CHOOSY)]
+    places = chosen(conn)
     seats = seats_of(workers(conn, now)) if places else []
     found: list[tuple[TaskId, RunId]] = []
     for where in places:

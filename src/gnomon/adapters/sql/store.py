@@ -147,6 +147,10 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Work.placements."""
         return await self.transactions.read(lambda conn: placing.placements(conn, tasks))
 
+    async def chosen(self) -> Collection[Placement]:
+        """See Work.chosen."""
+        return await self.transactions.read(placing.chosen)
+
     async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         engine = self.transactions

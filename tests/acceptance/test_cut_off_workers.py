@@ -1,0 +1,146 @@
+"""Workers that stand still, or that nobody hears: they stop by themselves what others may be given."""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql import open_postgres
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.model import Result, RunStatus
+from support.fleet_processes import all_runs, launch, until, until_over
+from support.processes import UpProcess
+from support.proxy import Proxy
+from support.servers import postgres
+from support.shapes import Shape, Standing, standing
+from support.witness import seen
+
+JOBS = """
+jobs:
+  - {name: again, function: witness/first-waits, overlap: allow}
+  - {name: once, function: witness/first-waits, overlap: allow, delivery: at_most_once}
+  - {name: quick, function: witness/coroutine, overlap: allow}
+"""
+SHAPES = [Shape(), Shape(nats=True)]
+#: A lease long enough that a busy machine does not end it, and no statement that outlasts it.
+PATIENCE = {"GNOMON_WORKER__LEASE_MS": "4000", "GNOMON_DATABASE__PATIENCE_MS": "1500"}
+pytestmark = [pytest.mark.timeout(120), pytest.mark.req("R-18"), pytest.mark.parametrize("shape", SHAPES, ids=str)]
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as url:
+        yield url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    store = await open_postgres(url, pool_size=2)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "witness"
+    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+    return file
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    return str(file)
+
+
+@contextmanager
+def behind_a_wire(there: Standing) -> Iterator[tuple[UpProcess, Proxy]]:
+    """A worker that reaches all that it reaches through a wire that can be cut."""
+    address = there.url if there.nats is None else there.nats.url
+    port = int(re.findall(r":(\d+)", address)[-1])
+    with Proxy(port) as wire:
+        through = address.replace(f":{port}", f":{wire.port}")
+        said = ("--database", through) if there.nats is None else ("--nats", through)
+        with there.worker(*said) as running:
+            yield running, wire
+
+
+async def both_began(store: SqlStore, witness: Path) -> None:
+    """A worker is at both jobs."""
+    for job in ("again", "once"):
+        await launch(store, job, 1)
+
+    async def began() -> bool:
+        return {job for _, job, *_ in seen(witness)} == {"again", "once"}
+
+    await until(began)
+
+
+def has_stopped(witness: Path) -> Callable[[], Awaitable[bool]]:
+    async def stopped() -> bool:
+        return sorted(job for what, job, *_ in seen(witness) if what == "stop") == ["again", "once"]
+
+    return stopped
+
+
+async def judged(store: SqlStore, witness: Path) -> None:
+    """What may be done again was, once; what must not start twice did not."""
+    found = {}
+    for run in await all_runs(store):
+        tasks = [task.task_id for task in await store.tasks([run])]
+        found[run.schedule_id] = run.status, [one.result for one in await store.attempts(tasks)]
+    assert found["again"] == (RunStatus.COMPLETED, [Result.LOST, Result.SUCCEEDED])
+    assert found["once"] == (RunStatus.FAILED, [Result.LOST])
+    starts = [(job, fence) for what, job, _, fence, *_ in seen(witness) if what == "start" and job != "quick"]
+    assert sorted(starts) == [("again", 1), ("again", 2), ("once", 1)]
+
+
+@pytest.mark.guarantee("C4", "S7", "S9")
+async def test_a_worker_that_stood_still_past_its_lease_stops_what_it_had_when_it_wakes(
+    shape: Shape, url: str, store: SqlStore, witness: Path, jobs: str
+) -> None:
+    with standing(shape, url, **PATIENCE) as there, there.server("--jobs", jobs), there.worker() as frozen:
+        await both_began(store, witness)
+        frozen.signal(signal.SIGSTOP)
+        with there.worker() as other:
+            await asyncio.wait_for(until_over(store), 60)
+            assert other.terminate() == 0
+        frozen.signal(signal.SIGCONT)
+        await asyncio.wait_for(until(has_stopped(witness)), 30)
+        await launch(store, "quick", 3)
+        await asyncio.wait_for(until_over(store), 30)
+        assert frozen.terminate() == 0
+
+    await judged(store, witness)
+    assert {pid for _, job, *_, pid in seen(witness) if job == "quick"} == {frozen.pid}
+
+
+@pytest.mark.guarantee("C4", "S9")
+async def test_a_worker_that_nobody_hears_stops_before_anybody_else_begins(
+    shape: Shape, url: str, store: SqlStore, witness: Path, jobs: str
+) -> None:
+    with (
+        standing(shape, url, **PATIENCE) as there,
+        there.server("--jobs", jobs),
+        behind_a_wire(there) as (deaf, wire),
+    ):
+        await both_began(store, witness)
+        with there.worker() as other:
+            wire.swallow()
+            await asyncio.wait_for(until_over(store), 60)
+            assert other.terminate() == 0
+        wire.mend()
+        await launch(store, "quick", 3)
+        await asyncio.wait_for(until_over(store), 60)
+        assert deaf.terminate() == 0
+
+    await judged(store, witness)
+    order = [(what, fence) for what, job, _, fence, *_ in seen(witness) if job == "again"]
+    assert order == [("start", 1), ("stop", 1), ("start", 2), ("end", 2)]
+    assert ("stop", "once") in {(what, job) for what, job, *_ in seen(witness)}
+    assert {pid for _, job, *_, pid in seen(witness) if job == "quick"} == {deaf.pid}

@@ -1,0 +1,160 @@
+"""The same jobs in every shape of a fleet: two servers, two workers, equal decisions and equal results."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql import open_postgres
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.model import Result, Run, RunId, RunStatus, Source
+from gnomon.services.registrar import Registrar
+from support.fleet_processes import all_runs, until
+from support.servers import postgres
+from support.shapes import SHAPES, Shape, standing
+from support.witness import seen
+
+JOBS = """
+jobs:
+  - {name: tick, function: witness/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
+  - name: graph
+    dag:
+      - {step: list, function: witness/step, input: {name: list}}
+      - {step: each, function: witness/step, depends_on: [list], foreach: [1, 2, 3], input: {name: "each${item}"}}
+      - {step: load, function: witness/step, depends_on: [each], pool: gpu, input: {name: load}}
+  - {name: flaky, function: witness/flaky, retry: {max_attempts: 3, initial_delay: 100ms}}
+  - {name: broken, function: witness/flaky, input: {failures: 9}, retry: {max_attempts: 2, initial_delay: 100ms}}
+  - {name: once, function: witness/coroutine, delivery: at_most_once}
+  - {name: once-broken, function: witness/flaky, delivery: at_most_once}
+  - {name: to-cancel, function: witness/patient}
+  - {name: too-long, function: witness/patient, timeout: 500ms}
+  - {name: shell, command: "echo done"}
+  - {name: on-gpu, function: witness/coroutine, pool: gpu, priority: critical}
+  - {name: in-europe, function: witness/coroutine, labels: {node.zone: eu}}
+  - {name: capable, function: witness/coroutine, pool: gpu, requires: [cuda]}
+"""
+ONE = [Result.SUCCEEDED]
+FAILED = Result.FAILED
+#: What becomes of each: the state of the run, what came of the attempts of each task, and how often a body began.
+EXPECTED = {
+    # The fan-out itself is nobody's work, and so has an attempt that no worker made.
+    "graph": (RunStatus.COMPLETED, [ONE, ONE, ONE, ONE, ONE, ONE], 5),
+    "flaky": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
+    "broken": (RunStatus.FAILED, [[FAILED, FAILED]], 2),
+    "once": (RunStatus.COMPLETED, [ONE], 1),
+    "once-broken": (RunStatus.FAILED, [[FAILED]], 1),
+    "to-cancel": (RunStatus.CANCELLED, [[Result.CANCELLED]], 1),
+    "too-long": (RunStatus.FAILED, [[Result.TIMED_OUT]], 1),
+    "shell": (RunStatus.COMPLETED, [ONE], 0),
+    "on-gpu": (RunStatus.COMPLETED, [ONE], 1),
+    "in-europe": (RunStatus.COMPLETED, [ONE], 1),
+    "capable": (RunStatus.COMPLETED, [ONE], 1),
+}
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as url:
+        yield url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    store = await open_postgres(url, pool_size=2)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "witness"
+    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+    return file
+
+
+async def launched(store: SqlStore, job: str) -> RunId:
+    schedule = await store.find("default", job)
+    assert schedule is not None
+    ids, now = RandomIds(), SystemClock().now()
+    run = wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now)
+    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps)], now=now)
+    return run.run_id
+
+
+async def all_over(store: SqlStore, witness: Path) -> list[Run]:
+    """All runs, once every job has had its run, some ticks have been, and the one that never ends was cancelled."""
+    await until(lambda: _begun(store, witness, 4))
+    cancelled = await launched(store, "to-cancel")
+    for job in EXPECTED.keys() - {"to-cancel"}:
+        await launched(store, job)
+    await until(lambda: _work_of(witness, "to-cancel"))
+    await store.cancel(cancelled, reason="enough", now=SystemClock().now())
+    await Registrar(store, store, SystemClock(), RandomIds()).pause("tick", actor="test")
+
+    async def over() -> bool:
+        return all(run.over for run in await all_runs(store))
+
+    await until(over)
+    return await all_runs(store)
+
+
+async def _begun(store: SqlStore, witness: Path, count: int) -> bool:
+    return len(await store.workers()) == 2 and len(seen(witness)) >= count
+
+
+async def _work_of(witness: Path, job: str) -> bool:
+    return any(name == job for _, name, *_ in seen(witness))
+
+
+async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[str, object]:
+    """The same as in EXPECTED."""
+    tasks = await store.tasks(runs)
+    attempts = defaultdict(list)
+    for attempt in await store.attempts([task.task_id for task in tasks]):
+        attempts[attempt.task_id].append(attempt.result)
+    starts = Counter(run for what, _, run, *_ in seen(witness) if what == "start")
+    return {
+        str(run.schedule_id): (
+            run.status,
+            sorted((attempts[task.task_id] for task in tasks if task.run_id == run.run_id), key=len),
+            starts[run.run_id],
+        )
+        for run in runs
+        if run.schedule_id != "tick"
+    }
+
+
+@pytest.mark.req("H-06", "H-16", "R-10", "C-12")
+@pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+async def test_every_shape_decides_alike(
+    shape: Shape, url: str, store: SqlStore, witness: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    # Nobody dies here, and on a busy machine nobody passes for dead.
+    with standing(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(there.server("--jobs", str(file)))
+        european = stack.enter_context(there.worker("--label", "node.zone=eu"))
+        gpu = stack.enter_context(there.worker("--pool", "gpu", "--capability", "CUDA"))
+        runs = await asyncio.wait_for(all_over(store, witness), 100)
+        stopped = [worker.terminate() for worker in (european, gpu)]
+
+    assert await what_became(store, runs, witness) == EXPECTED
+    assert stopped == [0, 0]
+    ticks = sorted(run.planned_at for run in runs if run.schedule_id == "tick")
+    assert ticks == list(range(ticks[0], ticks[-1] + 1, 1000)), "every second has one tick"
+    assert {run.status for run in runs if run.schedule_id == "tick"} == {RunStatus.COMPLETED}
+    at = {
+        name: {pid for what, job, *_, pid in seen(witness) if job == name} for name in ("on-gpu", "load", "in-europe")
+    }
+    assert at == {"on-gpu": {gpu.pid}, "load": {gpu.pid}, "in-europe": {european.pid}}
+    fences = [(run, name, fence) for what, name, run, fence, *_ in seen(witness) if what == "start"]
+    assert len(fences) == len(set(fences)), "an attempt was begun twice"

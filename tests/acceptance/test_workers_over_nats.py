@@ -1,0 +1,140 @@
+"""`gnomon worker` without a database: found, told apart, refused, and stopped, over a NATS server with scoped users."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import gnomon
+from support.bus_servers import Nats
+from support.fleet_processes import field_worker, server
+from support.processes import UpProcess, worker
+from support.scoped import scoped_nats
+from support.servers import postgres
+from support.witness import seen
+
+pytestmark = pytest.mark.timeout(120)
+BUSY_IS_FINE = {"GNOMON_ROUTING__OVERLOAD_PERCENT": "100000"}
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as address:
+        yield address
+
+
+@pytest.fixture
+def nats() -> Iterator[Nats]:
+    with scoped_nats() as running:
+        yield running
+
+
+@pytest.fixture
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "witness"
+    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+    monkeypatch.setenv("GNOMON_METRICS__ENABLED", "false")
+    return file
+
+
+def client_of(running: UpProcess) -> gnomon.Client:
+    return gnomon.Client(running.line_with("answering on ").split()[-1])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another process will do, so there is nothing to wait on."""
+    while not condition():
+        time.sleep(0.02)
+
+
+@pytest.mark.req("R-18", "H-16")
+async def test_a_worker_over_nats_is_known_with_all_that_it_says_of_itself(url: str, nats: Nats, witness: Path) -> None:
+    said = ("--pool", "gpu", "--label", "node.zone=eu", "--label", "disk=ssd", "--capability", "CUDA", "--slots", "7")
+    lease = {"GNOMON_WORKER__LEASE_MS": "3000"}
+    with server(url, nats, **lease) as running, client_of(running) as client, field_worker(nats, *said) as working:
+        until(lambda: len(client.workers()) == 1)
+        [card] = client.workers()
+        assert (card.pool, card.labels, card.capabilities) == ("gpu", {"node.zone": "eu", "disk": "ssd"}, ["cuda"])
+        assert (card.slots, card.in_hand, card.draining, card.worker[:6]) == (7, 0, False, "field_")
+        assert card.cpu is not None
+        client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 2.5}, "pool": "gpu"})
+        client.trigger("slow")
+        until(lambda: [one.in_hand for one in client.workers()] == [1])
+        assert card.seen_at < client.workers()[0].seen_at <= datetime.now(UTC)
+
+        working.signal(signal.SIGTERM)
+        until(lambda: [one.draining for one in client.workers()] == [True])
+        assert working.ended() == 0
+        assert client.workers() == []
+    assert [what for what, *_ in seen(witness)] == ["start", "end"]
+
+
+@pytest.mark.req("R-10")
+async def test_pools_and_labels_say_who_executes_over_nats(url: str, nats: Nats, witness: Path) -> None:
+    with (
+        server(url, nats, **BUSY_IS_FINE) as running,
+        client_of(running) as client,
+        field_worker(nats) as usual,
+        field_worker(nats, "--pool", "gpu") as gpu,
+        field_worker(nats, "--label", "node.zone=eu") as european,
+    ):
+        until(lambda: len(client.workers()) == 3)
+        wishes: dict[str, tuple[dict[str, object], set[int]]] = {
+            "anywhere": ({}, {usual.pid, european.pid}),
+            "in-pool": ({"pool": "gpu"}, {gpu.pid}),
+            "in-europe": ({"labels": {"node.zone": "eu"}}, {european.pid}),
+        }
+        for name, (wish, _) in wishes.items():
+            client.register({"name": name, "function": "witness/coroutine", "overlap": "allow", **wish})
+        asked = [client.trigger(name).execution_id for _ in range(5) for name in wishes]
+        began = time.monotonic()
+        assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
+        took = time.monotonic() - began
+
+    for name, (_, expected) in wishes.items():
+        assert {pid for _, job, *_, pid in seen(witness) if job == name} <= expected
+    assert took < 5
+
+
+async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(
+    url: str, nats: Nats, witness: Path
+) -> None:
+    del witness
+    with worker(url, environment={"NATS_URL": nats.url}) as working:
+        line = working.line_with("not over NATS")
+    assert line.endswith("the database (flag), not over NATS (environment NATS_URL): --nats URL changes that\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (("--nats", "nats://127.0.0.1:1", "--database", "x.db"), {}, "error: --database and --nats: a worker takes"),
+        (("--nats", "nats://ada:secret@127.0.0.1:1"), {}, "error: cannot reach NATS at nats://127.0.0.1:1: "),
+        ((), {"NATS_URL": "nats://127.0.0.1:1"}, "error: cannot reach NATS at nats://127.0.0.1:1: "),
+        (("--nats", "nats://127.0.0.1:1", "--metrics-port", "0"), {}, "error: --metrics-port: 0 is for a worker on"),
+        (("--nats", "nats://127.0.0.1:1", "--import", "no.such"), {}, "error: cannot import no.such"),
+        (("--nats", ""), {}, "error: a worker without a database needs nats.url"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_starts(
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    refused = subprocess.run(
+        [sys.executable, "-m", "gnomon", "worker", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "GNOMON_NATS__TIMEOUT_MS": "200", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (refused.returncode != 0, refused.stderr.count("\n")) == (True, 1), refused.stderr
+    assert refused.stderr.startswith(said)
+    assert list(tmp_path.iterdir()) == []
