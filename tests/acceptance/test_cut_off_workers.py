@@ -146,6 +146,8 @@ async def test_a_worker_that_nobody_hears_stops_before_anybody_else_begins(
 
     await judged(store, witness)
     order = [(what, fence) for what, job, _, fence, *_ in seen(witness) if job == "again"]
-    assert order == [("start", 1), ("stop", 1), ("start", 2), ("end", 2)]
+    again = order[-1][1]
+    assert again > 1
+    assert order == [("start", 1), ("stop", 1), ("start", again), ("end", again)]
     assert ("stop", "once") in {(what, job) for what, job, *_ in seen(witness)}
     assert {pid for _, job, *_, pid in seen(witness) if job == "quick"} == {deaf.pid}
