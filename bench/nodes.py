@@ -1,5 +1,6 @@
 """A node of ours for measuring: real store, real clock, functions that only note when they began."""
 
+import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.app import Node
+from gnomon.ports.events import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
@@ -21,6 +23,25 @@ FUNCTIONS = Functions()
 #: When each body began, in seconds since 1970, and what it was planned for.
 BEGUN: list[float] = []
 PLANNED: list[float] = []
+
+
+class Announced:
+    """What was announced about steps: told after the commit that makes it true."""
+
+    def __init__(self) -> None:
+        self._succeeded: dict[tuple[object, object], asyncio.Event] = {}
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+        if name == "task_succeeded":
+            self._of(facts["run"], facts["step"]).set()
+
+    async def succeeded(self, run_id: str, step: str) -> None:
+        """The step of the run has succeeded, durably."""
+        await self._of(run_id, step).wait()
+
+    def _of(self, run: object, step: object) -> asyncio.Event:
+        return self._succeeded.setdefault((run, step), asyncio.Event())
 
 
 class NoEvents:
@@ -37,22 +58,22 @@ async def note() -> None:
 
 
 @asynccontextmanager
-async def node_on(kind: str, **flags: object) -> AsyncIterator[Node]:
-    """A node on a fresh SQLite file or PostgreSQL database."""
+async def node_on(kind: str, events: Events | None = None, **flags: object) -> AsyncIterator[Node]:
+    """A node on a fresh SQLite file or PostgreSQL database, and who listens to it."""
     BEGUN.clear()
     if kind == "SQLite":
         with tempfile.TemporaryDirectory() as folder:
-            async with _opened(f"sqlite:///{folder}/gnomon.db", flags) as node:
+            async with _opened(f"sqlite:///{folder}/gnomon.db", flags, events) as node:
                 yield node
     else:
-        async with postgres(18).database() as url, _opened(url, flags) as node:
+        async with postgres(18).database() as url, _opened(url, flags, events) as node:
             yield node
 
 
 @asynccontextmanager
-async def _opened(url: str, flags: dict[str, object]) -> AsyncIterator[Node]:
+async def _opened(url: str, flags: dict[str, object], events: Events | None) -> AsyncIterator[Node]:
     settings = load(flags={"database.url": url, **{name.replace("__", "."): value for name, value in flags.items()}})
-    node = await Node.open(settings, events=NoEvents(), functions=FUNCTIONS)
+    node = await Node.open(settings, events=events or NoEvents(), functions=FUNCTIONS)
     try:
         yield node
     finally:
