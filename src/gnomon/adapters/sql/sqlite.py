@@ -36,7 +36,7 @@ PRAGMAS = {
     "journal_size_limit": str(64 * 2**20),
 }
 #: How much of the file a connection keeps in mind, in KiB: the writer and each reader. The system keeps all of it, too.
-_WRITERS_CACHE, _READERS_CACHE = 4096, 1024
+_WRITERS_CACHE, _READERS_CACHE = 2048, 512
 #: How many statements a connection need not read again: each of our own for several numbers of rows.
 _KNOWN_STATEMENTS = 512
 #: How soon to ask again for a journal that others are changing.
