@@ -12,7 +12,7 @@ run: .venv/ready ## start the product on the examples: Ctrl-C stops it, ./gnomon
 test: .venv/ready-to-test ## run every test
 	$(BIN)/pytest -n auto $(ARGS)
 
-chaos: .venv/ready-to-test ## hurt a whole fleet in every way of the table of faults: a quarter of an hour on two cores
+chaos: .venv/ready-to-test ## hurt a whole fleet in every way of the table of faults
 	GNOMON_CHAOS=all $(BIN)/pytest -n 2 tests/chaos $(ARGS)
 
 check: .venv/ready-to-test ## format, lint, types, and the rules of the house
