@@ -33,9 +33,8 @@ from gnomon.sharing import Commons
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
-#: How soon a write by another process is noticed.
-_FILE_SECONDS = 0.1
-_SERVER_SECONDS = 1.0
+#: How often to look at a server for what others have written there.
+_LOOK_SECONDS = 1.0
 
 
 class Node:
@@ -115,6 +114,7 @@ class Node:
         self.events.emit("scheduling", database=database)
         self.scheduling = True
         sealer = Sealer(self.store, self._clock, self.events)
+        sealer.busy = lambda: self.crew is None or self.crew.worker.in_hand > 0
         self.commons.take_turns(self.crew or self.bureau, sealer)
         services = [
             keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
@@ -179,15 +179,12 @@ class Node:
     async def _watch(self, stop: asyncio.Event) -> None:
         """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
         path = sqlite_path(self.settings.database.url)
-        watch = None if path is None else FileWatch(path)
+        if path is not None:
+            await FileWatch(path).tell(self.look, stop)
         while not stop.is_set():
-            if watch is None or watch.changed():
-                self.look()
-            pause = _SERVER_SECONDS if watch is None else _FILE_SECONDS
+            self.look()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause)
-        if watch is not None:
-            watch.close()
+                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
 
     async def _hand_over(self) -> None:
         """Others decide from now on, and what runs has ended; if the store is away, our leases end by themselves."""

@@ -29,8 +29,8 @@ from gnomon.services.worker import Worker
 from gnomon.serving import import_modules
 from gnomon.settings import Settings
 
-#: How soon a write by another process is noticed: on a file, and on a server, where looking costs a question.
-_FILE_SECONDS, _SERVER_SECONDS = 0.1, 0.25
+#: How often to look at a server for what others have written there.
+_LOOK_SECONDS = 0.25
 #: How many looks at a server make one look at what is to be cancelled.
 _LOOKS = 4
 
@@ -109,18 +109,16 @@ class Workshop:
     async def _watch(self, stop: asyncio.Event) -> None:
         """What others let through or cancel is noticed soon: at once on a file, by looking often on a server."""
         path = sqlite_path(self.settings.database.url)
-        watch = None if path is None else FileWatch(path)
+        if path is not None:
+            await FileWatch(path).tell(self.look, stop)
         looks = 0
         while not stop.is_set():
             looks += 1
-            if watch is None:
-                self.wake.set()
-            if watch.changed() if watch is not None else looks % _LOOKS == 0:
+            self.wake.set()
+            if looks % _LOOKS == 0:
                 self.look()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _SERVER_SECONDS if watch is None else _FILE_SECONDS)
-        if watch is not None:
-            watch.close()
+                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
 
     async def close(self) -> None:
         """Let go of the store."""

@@ -54,6 +54,30 @@ def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, 
     assert line == f"{mark} report: lost: gone"
 
 
+def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([1.0] * 3 + [2.0] * 2)
+    monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: next(seconds))
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    for _ in range(5):
+        events.emit("store_unavailable", error="no answer")
+    assert events.flush()
+
+    said = [line[len("00:00:00  ") :] for line in stream.getvalue().splitlines()]
+    assert said == ["! the store is away: no answer", "… and 2 more", "! the store is away: no answer"]
+
+
+def test_that_the_database_is_gone_is_said_however_much_else_is() -> None:
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    for number in range(1000):
+        events.emit("step_failed", step=f"step {number}", error="no such table")
+    events.emit("database_gone", path="gnomon.db")
+    assert events.flush()
+
+    assert stream.getvalue().splitlines()[-1].endswith("gnomon.db was moved or deleted: stop and put it back")
+
+
 def test_whoever_does_without_what_is_shared_says_so() -> None:
     line = said("degraded", what="turns", error="NATS is away")
 

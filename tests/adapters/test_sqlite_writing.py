@@ -1,6 +1,7 @@
 """How SQLite is written to: many share a commit, none spoils it for others, and a disk that fails may recover."""
 
 import asyncio
+import os
 import resource
 import sqlite3
 import threading
@@ -198,6 +199,26 @@ async def test_a_database_that_another_writes_to_for_too_long_is_unavailable(
     assert await hasty.add([minutely()], actor="ada", tzdata="") == frozenset()
     await hasty.close()
     other.dispose()
+
+
+async def test_a_file_that_is_taken_away_is_unavailable_and_nobody_makes_an_empty_one_in_its_place(
+    path: str, store: SqlStore, engine: SqliteTransactions
+) -> None:
+    await engine.read(lambda conn: conn.invalidate())
+    os.unlink(path)  # noqa: PTH108 - nothing that would block for long
+
+    with pytest.raises(StoreUnavailable, match="unable to open"):
+        await store.find("default", "beat")
+
+    assert "gnomon.db" not in os.listdir(os.path.dirname(path))  # noqa: PTH120, PTH208
+
+
+@pytest.mark.parametrize("name", ["a b.db", "what?.db", "100%25.db", "#1.db", "é.db"])
+async def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    store = await open_sqlite(str(tmp_path / name), now=lambda: NOON)
+    await store.close()
+
+    assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What others do to a database file is noticed: that they write to it, and that they take it away."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -55,6 +56,19 @@ def test_a_commit_is_noticed_once(file: Path) -> None:
 def test_what_cannot_be_told_counts_as_a_change(tmp_path: Path) -> None:
     with closing(FileWatch(str(tmp_path / "none.db"))) as watch:
         assert watch.changed()
+
+
+async def test_whoever_wants_to_know_is_told_at_first_and_of_every_commit_until_told_to_stop(file: Path) -> None:
+    write(file)
+    told, stop = asyncio.Queue[None](), asyncio.Event()
+    telling = asyncio.create_task(FileWatch(str(file)).tell(lambda: told.put_nowait(None), stop))
+    await told.get()
+    write(file)
+    await asyncio.wait_for(told.get(), 10)
+    stop.set()
+    await telling
+
+    assert told.empty()
 
 
 def taken_and_put_back(file: Path) -> tuple[Callable[[], object], Callable[[], object]]:

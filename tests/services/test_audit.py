@@ -265,6 +265,14 @@ async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> N
     assert await Sealer(slow, slow.clock, Recorder()).step() == 10
 
 
+async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write() -> None:
+    slow = Slow(lambda: NOON)
+    sealer = Sealer(slow, slow.clock, Recorder())
+    sealer.busy = lambda: False
+
+    assert await sealer.step() == 0
+
+
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 

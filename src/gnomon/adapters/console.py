@@ -14,7 +14,7 @@ from gnomon.ports.events import Events
 #: So many lines a second can be read; what comes beyond that is counted.
 _LINES_A_SECOND = 20
 #: What a person waits for, however much else there is to read.
-_ALWAYS = frozenset({"up", "worker_up", "local_access", "stop_asked", "stopped"})
+_ALWAYS = frozenset({"up", "worker_up", "local_access", "database_gone", "stop_asked", "stopped"})
 Facts = Mapping[str, object]
 
 
@@ -146,6 +146,8 @@ class ConsoleEvents:
         self._second = 0
         self._told = 0
         self._untold = 0
+        #: What has gone wrong in this second: many may stumble over the same, and say the same of it.
+        self._complaints: set[str] = set()
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
@@ -157,11 +159,15 @@ class ConsoleEvents:
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._told = second, 0
-        if self._told >= _LINES_A_SECOND and name not in _ALWAYS:
+            self._complaints.clear()
+        text = _said(name, say, facts)
+        if name not in _ALWAYS and (self._told >= _LINES_A_SECOND or text in self._complaints):
             self._untold += 1
             return
+        if text.startswith("!"):
+            self._complaints.add(text)
         self._told += 1
-        self._tell(_said(name, say, facts))
+        self._tell(text)
 
     def flush(self, seconds: float = 1.0) -> bool:
         """Whether all that was said is written, or was lost; False if that would take longer."""

@@ -5,7 +5,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import uvicorn
@@ -16,9 +16,12 @@ from gnomon.api.guarding import App, guarded
 from gnomon.api.wire import protocol_of
 from gnomon.errors import FieldError, UsageError
 from gnomon.sections import Server
+from gnomon.services.hub import Hub
 
 #: How many connections may wait to be taken up.
 _BACKLOG = 512
+#: How often the date of answers moves on.
+_DATE_SECONDS = 1.0
 _WHY = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "that is not allowed"}
 
 
@@ -76,12 +79,26 @@ def _tls(server: Server) -> dict[str, Any]:
 
 
 class _Quiet(uvicorn.Server):
-    """Leaves signals to whoever started it."""
+    """Leaves signals to whoever started it, and wakes once a second instead of ten times: an idle process sleeps."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._hub = hub
+        self._stop = stop
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Nothing is captured."""
         yield
+
+    async def main_loop(self) -> None:
+        """Answers say what time it is, until the server is told to stop."""
+        while not self._stop.is_set():
+            await self.on_tick(0)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _DATE_SECONDS)
+        # Streams never end by themselves.
+        self._hub.close()
 
 
 async def serve_api(
@@ -101,17 +118,7 @@ async def serve_api(
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, desk.server.drain_ms // 1000),
     )
-    server = _Quiet(config)
-    ends = asyncio.ensure_future(_until(stop, server, desk))
     try:
-        await server.serve(sockets=[listening])
+        await _Quiet(config, desk.hub, stop).serve(sockets=[listening])
     finally:
-        ends.cancel()
         listening.close()
-
-
-async def _until(stop: asyncio.Event, server: uvicorn.Server, desk: Desk) -> None:
-    await stop.wait()
-    # Streams never end by themselves.
-    desk.hub.close()
-    server.should_exit = True

@@ -1,5 +1,7 @@
 """The sealer: chains the entries of the audit trail, behind those who write them."""
 
+from collections.abc import Callable
+
 from gnomon.errors import Unavailable
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.clock import Clock
@@ -9,8 +11,8 @@ from gnomon.services.turns import Turn
 
 #: How many entries are sealed in one transaction.
 _BATCH = 500
-#: How long to wait for entries; and how long before the next batch, at least and for every second that the last one
-#: took, so that those who have more urgent things to write are not kept waiting.
+#: How long to wait for entries; and how long before the next batch while others have more urgent things to write, at
+#: least and for every second that the last one took.
 _POLL_SECONDS, _REST_SECONDS, _REST = 2.0, 0.25, 20
 
 
@@ -23,6 +25,8 @@ class Sealer:
         self.backoff = Backoff(events, "sealer")
         #: Where one of several nodes is enough.
         self.turn: Turn | None = None
+        #: Whether others may have more urgent things to write.
+        self.busy: Callable[[], bool] = lambda: True
 
     async def step(self) -> float:
         """Seal a batch. Returns how many seconds to wait before the next step."""
@@ -36,4 +40,4 @@ class Sealer:
         self.backoff.worked()
         if done < _BATCH:
             return _POLL_SECONDS
-        return max(_REST_SECONDS, _REST * (self._clock.elapsed() - began))
+        return max(_REST_SECONDS, _REST * (self._clock.elapsed() - began)) if self.busy() else 0.0

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,9 +46,11 @@ _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre f
 
 
 def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS_CACHE) -> sa.Engine:
-    """An engine on the file whose transactions begin as told."""
+    """An engine on the file, which is made if there is none, whose transactions begin as told."""
+    _make(path)
     engine = sa.create_engine(
-        sa.URL.create("sqlite", database=path),
+        # Whoever opens it later makes no empty one in the place of a file that was taken away.
+        sa.URL.create("sqlite", database=f"{Path(path).absolute().as_uri()}?mode=rw", query={"uri": "true"}),
         poolclass=sa.QueuePool,
         pool_size=connections,
         max_overflow=0,
@@ -65,6 +68,13 @@ def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS
         conn.exec_driver_sql(begin)
 
     return engine
+
+
+def _make(path: str) -> None:
+    """There is a file; if it cannot be made, whoever opens it will say why."""
+    # Never one that is there already: to close it would let go of the locks that we may have on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
 
 
 def _tell(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own

@@ -1,11 +1,15 @@
 """Noticing what others do to a database file: that they have written to it, or taken it away."""
 
+import asyncio
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from gnomon.ports.events import Events
 
+#: How soon a write by another process is noticed.
+_NOTICED_SECONDS = 0.1
 #: How often to look whether the file is still there.
 _LOOK_SECONDS = 1.0
 
@@ -17,6 +21,8 @@ class FileWatch:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._seen: int | None = None
+        self._told: Callable[[], None] = lambda: None
+        self._timer: asyncio.TimerHandle | None = None
         self.changed()
 
     def _version(self) -> int:
@@ -38,6 +44,27 @@ class FileWatch:
             return True
         before, self._seen = self._seen, version
         return version != before
+
+    async def tell(self, told: Callable[[], None], stop: asyncio.Event) -> None:
+        """Whoever wants to know is told of every change soon, and once at first, until told to stop."""
+        self._told = told
+        told()
+        self._look_again()
+        try:
+            await stop.wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.close()
+
+    def _look_again(self) -> None:
+        # A bare timer: a process that has nothing to do spends most of its time here.
+        self._timer = asyncio.get_running_loop().call_later(_NOTICED_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._look_again()
+        if self.changed():
+            self._told()
 
     def close(self) -> None:
         """Let go of the file."""
