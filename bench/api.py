@@ -69,6 +69,7 @@ def served(folder: Path) -> Iterator[str]:
         **os.environ,
         "GNOMON_AUTH__VERIFY_TOKENS": "false",
         "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true",
+        "GNOMON_METRICS__PORT": "0",
         "PYTHONUNBUFFERED": "1",
     }
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program

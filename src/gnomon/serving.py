@@ -84,14 +84,15 @@ async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], N
             keepers = await _registered(plan, node, files, jobs)
             # Thousands of jobs are no longer needed.
             del jobs
-            services = [keep_stepping(keeper.step, stop=stop, events=node.events) for keeper in keepers]
-            services += [keep_stepping(one.step, stop=stop, events=node.events) for one in await _pools(plan, node)]
+            steps = [one.step for one in keepers] + [one.step for one in await _pools(plan, node)]
             if facing is not None:
                 node.address = facing.address
-                services.append(facing.serve(node, stop))
             async with watched(node, stop, strict=plan.strict):
                 with served(plan.settings):
                     ready(node)
+                    services = [keep_stepping(step, stop=stop, events=node.events) for step in steps]
+                    if facing is not None:
+                        services.append(facing.serve(node, stop))
                     # First, so that it knows the file before anybody is told that we have begun.
                     guard = _guard(plan.settings, node.events, stop)
                     await asyncio.gather(guard, node.run(stop), *services)

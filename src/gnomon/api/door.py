@@ -1,9 +1,8 @@
 """The door: lets requests in, hands them to their route, and sends back what comes of it."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import cache
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
 from gnomon.api.asking import read_query
+from gnomon.api.crowd import Crowd
 from gnomon.api.desk import Desk
 from gnomon.api.limiting import Intake, Limiter
 from gnomon.api.openapi import document
@@ -34,13 +34,14 @@ _Anything = Request[Any, Any, Any]
 class _Limits(NamedTuple):
     limiter: Limiter
     intake: Intake
+    crowd: Crowd
 
 
 def application(
     desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
-    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server))
+    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server), Crowd())
 
     @cache
     def described() -> msgspec.Raw:
@@ -96,11 +97,19 @@ def _handler(route: Route, desk: Desk, limits: _Limits) -> HTTPRouteHandler:
             limits.limiter.admit(caller)
         with limits.intake.held() as more:
             raw = None if route.body is None else await _raw(route.body, desk, request, more)
-            async with limits.intake.turn if _many(route) else nullcontext():
+            if route.shared:
+                call = await _call(route, desk, caller, request, raw)
+                return _answer(route, await limits.crowd.shared(_question(route, call), partial(route.handle, call)))
+            async with limits.intake.turn if _many(route) else limits.crowd.turns:
                 return _answer(route, await route.handle(await _call(route, desk, caller, request, raw)))
 
     path = route.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
+
+
+def _question(route: Route, call: Call) -> Hashable:
+    """All that the answer of a shared route depends on, besides the moment."""
+    return route.name, call.tenant, call.url, frozenset(call.asked.items())
 
 
 def _answer(route: Route, reply: Reply) -> Response[Any]:

@@ -9,7 +9,7 @@ from gnomon.api.examples import DEAD_LETTER, EXECUTION, STARTED, TASK
 from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
 from gnomon.core import answers
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.requests import schedule_name
@@ -189,7 +189,7 @@ _NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_request
 ROUTES = (
     Route(
         path="/v1/executions", name="list_executions", handle=list_executions, query=ExecutionsAsked,
-        answer=answers.Page[answers.Execution], example={"items": [EXECUTION], "next": None}, **LOOKS,
+        answer=answers.Page[answers.Execution], example={"items": [EXECUTION], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/executions/{id}", name="show_execution", handle=show, answer=answers.ExecutionDetail,
@@ -215,7 +215,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/dead-letters", name="list_dead_letters", handle=list_letters, query=LettersAsked,
-        answer=answers.Page[answers.DeadLetterSummary], example={"items": [DEAD_LETTER], "next": None}, **LOOKS,
+        answer=answers.Page[answers.DeadLetterSummary], example={"items": [DEAD_LETTER], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/dead-letters/{id}", name="show_dead_letter", handle=show_letter, refuses=(404,),

@@ -8,7 +8,21 @@ from gnomon.api.asking import instant
 from gnomon.api.examples import APPLIED, DEFINITION, JOB, JOB_LINE, STARTED, TICK
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Header, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.routes import (
+    KEY,
+    LISTS,
+    LOOKS,
+    Body,
+    Call,
+    Cursor,
+    Header,
+    Instant,
+    Limit,
+    Name,
+    Permission,
+    Reply,
+    Route,
+)
 from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
@@ -212,7 +226,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=answers.Page[answers.JobSummary], query=JobsAsked,
-        example={"items": [JOB_LINE], "next": None}, **LOOKS,
+        example={"items": [JOB_LINE], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/jobs/{name}", name="show_job", handle=show, answer=answers.JobDetail, refuses=(404,),
@@ -242,10 +256,10 @@ ROUTES = (
     ),
     Route(
         path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],
-        query=ScheduleAsked, **LOOKS,
+        query=ScheduleAsked, **LISTS,
     ),
     Route(
         path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=answers.Page[answers.LedgerTick],
-        query=TicksQuery, refuses=(404,), example={"items": [TICK], "next": None}, **LOOKS,
+        query=TicksQuery, refuses=(404,), example={"items": [TICK], "next": None}, **LISTS,
     ),
 )  # fmt: skip

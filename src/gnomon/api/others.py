@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from gnomon.api.examples import EVENT
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
+from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core import answers
 from gnomon.core.operating_answers import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
@@ -136,7 +136,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/events", name="list_events", handle=list_events, answer=answers.Page[answers.EventDetail],
-        query=EventsAsked, **LOOKS,
+        query=EventsAsked, **LISTS,
     ),
     Route(
         path="/v1/events/{id}", name="show_event", handle=show_event, answer=answers.EventDetail, refuses=(404,),
@@ -144,7 +144,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/workers", name="list_workers", handle=list_workers, answer=answers.Page[answers.WorkerDetail],
-        **LOOKS,
+        **LISTS,
     ),
     Route(
         path="/v1/stream", name="follow_changes", handle=stream, answer=None, media_type="text/event-stream", **LOOKS

@@ -104,6 +104,8 @@ KEY = Header(
 
 #: What all routes have in common that only look.
 LOOKS: dict[str, Any] = {"method": "GET", "needs": Permission.LOOK, "success": {200: "It is as told."}}
+#: Looking at a page of what many may be looking at.
+LISTS: dict[str, Any] = {**LOOKS, "shared": True}
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -126,6 +128,8 @@ class Route(Struct, frozen=True, kw_only=True):
     example: Any = None
     #: Its answers have an ETag.
     tagged: bool = False
+    #: Its answer depends on tenant, address and query alone: those who ask the same at the same time get the same.
+    shared: bool = False
     media_type: str = "application/json"
 
     @property

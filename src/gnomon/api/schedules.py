@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from gnomon.api.examples import SCHEDULE_REQUEST, WORKFLOW
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Permission, Reply, Route
+from gnomon.api.routes import KEY, LISTS, Body, Call, Cursor, Limit, Permission, Reply, Route
 from gnomon.core import answers
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
@@ -203,7 +203,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/workflows", name="list_workflows", handle=list_workflows, query=WorkflowsAsked,
-        answer=answers.Page[answers.WorkflowSummary], **LOOKS,
+        answer=answers.Page[answers.WorkflowSummary], **LISTS,
     ),
     Route(
         method="GET", path="/v1/workflows/{id}", name="show_workflow", needs=Permission.LOOK, handle=show_workflow,
