@@ -57,6 +57,17 @@ def minutely(name: str = "report", *, tenant: str = "default", mark: int = NOON,
     )
 
 
+class HandClock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def advance(self, by: int) -> None:
+        """It is so much later."""
+        self.now += by
+
+
 class StoreContract:
     """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
 

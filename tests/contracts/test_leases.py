@@ -144,24 +144,29 @@ async def renewed(leases: Leases, token: int) -> bool:
                 await asyncio.sleep(0.02)  # a server that is coming back says so to nobody
 
 
+async def survives_a_kill(server: Nats | Redis, leases: Leases) -> None:
+    """What is held cannot be had nor renewed while the server is away, and is held as before when it is back."""
+    token = await taken(leases, "k", "a", ttl_ms=60_000)
+    server.kill()
+    with pytest.raises(Unavailable):
+        await leases.renew("k", token, ttl_ms=TTL)
+    with pytest.raises(Unavailable):
+        await leases.acquire("k", "b", ttl_ms=TTL)
+    with pytest.raises(Unavailable):
+        await leases.release("k", token)
+    server.start()
+
+    assert await renewed(leases, token)
+    assert await leases.acquire("k", "b", ttl_ms=TTL) is None
+
+
 @pytest.mark.guarantee("C5")
 async def test_nats_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Nats() as server:
         settings = sections.Nats(url=server.url, timeout_ms=3000)
         client = await connect(settings, Recorder(), name="test")
         leases = NatsLeases(client, settings)
-        token = await taken(leases, "k", "a", ttl_ms=60_000)
-        server.kill()
-        with pytest.raises(Unavailable):
-            await leases.renew("k", token, ttl_ms=TTL)
-        with pytest.raises(Unavailable):
-            await leases.acquire("k", "b", ttl_ms=TTL)
-        with pytest.raises(Unavailable):
-            await leases.release("k", token)
-        server.start()
-
-        assert await renewed(leases, token)
-        assert await leases.acquire("k", "b", ttl_ms=TTL) is None
+        await survives_a_kill(server, leases)
         await client.close()
 
 
@@ -205,19 +210,8 @@ async def test_redis_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Redis() as server:
         client = client_of(sections.Redis(url=server.url, timeout_ms=3000))
         leases = RedisLeases(client, "test:")
-        token = await taken(leases, "k", "a", ttl_ms=60_000)
-        server.kill()
-        with pytest.raises(Unavailable):
-            await leases.renew("k", token, ttl_ms=TTL)
-        with pytest.raises(Unavailable):
-            await leases.acquire("k", "b", ttl_ms=TTL)
-        with pytest.raises(Unavailable):
-            await leases.release("k", token)
-        server.start()
-
         # What the server had learnt it has forgotten, scripts included.
-        assert await renewed(leases, token)
-        assert await leases.acquire("k", "b", ttl_ms=TTL) is None
+        await survives_a_kill(server, leases)
         await client.aclose()
 
 

@@ -10,18 +10,10 @@ from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
 from contracts.placing import PlacingContract
-from contracts.store import NOON, StoreContract
+from contracts.store import HandClock, StoreContract
 from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from support.planting import Plant, PlantedStore
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def advance(self, by: int) -> None:
-        self.now += by
 
 
 class TestMemoryStore(

@@ -11,19 +11,11 @@ from contracts.events import EventContract
 from contracts.keeping import KeepingContract
 from contracts.mending import MendingContract
 from contracts.placing import PlacingContract
-from contracts.store import NOON, StoreContract
+from contracts.store import HandClock, StoreContract
 from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from support.planting import Plant, planting
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def advance(self, by: int) -> None:
-        self.now += by
 
 
 class TestSqliteStore(

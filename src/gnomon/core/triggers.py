@@ -136,9 +136,10 @@ class At:
         return f"once at {self.instant.isoformat()}"
 
 
-@dataclass(frozen=True, slots=True)
-class OnDemand:
-    """Never fires by itself: its job runs when someone, or an event, asks for it."""
+class Unplanned:
+    """Fires at no time that can be foretold."""
+
+    __slots__ = ()
 
     def next_after(self, instant: datetime) -> datetime | None:
         """None: nothing is planned."""
@@ -160,13 +161,18 @@ class OnDemand:
         del after, until
         return 0
 
+
+@dataclass(frozen=True, slots=True)
+class OnDemand(Unplanned):
+    """Never fires by itself: its job runs when someone, or an event, asks for it."""
+
     def describe(self) -> str:
         """That it waits to be asked."""
         return "only when it is triggered"
 
 
 @dataclass(frozen=True, slots=True)
-class OnEvent:
+class OnEvent(Unplanned):
     """Fires when something happens, not at any time: for each event, after a silence, or for many at once."""
 
     event: str
@@ -193,26 +199,6 @@ class OnEvent:
         """What the event's body must have."""
         found: dict[str, Any] = msgspec.json.decode(self.where)
         return found
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """None: nothing is planned."""
-        del instant
-        return None
-
-    def previous_before(self, instant: datetime) -> datetime | None:
-        """None: nothing was planned."""
-        del instant
-        return None
-
-    def matches(self, instant: datetime) -> bool:
-        """Never."""
-        del instant
-        return False
-
-    def count(self, *, after: datetime, until: datetime) -> int:
-        """None at all."""
-        del after, until
-        return 0
 
     def describe(self) -> str:
         """What it waits for."""
