@@ -28,7 +28,11 @@ _QUESTIONS = {
     "100 of all executions": "/v1/executions?limit=100",
     "100 from deep in the history": "/v1/executions?limit=100&until={middle}",
     "those that failed": "/v1/executions?limit=100&status=failed",
+    "100 of all jobs, each another page": "/v1/jobs?limit=100",
+    "100 of all executions, each another page": "/v1/executions?limit=100",
 }
+#: Whoever asks for the same at once shares an answer, so that this is asked for, too.
+_OWN_PAGES = ("100 of all jobs, each another page", "100 of all executions, each another page")
 _COPIES = """
 WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n < ? - 1)
 INSERT INTO run ({columns}) SELECT {values} FROM number, run WHERE run.run_id = ?
@@ -82,14 +86,24 @@ def served(folder: Path) -> Iterator[str]:
             process.communicate()
 
 
-async def asked(address: str, path: str, seconds: float) -> list[float]:
-    """How long each answer took, in milliseconds, while so many asked at once."""
+async def pages(address: str, path: str) -> list[str]:
+    """The addresses of a page for each connection, one after the other."""
+    found = [path]
+    async with aiohttp.ClientSession() as session:
+        while len(found) < _CONNECTIONS:
+            async with session.get(address + found[-1]) as answer:
+                found.append((await answer.json())["next"])
+    return found
+
+
+async def asked(address: str, paths: list[str], seconds: float) -> list[float]:
+    """How long each answer took, in milliseconds, while so many asked at once, all for one page or each for its own."""
     took: list[float] = []
     until = perf_counter() + seconds
     connector = aiohttp.TCPConnector(limit=_CONNECTIONS)
     async with aiohttp.ClientSession(connector=connector) as session:
 
-        async def keep_asking() -> None:
+        async def keep_asking(path: str) -> None:
             while perf_counter() < until:
                 began = perf_counter()
                 async with session.get(address + path) as answer:
@@ -97,7 +111,7 @@ async def asked(address: str, path: str, seconds: float) -> list[float]:
                     assert answer.status == 200
                 took.append((perf_counter() - began) * 1000)
 
-        await asyncio.gather(*(keep_asking() for _ in range(_CONNECTIONS)))
+        await asyncio.gather(*(keep_asking(paths[number % len(paths)]) for number in range(_CONNECTIONS)))
     return sorted(took)
 
 
@@ -120,7 +134,9 @@ def measure(jobs: int, fires: int, executions: int, seconds: float) -> tuple[lis
         middle = int(time() * 1000) - executions // 2
         with served(folder) as address:
             for question, where in _QUESTIONS.items():
-                took = asyncio.run(asked(address, where.format(middle=middle), seconds))
+                path = where.format(middle=middle)
+                paths = asyncio.run(pages(address, path)) if question in _OWN_PAGES else [path]
+                took = asyncio.run(asked(address, paths, seconds))
                 rate, p50, p99 = len(took) / seconds, took[len(took) // 2], took[len(took) * 99 // 100]
                 rows.append([question, f"{executions:,}", f"{rate:,.0f}", f"{p50:.1f} ms", f"{p99:.1f} ms"])
         return rows, lateness(path)
