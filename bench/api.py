@@ -134,8 +134,8 @@ def measure(jobs: int, fires: int, executions: int, seconds: float) -> tuple[lis
         middle = int(time() * 1000) - executions // 2
         with served(folder) as address:
             for question, where in _QUESTIONS.items():
-                path = where.format(middle=middle)
-                paths = asyncio.run(pages(address, path)) if question in _OWN_PAGES else [path]
+                page = where.format(middle=middle)
+                paths = asyncio.run(pages(address, page)) if question in _OWN_PAGES else [page]
                 took = asyncio.run(asked(address, paths, seconds))
                 rate, p50, p99 = len(took) / seconds, took[len(took) // 2], took[len(took) * 99 // 100]
                 rows.append([question, f"{executions:,}", f"{rate:,.0f}", f"{p50:.1f} ms", f"{p99:.1f} ms"])

@@ -1,6 +1,7 @@
 """The shelf keeps what is asked for."""
 
-import pytest
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from contracts.store import NOON
@@ -8,7 +9,6 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application
-from gnomon.services import shelf as shelf_module
 from gnomon.services.shelf import Shelf
 from support.crew import Crewed
 from support.holding import held
@@ -43,10 +43,9 @@ class Library(MemoryStore):
         return Workflow(tenant=tenant, workflow_id=workflow_id, version=version or 1, steps=())
 
 
-async def test_what_is_asked_for_is_kept_when_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "_MOST", 2)
+async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
     library = Library()
-    shelf = Shelf(library)
+    shelf = Shelf(library, most=2)
 
     for name in ("a", "b", "a", "c", "a", "b"):
         await shelf.of(replace(RUN, workflow_id=name))
@@ -72,3 +71,50 @@ async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
 
     assert [one.workflow_id for one in found if one] == names
     assert asked == []
+
+
+class Counted(MemoryStore):
+    """Says what it was asked for, and how."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: NOON)
+        self.asked: list[tuple[str, ...]] = []
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        self.asked = [*self.asked, (workflow_id, f"v{version}")]
+        return await super().workflow(tenant, workflow_id, version)
+
+    async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+        before = self.asked
+        found = await super().newest_workflows(tenant, workflow_ids)
+        # However it finds them.
+        self.asked = [*before, tuple(workflow_ids)]
+        return found
+
+
+async def deployed(*workflows: Workflow) -> Counted:
+    store = Counted()
+    for one in workflows:
+        await store.apply(Application(workflows=[one]), now=NOON, actor="ada", tzdata="")
+    store.asked = []
+    return store
+
+
+async def test_several_are_read_at_once_an_older_version_by_itself_and_what_nobody_has_not_at_all() -> None:
+    store = await deployed(workflow("a"), workflow("b"), replace(workflow("b"), version=2))
+    keys = [("default", "a", 1), ("default", "b", 1), ("default", "none", 1)]
+
+    found = await Shelf(store).several(keys)
+
+    assert [(key[1], one.version) for key, one in found.items()] == [("a", 1), ("b", 1)]
+    assert store.asked == [("a", "b", "none"), ("b", "v1")]
+
+
+async def test_what_was_read_once_is_not_read_again() -> None:
+    store = await deployed(workflow("a"), workflow("b"))
+    keys = [("default", "a", 1), ("default", "b", 1)]
+    shelf = Shelf(store)
+    await shelf.several(keys)
+    store.asked = []
+
+    assert (len(await shelf.several(keys)), store.asked) == (2, [])

@@ -32,6 +32,7 @@ from gnomon.services.applying import (
     removed,
 )
 from gnomon.services.registrar import Registrar, Resumed, next_runs
+from gnomon.services.shelf import Shelf
 
 T = TypeVar("T")
 #: Looks at what is about to be done about a job, and raises an error if it must not be.
@@ -45,6 +46,8 @@ _LOOK = 10_000
 _LOT, _FIRES = 10, 10_000
 #: Among how many of the newest runs those under way are looked for.
 _LOOK_BACK = 100
+#: How many definitions are kept at hand for those who look at one page again and again.
+_DEFINITIONS = 2000
 _FOREVER = 1 << 62
 #: How much longer than an attempt may take a lock is said to last.
 _LOCK_MARGIN_MS = MINUTE_MS
@@ -125,6 +128,7 @@ class JobBook:
         default_timeout_ms: int = 5 * MINUTE_MS,
     ) -> None:
         self._jobs = jobs
+        self._shelf = Shelf(jobs, most=_DEFINITIONS)
         self._schedules = schedules
         self._history = history
         self._clock = clock
@@ -294,17 +298,12 @@ class JobBook:
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> list[JobView]:
         """Jobs in the order of their names, each with its next planned time."""
         schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
-        wanted = sorted({schedule.spec.workflow_id for schedule in schedules})
-        newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, wanted)}
-        now, views = self._clock.now(), []
-        for schedule in schedules:
-            name, version = schedule.spec.workflow_id, schedule.spec.workflow_version
-            workflow = newest.get(name)
-            if workflow is not None and workflow.version != version:
-                workflow = await self._jobs.workflow(tenant, name, version)
-            coming = next_runs(schedule, now=now, limit=1)
-            views.append(JobView(schedule=schedule, workflow=workflow, next_runs=coming))
-        return views
+        keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
+        workflows, now = await self._shelf.several(keys), self._clock.now()
+        return [
+            JobView(schedule=one, workflow=workflows.get(key), next_runs=next_runs(one, now=now, limit=1))
+            for one, key in zip(schedules, keys, strict=True)
+        ]
 
     async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[Fire]:
         """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""

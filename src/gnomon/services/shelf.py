@@ -1,7 +1,7 @@
 """The shelf: workflow definitions at hand. A version never changes, so what was read once is good for ever."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gnomon.core.gating import Request, Waiting, merged_input
 from gnomon.core.model import Run
@@ -9,18 +9,24 @@ from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Jobs
 
 _MOST = 20_000
+#: What names a definition: whose it is, its own name, and its version.
+Key = tuple[str, str, int]
 
 
 class Shelf:
     """Reads each version once, and forgets those that nobody has asked for in a while."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, *, most: int = _MOST) -> None:
         self._jobs = jobs
-        self._kept: OrderedDict[tuple[str, str, int], Workflow] = OrderedDict()
+        self._most = most
+        self._kept: OrderedDict[Key, Workflow] = OrderedDict()
 
     async def of(self, run: Run) -> Workflow | None:
         """The definition that the run started with; None if there is none."""
-        key = run.tenant, run.workflow_id, run.workflow_version
+        return await self.at(_key(run))
+
+    async def at(self, key: Key) -> Workflow | None:
+        """The definition of that name and version; None if there is none."""
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
@@ -32,23 +38,41 @@ class Shelf:
 
     async def fetch(self, runs: Iterable[Run]) -> None:
         """The definitions of most of these runs are at hand: those in their newest version, read all at once."""
+        await self._bring({_key(run) for run in runs})
+
+    async def several(self, keys: Collection[Key]) -> dict[Key, Workflow]:
+        """Those of these definitions that there are."""
+        others = await self._bring(keys)
+        found = {key: self._kept.get(key) or (await self.at(key) if key[:2] in others else None) for key in keys}
+        return {key: one for key, one in found.items() if one is not None}
+
+    async def _bring(self, keys: Collection[Key]) -> set[tuple[str, str]]:
+        """Those in their newest version are at hand. Of which others there may be one comes back."""
         missing: dict[str, set[str]] = {}
-        for run in runs:
-            if (run.tenant, run.workflow_id, run.workflow_version) not in self._kept:
-                missing.setdefault(run.tenant, set()).add(run.workflow_id)
+        for key in keys:
+            if key not in self._kept:
+                missing.setdefault(key[0], set()).add(key[1])
+        others: set[tuple[str, str]] = set()
         for tenant, names in missing.items():
-            if len(names) > 1:
-                for found in await self._jobs.newest_workflows(tenant, sorted(names)):
-                    self._keep(found)
+            newest = await self._jobs.newest_workflows(tenant, sorted(names)) if len(names) > 1 else ()
+            for found in newest:
+                self._keep(found)
+            others.update((tenant, found.workflow_id) for found in newest)
+            others.update((tenant, name) for name in names if len(names) == 1)
+        return others
 
     def _keep(self, found: Workflow) -> None:
         self._kept[found.tenant, found.workflow_id, found.version] = found
-        if len(self._kept) > _MOST:
+        if len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
     async def newest(self, tenant: str, workflow_id: str) -> Workflow | None:
         """The newest version of a workflow."""
         return await self._jobs.workflow(tenant, workflow_id)
+
+
+def _key(run: Run) -> Key:
+    return run.tenant, run.workflow_id, run.workflow_version
 
 
 def step_of(workflow: Workflow, waiting: Waiting) -> Step | None:
