@@ -1,11 +1,10 @@
 """Many who ask at once: they share what is read for them, get nothing older than their question, and wait briefly."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gnomon.api.crowd import Crowd, Turns
+from gnomon.api.crowd import Crowd, Pace
 from gnomon.api.routes import Reply
 from gnomon.api.table import ROUTES
 from gnomon.errors import Refused
@@ -109,54 +108,52 @@ async def test_two_tenants_who_ask_at_once_share_nothing(face: Face, admin: Some
     assert ([one["job"] for one in mine.json()["items"]], theirs.json()["items"]) == (["report"], [])
 
 
-# ---- turns ---------------------------------------------------------------------------------------
+# ---- pace ----------------------------------------------------------------------------------------
 
 
-class Room:
-    """Those who are inside, and the door by which they leave."""
+class Row:
+    """Many who want to pass, and somebody else who has something to do in every turn of the loop."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
-        self.inside: list[int] = []
-        self.leave, self.full = asyncio.Event(), asyncio.Event()
+        self.pace = Pace()
+        self.passed: list[int] = []
+        #: How many had passed at each turn.
+        self.seen: list[int] = []
 
-    def enters(self, number: int) -> Callable[[], Awaitable[None]]:
-        async def stay() -> None:
-            async with self.turns:
-                self.inside.append(number)
-                if len(self.inside) == 6:
-                    self.full.set()
-                await self.leave.wait()
+    async def passes(self, number: int) -> None:
+        await self.pace()
+        self.passed.append(number)
 
-        return stay
-
-
-async def test_a_few_are_inside_at_once_and_the_others_follow_in_their_order() -> None:
-    room = Room()
-    everybody = [asyncio.ensure_future(room.enters(number)()) for number in range(10)]
-    await settled()
-    few = list(room.inside)
-    room.leave.set()
-    await asyncio.gather(*everybody)
-
-    assert (few, room.inside) == ([0, 1, 2, 3], list(range(10)))
+    async def looks_on(self) -> None:
+        while len(self.passed) < 10:
+            self.seen.append(len(self.passed))
+            await asyncio.sleep(0)
 
 
-async def test_nobody_waits_for_long_behind_those_who_wait_themselves() -> None:
-    room = Room()
-    everybody = [asyncio.ensure_future(room.enters(number)()) for number in range(6)]
-    await asyncio.wait_for(room.full.wait(), 10)
-    room.leave.set()
+async def test_a_few_pass_at_a_time_in_their_order_and_others_have_their_turn_in_between() -> None:
+    row = Row()
+
+    await asyncio.gather(*(row.passes(number) for number in range(10)), row.looks_on())
+
+    assert row.passed == list(range(10))
+    assert {4, 8} <= set(row.seen)
+
+
+async def test_one_who_leaves_the_queue_keeps_nobody_from_passing() -> None:
+    row = Row()
+    everybody = [asyncio.ensure_future(row.passes(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    everybody.pop(1).cancel()
 
     await asyncio.gather(*everybody)
 
+    assert row.passed == [0, 2, 3, 4, 5]
 
-async def test_one_who_leaves_while_waiting_keeps_nobody_out() -> None:
-    room = Room()
-    everybody = [asyncio.ensure_future(room.enters(number)()) for number in range(6)]
-    await settled()
-    everybody.pop(4).cancel()
-    room.leave.set()
 
-    await asyncio.gather(*everybody)
-    assert room.inside == [0, 1, 2, 3, 5]
+async def test_whoever_comes_later_passes_too() -> None:
+    row = Row()
+    await row.passes(1)
+
+    await asyncio.wait_for(row.passes(2), 10)
+
+    assert row.passed == [1, 2]

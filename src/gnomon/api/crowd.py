@@ -3,54 +3,37 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from types import TracebackType
 
 import msgspec
 
 from gnomon.api.routes import Reply
 
-#: How many requests are worked at in one turn of the loop, so that the scheduler comes in between; and how long
-#: others wait for that at most, as those inside may wait for something themselves.
-_AT_ONCE, _PATIENCE_SECONDS = 4, 0.1
+#: How many requests are taken up in one turn of the loop.
+_AT_ONCE = 4
 
 
-class Turns:
-    """Lets a few in at once, in the order in which they came, and nobody wait for long."""
+class Pace:
+    """Lets a few pass in each turn of the loop, in the order in which they came: the scheduler comes in between."""
 
     def __init__(self) -> None:
-        self._inside = 0
-        self._outside: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
-        if self._inside >= _AT_ONCE:
-            await self._called()
-        self._inside += 1
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._inside -= 1
-        while self._outside and self._inside < _AT_ONCE:
-            if _call(self._outside.popleft()):
-                return
-
-    async def _called(self) -> None:
+    async def __call__(self) -> None:
+        """Wait for a turn, behind those who came before."""
         loop = asyncio.get_running_loop()
-        called = loop.create_future()
-        self._outside.append(called)
-        timer = loop.call_later(_PATIENCE_SECONDS, _call, called)
-        try:
-            await called
-        finally:
-            timer.cancel()
+        if not self._waiting:
+            loop.call_soon(self._let_pass, loop)
+        passes = loop.create_future()
+        self._waiting.append(passes)
+        await passes
 
-
-def _call(one: "asyncio.Future[None]") -> bool:
-    """Whether one who waits was called in; False if they have been already, or have left."""
-    if one.done():
-        return False
-    one.set_result(None)
-    return True
+    def _let_pass(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(_AT_ONCE, len(self._waiting))):
+            passes = self._waiting.popleft()
+            if not passes.done():
+                passes.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._let_pass, loop)
 
 
 class Crowd:
@@ -61,8 +44,7 @@ class Crowd:
     """
 
     def __init__(self) -> None:
-        #: Those who are worked at.
-        self.turns = Turns()
+        self._pace = Pace()
         self._coming: dict[Hashable, asyncio.Task[Reply]] = {}
         self._reading: dict[Hashable, asyncio.Task[Reply]] = {}
 
@@ -72,18 +54,19 @@ class Crowd:
         if coming is None:
             coming = self._coming[key] = asyncio.ensure_future(self._next(key, read))
         # One who no longer wants to know leaves it to the others.
-        return await asyncio.shield(coming)
+        reply = await asyncio.shield(coming)
+        await self._pace()
+        return reply
 
     async def _next(self, key: Hashable, read: Callable[[], Awaitable[Reply]]) -> Reply:
         before = self._reading.get(key)
         if before is not None:
             await asyncio.wait([before])
-        async with self.turns:
-            # Whoever comes from now on comes too late for this one.
-            own = self._reading[key] = self._coming.pop(key)
-            try:
-                reply = await read()
-                return msgspec.structs.replace(reply, body=msgspec.Raw(msgspec.json.encode(reply.body)))
-            finally:
-                if self._reading.get(key) is own:
-                    del self._reading[key]
+        # Whoever comes from now on comes too late for this one.
+        own = self._reading[key] = self._coming.pop(key)
+        try:
+            reply = await read()
+            return msgspec.structs.replace(reply, body=msgspec.Raw(msgspec.json.encode(reply.body)))
+        finally:
+            if self._reading.get(key) is own:
+                del self._reading[key]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -100,7 +101,7 @@ def _handler(route: Route, desk: Desk, limits: _Limits) -> HTTPRouteHandler:
             if route.shared:
                 call = await _call(route, desk, caller, request, raw)
                 return _answer(route, await limits.crowd.shared(_question(route, call), partial(route.handle, call)))
-            async with limits.intake.turn if _many(route) else limits.crowd.turns:
+            async with limits.intake.turn if _many(route) else nullcontext():
                 return _answer(route, await route.handle(await _call(route, desk, caller, request, raw)))
 
     path = route.path.replace("}", ":str}")

@@ -1,10 +1,11 @@
-"""What is refused before a route is looked for: addresses that two readers could understand differently."""
+"""What comes before a route is looked for: a turn, and a look at the address, which all must understand alike."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
 
+from gnomon.api.crowd import Pace
 from gnomon.api.problems import MEDIA_TYPE, problem
 
 _Message = MutableMapping[str, Any]
@@ -15,9 +16,11 @@ _REFUSED = msgspec.json.encode(problem(400, "the address is not one that can be 
 
 
 def guarded(app: App) -> App:
-    """The application, behind a look at the address."""
+    """The application, behind a queue for all that comes in at once and a look at the address."""
+    pace = Pace()
 
     async def look(scope: _Message, receive: _Receive, send: _Send) -> None:
+        await pace()
         if scope["type"] == "http" and _odd(scope["path"]):
             await _refuse(send)
         else:

@@ -145,12 +145,12 @@ def listed(conn: sa.Connection, query: AuditQuery) -> Sequence[Kept]:
         asked = asked.where(_audit.at < query.until_at)
     if query.before is not None:
         asked = asked.where(_audit.number < query.before)
-    return [_kept_of(row) for row in conn.execute(asked)]
+    return [_kept_of(row) for row in conn.execute(asked).all()]
 
 
 def sealed(conn: sa.Connection, after: int, limit: int) -> Sequence[Kept]:
     """See AuditTrail.sealed_audit."""
-    return [_kept_of(row) for row in conn.execute(_SEALED, {"after": after, "limit": limit})]
+    return [_kept_of(row) for row in conn.execute(_SEALED, {"after": after, "limit": limit}).all()]
 
 
 def head(conn: sa.Connection) -> tuple[Head, int]:
@@ -172,7 +172,7 @@ def seal(conn: sa.Connection, limit: int) -> int:
         sa.select(sa.func.pg_try_advisory_xact_lock(_SEALERS_LOCK))
     ):
         return 0
-    entries = [_kept_of(row) for row in conn.execute(_OPEN, {"limit": limit})]
+    entries = [_kept_of(row) for row in conn.execute(_OPEN, {"limit": limit}).all()]
     done = trail.sealed(_head(conn), entries)
     bulk.many(conn, _SEAL, [(one.seq, one.prev_hash, one.hash, one.number) for one in done])
     return len(done)

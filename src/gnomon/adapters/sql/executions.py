@@ -53,7 +53,7 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
         asked = asked.where(_run.source == query.source.value)
     if query.down_to is not None:
         asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
-    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit})]
+    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit}).all()]
 
 
 def place_of_run(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
@@ -94,4 +94,4 @@ def log_lengths(conn: sa.Connection, tasks: Sequence[TaskId]) -> Mapping[TaskId,
 
 def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:
     """See Executions.log_lines."""
-    return [LogLine(*row) for row in conn.execute(_LOG, {"task": task_id, "after": after, "limit": limit})]
+    return [LogLine(*row) for row in conn.execute(_LOG, {"task": task_id, "after": after, "limit": limit}).all()]

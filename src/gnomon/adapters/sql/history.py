@@ -55,12 +55,12 @@ _RUNS_AT_ONCE = 1000
 
 def ticks(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Tick]:
     """See History.ticks."""
-    return [tick_of(row) for row in conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit})]
+    return [tick_of(row) for row in conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit}).all()]
 
 
 def runs(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Run]:
     """See History.runs."""
-    return [run_of(row) for row in conn.execute(_RUNS, {"uid": uid, "before": before, "limit": limit})]
+    return [run_of(row) for row in conn.execute(_RUNS, {"uid": uid, "before": before, "limit": limit}).all()]
 
 
 def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
