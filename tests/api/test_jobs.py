@@ -247,3 +247,25 @@ async def test_whoever_waits_for_changes_is_told(face: Face, admin: Somebody) ->
     await admin.triggered()
 
     assert face.changes == 2
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize("seen", ['"nonsense"', 'W/"sch_1.1"', '"a", "b"'])
+async def test_a_job_that_is_not_as_it_was_seen_is_not_deleted(admin: Somebody, seen: str) -> None:
+    await admin.registered()
+
+    refused = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen})
+
+    assert refused.status_code == 412
+    assert (await admin.get("/v1/jobs/report")).status_code == 200
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize("seen", ["{etag}", '"another", {etag}', "*"])
+async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: Somebody, seen: str) -> None:
+    await admin.registered()
+    etag = (await admin.get("/v1/jobs/report")).headers["etag"]
+
+    done = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen.format(etag=etag)})
+
+    assert done.status_code == 204

@@ -86,18 +86,24 @@ async def register(call: Call) -> Reply:
 
 async def update(call: Call) -> Reply:
     """Change a job to what is said. A pause goes on; `If-Match` guards against changes in the meantime."""
-    name, wanted = call.path["name"], call.headers.get("if-match")
+    name = call.path["name"]
     if call.body.get("name", name) != name:
         raise FieldError("name", call.body["name"], f"is another than in the address: {name}")
 
     def only_if(plan: Plan) -> None:
         if plan.standing is None:
             raise NotFound("job", name)
-        if wanted not in (None, "*", etag(plan.standing)):
-            raise Stale("job", name)
+        _refuse_stale(call, plan.standing)
 
     done, tag = await _applied(call, {**call.body, "name": name}, only_if)
     return Reply(body=answering.job_applied(done), headers={"ETag": tag})
+
+
+def _refuse_stale(call: Call, standing: Schedule) -> None:
+    """Stale, if the caller has named the job as it stood and it stands otherwise."""
+    wanted = call.headers.get("if-match")
+    if wanted is not None and not {"*", etag(standing)} & {one.strip() for one in wanted.split(",")}:
+        raise Stale("job", standing.schedule_id)
 
 
 async def _applied(call: Call, said: dict[str, Any], only_if: OnlyIf) -> tuple[Applied, str]:
@@ -134,8 +140,10 @@ async def _shown(call: Call, asked: JobAsked) -> Reply:
 
 
 async def delete(call: Call) -> Reply:
-    """Delete a job. Its history stays, and what runs goes on."""
-    await call.desk.jobs.delete(call.path["name"], actor=call.actor, tenant=call.tenant)
+    """Delete a job. Its history stays, and what runs goes on; `If-Match` guards as it does for a change."""
+    await call.desk.jobs.delete(
+        call.path["name"], actor=call.actor, tenant=call.tenant, only_if=lambda standing: _refuse_stale(call, standing)
+    )
     call.desk.changed()
     return Reply(status=204)
 
@@ -227,7 +235,7 @@ ROUTES = (
     ),
     Route(
         method="DELETE", path="/v1/jobs/{name}", name="delete_job", needs=Permission.ADMINISTER, handle=delete,
-        answer=None, success={204: "It is gone."}, refuses=(404, 409),
+        answer=None, success={204: "It is gone."}, headers=(_IF_MATCH,), refuses=(404, 409, 412),
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/trigger", name="trigger_job", needs=Permission.OPERATE, handle=trigger,

@@ -236,10 +236,17 @@ class JobBook:
         with _called_a_job():
             await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
-    async def delete(self, name: str, *, actor: str, tenant: str = "default") -> None:
+    async def delete(
+        self,
+        name: str,
+        *,
+        actor: str,
+        tenant: str = "default",
+        only_if: Callable[[Schedule], None] = lambda _: None,
+    ) -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
         with _called_a_job():
-            await self._registrar.delete(name, actor=actor, tenant=tenant)
+            await self._registrar.delete(name, actor=actor, tenant=tenant, only_if=only_if)
 
     async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
         """The job with its next planned times, its last decisions and what is under way."""
