@@ -13,6 +13,9 @@ _Send = Callable[[_Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 _REFUSED = msgspec.json.encode(problem(400, "the address is not one that can be meant", code="bad_address"))
 
+#: What goes on until its caller has had enough, so that there is no end to wait for.
+_WITHOUT_END = ("/v1/stream",)
+
 
 def guarded(app: App) -> App:
     """The application, behind a look at the address."""
@@ -20,10 +23,21 @@ def guarded(app: App) -> App:
     async def look(scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "http" and _odd(scope["path"]):
             await _refuse(send)
+        elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in _WITHOUT_END:
+            await app({**scope, "method": "GET"}, receive, _without_body(send))
         else:
             await app(scope, receive, send)
 
     return look
+
+
+def _without_body(send: _Send) -> _Send:
+    """Sends the head of an answer, which is the same as if all had been asked for."""
+
+    async def sent(message: _Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return sent
 
 
 def _odd(path: str) -> bool:

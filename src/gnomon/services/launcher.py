@@ -120,15 +120,21 @@ class Launcher:
         source: Source = Source.API,
     ) -> Triggered:
         """Start a run of a workflow that belongs to no job, once for each key; KeyTaken as for a job."""
-        given = None if input is None else _checked_input(input, workflow)
-        now, scope = self._clock.now(), f"run {workflow.workflow_id}"
-        run_id = RunId(self._ids.new("run", now)) if key is None else keyed_run_id(workflow.tenant, scope, _key(key))
+        given, now = None if input is None else _checked_input(input, workflow), self._clock.now()
+        run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
         run = replace(run, source=source, idempotency_key=key)
         done = await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
         if key is not None and done.became is Launching.ALREADY:
+            await self.refuse_others(key, workflow)
             await self._refuse_another_input(key, done.run_id, given)
         return done
+
+    async def refuse_others(self, key: str, workflow: Workflow) -> None:
+        """KeyTaken, if `run` was asked with that key for a run of another workflow."""
+        kept = await self._executions.find_run(_unscheduled_id(workflow.tenant, key))
+        if kept is not None and kept.workflow_id != workflow.workflow_id:
+            raise KeyTaken(key, kept.run_id)
 
     async def start(
         self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
@@ -228,6 +234,10 @@ def _key(key: str) -> str:
 
 def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
     return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _key(key))
+
+
+def _unscheduled_id(tenant: str, key: str) -> RunId:
+    return keyed_run_id(tenant, "run", _key(key))
 
 
 def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:
