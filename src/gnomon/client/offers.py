@@ -89,7 +89,7 @@ class Offers:
 
     backfill = Answered(operating_asks.backfill)
     preview_backfill = Answered(operating_asks.preview_backfill)
-    backfills = Listed(operating_asks.backfills)
+    backfills = Paged(operating_asks.backfills)
     backfill_state = Answered(operating_asks.backfill_state)
     cancel_backfill = Answered(operating_asks.cancel_backfill)
 
