@@ -61,7 +61,8 @@ async def plan(call: Call) -> Reply:
     prune = _prune(said)
     jobs = await _read(call, said)
     planned = await call.desk.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
-    return Reply(body=jobs_planned(planned, limit=limit))
+    # What takes long to write must not keep the clock waiting.
+    return Reply(body=await asyncio.to_thread(jobs_planned, planned, limit=limit))
 
 
 def _prune(said: Said) -> Prune | None:

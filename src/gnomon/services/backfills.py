@@ -1,5 +1,6 @@
 """The desk for backfills: asking for them, stopping them and looking at them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,7 +55,8 @@ class BackfillDesk:
         """What a backfill would run, and what has had a run. Nothing is changed."""
         asked = await self._asked(job, from_at, until_at, tenant)
         ticks = Ticks(job, asked.schedule.spec).kept
-        planned = planned_times(ticks, after=from_at - 1, until=asked.until_at, limit=MOST)
+        # Of many years that takes long, here and below, and must not keep the clock waiting.
+        planned = await asyncio.to_thread(planned_times, ticks, after=from_at - 1, until=asked.until_at, limit=MOST)
         had = await self._backfills.have_run(asked.schedule.uid, first_at=planned[0], last_at=planned[-1])
         to_run = planned if again else [at for at in planned if at not in had]
         return Preview(tuple(to_run), len(planned) - len(to_run))
@@ -136,7 +138,7 @@ class BackfillDesk:
         if schedule.paused_at is not None and ticks.count(after=decided, until=until_at):
             reason = "lies in a pause that goes on: resume the job first, and say what is to become of its ticks"
             raise FieldError("to", _said(until_at), reason)
-        planned = ticks.count(after=from_at - 1, until=decided)
+        planned = await asyncio.to_thread(ticks.count, after=from_at - 1, until=decided)
         if not planned:
             raise FieldError("from", _said(from_at), "is followed by no planned time up to the end")
         if planned > MOST:
