@@ -69,6 +69,8 @@ class ReplayAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Which dead letters to replay."""
 
     job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
+    limit: Limit = 500
+    cursor: Cursor | None = None
 
 
 async def list_executions(call: Call) -> Reply:
@@ -164,11 +166,13 @@ async def replay(call: Call) -> Reply:
 
 
 async def replay_all(call: Call) -> Reply:
-    """Replay every dead letter that nobody has dealt with; what became of each comes back."""
+    """Replay the dead letters that nobody has dealt with; what became of each comes back, and `next` replays more."""
     asked: ReplayAsked = call.query
-    done = await call.desk.dead_letters.replay_all(actor=call.actor, job=asked.job, tenant=call.tenant)
+    done = await call.desk.dead_letters.replay_all(
+        actor=call.actor, job=asked.job, after=place(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
+    )
     call.desk.changed()
-    return Reply(body=answers.Page(items=[answering.replay(one) for one in done]))
+    return Reply(body=page(call, [answering.replay(one) for one in done.items], done.after))
 
 
 async def resolve(call: Call) -> Reply:
@@ -185,6 +189,7 @@ def _task_schema() -> dict[str, object]:
     return {"type": "object", "additionalProperties": False, "required": ["function"], "properties": fields}
 
 
+_REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
 _NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_requested_at": None, "steps": []}
 ROUTES = (
     Route(
@@ -224,7 +229,7 @@ ROUTES = (
     Route(
         method="POST", path="/v1/dead-letters/replay-all", name="replay_dead_letters", needs=Permission.OPERATE,
         handle=replay_all, answer=answers.Page[answers.Replay], success={200: "What became of each is told."},
-        query=ReplayAsked,
+        query=ReplayAsked, example={"items": [_REPLAYED], "next": None},
     ),
     Route(
         method="POST", path="/v1/dead-letters/{id}/replay", name="replay_dead_letter", needs=Permission.OPERATE,

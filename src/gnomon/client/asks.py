@@ -179,7 +179,7 @@ def replay(dead_letter_id: str, *, key: str | None = None) -> Ask[answers.Starte
 
 
 def replay_all(*, job: str | None = None) -> Ask[Page[answers.Replay]]:
-    """Replay every dead letter that nobody has dealt with."""
+    """Replay every dead letter that nobody has dealt with; what became of each comes back."""
     where = path("dead-letters", "replay-all")
     return Ask(method="POST", path=where, answer=Page[answers.Replay], query={"job": job})
 

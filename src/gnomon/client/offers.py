@@ -33,7 +33,7 @@ class Answered(Generic[P, T]):
 
 
 class Listed(Generic[P, T]):
-    """A method that asks and gives back all that is on the page."""
+    """A method that asks and gives back all that there is, however many pages that takes."""
 
     def __init__(self, make: Callable[P, Ask[Page[T]]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
