@@ -73,6 +73,15 @@ def test_every_example_is_one(path: str, method: str, said: dict[str, Any]) -> N
                 Draft202012Validator(resolved(kind["schema"])).validate(example["value"])
 
 
+@pytest.mark.parametrize(("path", "method", "said"), OPERATIONS)
+def test_every_answer_has_an_example(path: str, method: str, said: dict[str, Any]) -> None:
+    del path, method
+    answers = [one["content"] for status, one in said["responses"].items() if status < "3" and "content" in one]
+    told = [one["application/json"] for one in answers if "application/json" in one]
+
+    assert all(one["examples"] for one in told)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -10,6 +10,7 @@ from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.sights import ITEM, LINE
 from gnomon.core import answers
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.requests import schedule_name
@@ -207,11 +208,11 @@ ROUTES = (
     ),
     Route(
         path="/v1/executions/{id}/logs", name="list_log_entries", handle=logs, refuses=(404,),
-        query=LogsAsked, answer=answers.Page[answers.LogEntry], **LOOKS,
+        query=LogsAsked, answer=answers.Page[answers.LogEntry], example={"items": [LINE], "next": None}, **LOOKS,
     ),
     Route(
         path="/v1/executions/{id}/steps/{step}/items", name="list_items", handle=list_items, refuses=(404,),
-        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], **LOOKS,
+        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], example={"items": [ITEM], "next": None}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/tasks", name="submit_task", needs=Permission.ADMINISTER, handle=submit,

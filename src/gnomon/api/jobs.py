@@ -9,6 +9,7 @@ from gnomon.api.examples import APPLIED, DEFINITION, JOB, JOB_LINE, STARTED, TIC
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Header, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.sights import FIRE
 from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
@@ -250,7 +251,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],
-        query=ScheduleAsked, **LOOKS,
+        query=ScheduleAsked, example={"items": [FIRE], "next": None}, **LOOKS,
     ),
     Route(
         path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=answers.Page[answers.LedgerTick],
