@@ -54,6 +54,13 @@ def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, 
     assert line == f"{mark} report: lost: gone"
 
 
+@pytest.mark.parametrize(("skew", "told"), [(2500, "2.5 s ahead of"), (-800, "800 ms behind")])
+def test_a_clock_that_differs_from_that_of_the_store_is_told_of(skew: int, told: str) -> None:
+    line = said("clock_skew", holder="node_1", skew_ms=skew)
+
+    assert line == f"! the clock of this machine is {told} that of the store"
+
+
 def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([1.0] * 3 + [2.0] * 2)
     monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: next(seconds))

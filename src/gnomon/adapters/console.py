@@ -23,6 +23,11 @@ def _seconds(ms: object) -> str:
     return f"{spent:.0f} ms" if spent < 1000 else f"{spent / 1000:.1f} s"
 
 
+def _apart(ms: object) -> str:
+    skew = ms if isinstance(ms, int) else 0
+    return f"{_seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
+
+
 def _took(facts: Facts) -> str:
     """How long after the start of its run it ended: if it is all of the run, that is how long it took."""
     started, ended = facts.get("started_at"), facts.get("ended_at")
@@ -99,6 +104,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "hints_lost": lambda f: f"~ others cannot be told, and look by themselves: {_first_line(f['error'])}",
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
+    "clock_skew": lambda f: f"! the clock of this machine is {_apart(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
     "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
