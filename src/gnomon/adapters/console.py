@@ -15,6 +15,9 @@ from gnomon.ports.events import Events
 _LINES_A_SECOND = 20
 #: What a person waits for, however much else there is to read.
 _ALWAYS = frozenset({"up", "worker_up", "local_access", "database_gone", "stop_asked", "stopped"})
+#: What is not over when it is told, and how soon it is told again.
+_LASTING = frozenset({"store_unavailable", "bus_unavailable", "hints_lost", "keys_not_fetched", "clock_skew"})
+_REMIND_SECONDS = 15
 Facts = Mapping[str, object]
 
 
@@ -154,6 +157,8 @@ class ConsoleEvents:
         self._untold = 0
         #: What has gone wrong in this second: many may stumble over the same, and say the same of it.
         self._complaints: set[str] = set()
+        #: What goes on, and when it was told last: it is told by each who stumbles over it until it ends.
+        self._lasting: dict[str, int] = {}
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
@@ -167,11 +172,15 @@ class ConsoleEvents:
             self._second, self._told = second, 0
             self._complaints.clear()
         text = _said(name, say, facts)
+        if name in _LASTING and second - self._lasting.get(name, second - _REMIND_SECONDS) < _REMIND_SECONDS:
+            return
         if name not in _ALWAYS and (self._told >= _LINES_A_SECOND or text in self._complaints):
             self._untold += 1
             return
         if text.startswith("!"):
             self._complaints.add(text)
+        if name in _LASTING:
+            self._lasting[name] = second
         self._told += 1
         self._tell(text)
 
