@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from gnomon.client import asks, operating_asks
+from gnomon.client import asks, operating_asks, schedule_asks
 from gnomon.client.asking import Ask
 from gnomon.core.answers import Page
 
@@ -112,5 +112,10 @@ class Offers:
     deploy = Answered(asks.deploy)
     workflows = Paged(asks.workflows)
     workflow = Answered(asks.workflow)
+    upsert_schedule = Answered(schedule_asks.upsert_schedule)
+    pause_schedule = Answered(schedule_asks.pause_schedule)
+    schedule = Answered(schedule_asks.schedule)
+    delete_schedule = Answered(schedule_asks.delete_schedule)
+    start = Answered(schedule_asks.start)
     workers = Listed(asks.workers)
     audit = Paged(operating_asks.audit)
