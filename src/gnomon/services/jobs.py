@@ -108,6 +108,8 @@ class TickPage(Struct, frozen=True):
 
     ticks: list[Tick]
     before: int | None
+    #: How many were looked at for that.
+    looked: int = 0
 
 
 class JobBook:
@@ -287,12 +289,12 @@ class JobBook:
             for tick in ticks:
                 before = tick.decision.planned_at
                 if tick.decision.last_at < asked.since:
-                    return TickPage(found, None)
+                    return TickPage(found, None, looked)
                 if asked.kind in (None, tick.decision.kind) and asked.status in (None, tick.status):
                     found.append(tick)
                 if len(found) == asked.limit:
-                    return TickPage(found, before)
-        return TickPage(found, before if looked >= _LOOK else None)
+                    return TickPage(found, before, looked)
+        return TickPage(found, before if looked >= _LOOK else None, looked)
 
     async def next(self, name: str, count: int, *, tenant: str = "default") -> tuple[int, ...]:
         """The next planned times, as if no pause were on."""
