@@ -314,3 +314,17 @@ async def test_backfills_are_read_page_by_page(admin: Somebody, past: dict[str, 
         path = page["next"]
 
     assert sorted(seen) == sorted(made)
+
+
+@pytest.mark.req("H-23")
+async def test_the_audit_trail_says_which_tick_was_skipped_moved_or_put_back(admin: Somebody) -> None:
+    await admin.registered()
+    tick, instead = "2026-03-03T09:00:00+00:00", "2026-03-03T10:30:00+00:00"
+    await admin.post("/v1/jobs/report/skip", {"at": tick})
+    await admin.post("/v1/jobs/report/unskip", {"at": tick})
+    await admin.post("/v1/jobs/report/skip", {"at": tick, "move_to": instead})
+
+    entries = (await admin.get("/v1/audit?action=skip")).json()["items"]
+
+    told = [{what: said for what, said in one["details"].items() if what != "revision"} for one in entries]
+    assert told == [{"moved": {tick: instead}}, {"put_back": [tick]}, {"skipped": [tick]}]
