@@ -280,3 +280,16 @@ async def test_a_stream_has_no_head_of_its_own(admin: Somebody) -> None:
 async def test_who_may_not_look_may_not_look_at_the_head_either(face: Face) -> None:
     async with face.caller(None) as nobody:
         assert (await nobody.ask("HEAD", "/v1/jobs")).status_code == 401
+
+
+@pytest.mark.req("C-03")
+@pytest.mark.parametrize("other", [{"version": 2}, {"scheduled_for": "2026-03-03T02:00:00Z"}])
+async def test_a_key_stands_for_one_run_of_a_workflow(admin: Somebody, other: dict[str, object]) -> None:
+    for step in ("a", "b"):
+        await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": [{"step": step, "function": "f"}]})
+    said = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00:00Z", "idempotency_key": "k"}
+
+    asked = [await admin.post("/v1/run-launcher/start", one) for one in (said, said, {**said, **other})]
+
+    assert [one.status_code for one in asked] == [200, 200, 409]
+    assert len((await admin.get("/v1/executions")).json()["items"]) == 1

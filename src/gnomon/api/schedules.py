@@ -196,7 +196,7 @@ ROUTES = (
     ),
     Route(
         method="POST", path="/v1/run-launcher/start", name="start_run", needs=Permission.OPERATE, handle=start,
-        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,),
+        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,), refuses=(409,),
         body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
     ),
     Route(

@@ -139,7 +139,10 @@ class Launcher:
     async def start(
         self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
     ) -> bool:
-        """Start a run of that version at that time, once for each key. False if that cannot be done."""
+        """Start a run of that version at that time, once for each key. False if that cannot be done.
+
+        KeyTaken, if the key's run is of another version or time.
+        """
         schedule_name("tenant", tenant)
         schedule_name("workflow_id", workflow_id)
         run_id = keyed_run_id(tenant, f"start {workflow_id}", _key(key))
@@ -162,6 +165,9 @@ class Launcher:
         run = _unscheduled_run(run_id, workflow, user_id=user_id, planned_at=scheduled_for, now=now)
         launch = Launch(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
         [became] = await self._runs.launch([launch], now=now)
+        kept = await self._executions.find_run(run_id) if became is Launching.ALREADY else None
+        if kept is not None and (kept.workflow_version, kept.planned_at) != (version, scheduled_for):
+            raise KeyTaken(key, run_id)
         return became in (Launching.STARTED, Launching.QUEUED, Launching.ALREADY)
 
     async def _job(self, tenant: str, job: str) -> Schedule:
