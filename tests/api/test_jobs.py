@@ -269,3 +269,20 @@ async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: Somebody, seen: st
     done = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen.format(etag=etag)})
 
     assert done.status_code == 204
+
+
+@pytest.mark.req("H-25")
+async def test_the_schedule_is_read_page_by_page_also_where_many_fire_at_once(face: Face, admin: Somebody) -> None:
+    for number in range(5):
+        await admin.registered(name=f"job-{number}", schedule="0 9,10 * * *")
+    whole = (await admin.get("/v1/schedule")).json()
+
+    found, path = [], "/v1/schedule?limit=2"
+    while path:
+        shown = (await admin.get(path)).json()
+        found += shown["items"]
+        path = shown["next"]
+        face.clock.advance(1)
+
+    assert (len(found), whole["next"]) == (10, None)
+    assert found == whole["items"]

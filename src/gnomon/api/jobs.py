@@ -53,6 +53,7 @@ class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hours: Annotated[int, Meta(ge=1, le=24 * 366, description="How many hours to look ahead.")] = 24
     since: Annotated[Instant | None, Meta(description="Look from then on instead of from now on.")] = None
     limit: Annotated[int, Meta(ge=1, le=10_001, description="How many at most.")] = 1000
+    cursor: Cursor | None = None
 
 
 class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,9 +178,13 @@ async def coming(call: Call) -> Reply:
     asked: ScheduleAsked = call.query
     since = instant("since", asked.since)
     now = call.desk.clock.now() if since is None else since
-    until = now + asked.hours * 60 * MINUTE_MS
-    fires = await call.desk.jobs.upcoming(after=now, until=until, limit=asked.limit, tenant=call.tenant)
-    return Reply(body=answers.Page(items=[answering.planned_fire(fire) for fire in fires]))
+    # How many fires of the last instant that was shown were shown, and the end as it was for the first page.
+    after, seen, until = place(call, tuple[int, int, int]) or (now, 0, now + asked.hours * 60 * MINUTE_MS)
+    end = seen + asked.limit
+    fires = await call.desk.jobs.upcoming(after=after, until=until, limit=end + 1, tenant=call.tenant)
+    last = fires[:end][-1].planned_at if len(fires) > end else None
+    more = None if last is None else (last - 1, sum(fire.planned_at == last for fire in fires[:end]), until)
+    return Reply(body=page(call, [answering.planned_fire(fire) for fire in fires[seen:end]], more))
 
 
 async def list_ticks(call: Call) -> Reply:

@@ -87,9 +87,9 @@ def pause(name: str) -> Ask[answers.JobDetail]:
     return Ask(method="POST", path=path("jobs", name, "pause"), answer=answers.JobDetail)
 
 
-def planned(*, hours: int = 24, since: datetime | None = None, limit: int = 1000) -> Ask[Page[answers.PlannedFire]]:
+def planned(*, hours: int = 24, since: datetime | None = None, page: int = 1000) -> Ask[Page[answers.PlannedFire]]:
     """The planned times of all jobs in the next hours, the earliest first."""
-    query = {"hours": hours, "since": since, "limit": limit}
+    query = {"hours": hours, "since": since, "limit": page}
     return Ask(method="GET", path=path("schedule"), answer=Page[answers.PlannedFire], query=query)
 
 

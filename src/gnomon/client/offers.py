@@ -83,7 +83,7 @@ class Offers:
     resume = Answered(operating_asks.resume)
     skip = Answered(operating_asks.skip)
     unskip = Answered(operating_asks.unskip)
-    planned = Listed(asks.planned)
+    planned = Paged(asks.planned)
     ticks = Paged(asks.ticks)
     why = Answered(asks.why)
 
