@@ -57,7 +57,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         last = clock.now() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
         first = last - (PLANNED - 1) * MINUTE_MS
         desk = BackfillDesk(store, store, clock, RandomIds())
-        asked = await desk.start("minutely", first, last, actor="ada", max_parallel=3)
+        asked = (await desk.start("minutely", first, last, actor="ada", max_parallel=3)).backfill
         await until(lambda: started(witness) >= 10)
         process.kill()
     for enough in (25, 45):

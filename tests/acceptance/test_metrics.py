@@ -261,6 +261,8 @@ AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "runs_skipped_overlap": ((), "SELECT sum(count) FROM tick WHERE reason IN ('overlap', 'queue_full')"),
     "schedule_drift_seconds": ((), "SELECT count(*) FROM tick WHERE kind = 'fired'"),
     "start_delay_seconds": ((), "SELECT count(*) FROM run WHERE source = 'cron' AND started_at IS NOT NULL"),
+    "jobs_received": (("job",), f"SELECT {OF_JOB}, count(*) FROM run GROUP BY 1"),  # noqa: S608
+    "jobs_completed": (("job", "status"), f"SELECT {OF_JOB}, status, count(*) FROM run GROUP BY 1, 2"),  # noqa: S608
     "jobs_dispatched": (
         ("job",),
         f"SELECT {OF_JOB}, count(*) FROM {ATTEMPTS} WHERE worker <> 'gnomon' GROUP BY 1",  # noqa: S608

@@ -54,17 +54,39 @@ def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, 
     assert line == f"{mark} report: lost: gone"
 
 
+@pytest.mark.parametrize(("skew", "told"), [(2500, "2.5 s ahead of"), (-800, "800 ms behind")])
+def test_a_clock_that_differs_from_that_of_the_store_is_told_of(skew: int, told: str) -> None:
+    line = said("clock_skew", holder="node_1", skew_ms=skew)
+
+    assert line == f"! the clock of this machine is {told} that of the store"
+
+
 def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([1.0] * 3 + [2.0] * 2)
     monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: next(seconds))
     stream = io.StringIO()
     events = ConsoleEvents(stream)
     for _ in range(5):
-        events.emit("store_unavailable", error="no answer")
+        events.emit("step_failed", step="ticker", error="no such table")
     assert events.flush()
 
     said = [line[len("00:00:00  ") :] for line in stream.getvalue().splitlines()]
-    assert said == ["! the store is away: no answer", "… and 2 more", "! the store is away: no answer"]
+    assert said == ["! ticker: no such table", "… and 2 more", "! ticker: no such table"]
+
+
+def test_what_goes_on_is_told_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    events = ConsoleEvents(stream)
+    for number in range(3000):
+        now += 0.01
+        events.emit("store_unavailable", error=f"no answer to {number}")
+    assert events.flush()
+
+    said = [line[len("00:00:00  ") :] for line in stream.getvalue().splitlines()]
+    assert len(said) == 3
+    assert all(line.startswith("! the store is away: no answer") for line in said)
 
 
 def test_that_the_database_is_gone_is_said_however_much_else_is() -> None:

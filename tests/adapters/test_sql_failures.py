@@ -198,3 +198,9 @@ async def test_a_file_that_cannot_be_made_is_named() -> None:
 async def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=f"^cannot open the database {tmp_path}: unable to open"):
         await open_sqlite(str(tmp_path))
+
+
+def test_a_database_that_cannot_be_reached_is_said_in_words() -> None:
+    told = translated(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
+
+    assert str(told) == "the database cannot be reached: Connect call failed ('127.0.0.1', 5432)"

@@ -4,15 +4,18 @@ import asyncio
 import inspect
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 import gnomon
 from gnomon import errors
-from gnomon.client import asks, operating_asks
+from gnomon.api.table import ROUTES
+from gnomon.client import asks, operating_asks, schedule_asks
+from gnomon.client.asking import Ask
 from gnomon.client.offers import Answered, Listed, Offers, Paged
 from gnomon.core.model import Result
 from support.faces import JOB, Face
@@ -159,9 +162,11 @@ async def test_the_other_client_is_awaited(address: str) -> None:
 
 
 def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
-    made = {name for module in (asks, operating_asks) for name, _ in inspect.getmembers(module, inspect.isfunction)} - {
+    modules = (asks, operating_asks, schedule_asks)
+    made = {name for module in modules for name, _ in inspect.getmembers(module, inspect.isfunction)} - {
         "path",
         "_keyed",
+        "_matching",
         "_said",
         "_iso",
     }
@@ -170,3 +175,57 @@ def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
     for kind in (gnomon.Client, gnomon.AsyncClient):
         assert "Start an execution" in str(kind.trigger.__doc__)
         assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]
+
+
+#: What no client asks for: probes, and a stream that never ends.
+_NOT_FOR_CLIENTS = {"show_readiness", "show_liveness", "follow_changes"}
+
+
+#: What the parameters of requests are called that have no usual value.
+_SAID: dict[str, object] = {
+    "first": datetime(2026, 3, 1, tzinfo=UTC),
+    "last": datetime(2026, 3, 2, tzinfo=UTC),
+    "at": datetime(2026, 3, 1, tzinfo=UTC),
+    "scheduled_for": datetime(2026, 3, 1, tzinfo=UTC),
+    "version": 1,
+    "jobs": [],
+    "job": {},
+    "definition": {},
+    "said": {},
+}
+
+
+def asked_for(make: Callable[..., Ask[Any]]) -> tuple[str, int, str]:
+    """The method of a request, how many parts its address has, and the last of them that is no name."""
+    needed = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
+    given = {one.name: _SAID.get(one.name, "NAME") for one in needed if one.kind is not one.VAR_KEYWORD}
+    ask = make(**given)
+    return ask.method, ask.path.count("/"), "/".join(part for part in ask.path.split("/") if part != "NAME")
+
+
+def test_every_route_can_be_asked_for() -> None:
+    made = {asked_for(one.make) for one in vars(Offers).values() if isinstance(one, Answered | Listed | Paged)}
+
+    wanted = {
+        (route.method, route.path.count("/"), "/".join(part for part in route.path.split("/") if part[:1] != "{"))
+        for route in ROUTES
+        if route.name not in _NOT_FOR_CLIENTS
+    }
+    assert made == wanted
+
+
+@pytest.mark.req("C-03")
+def test_a_schedule_of_a_workflow_is_kept_looked_at_and_started(client: gnomon.Client) -> None:
+    client.deploy({"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]})
+
+    made = client.upsert_schedule({"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"})
+    paused = client.pause_schedule("nightly")
+    shown = client.schedule("nightly", coming=3)
+    then = datetime(2026, 3, 2, 2, tzinfo=UTC)
+    started = [client.start("etl", version, then, "monday").started for version in (1, 1, 7)]
+    client.delete_schedule("nightly")
+
+    assert (made.schedule_id, paused.paused, len(shown.next_runs)) == ("nightly", True, 3)
+    assert started == [True, True, False]
+    with pytest.raises(errors.NotFound):
+        client.schedule("nightly")

@@ -134,3 +134,17 @@ async def test_a_task_says_nothing_that_only_a_job_can(admin: Somebody, field: s
     refused = await admin.post("/v1/tasks", {"function": "f", field: "x"})
 
     assert refused.json()["errors"][0]["field"] == field
+
+
+async def test_a_key_stands_for_one_task_whatever_its_function_and_terms(admin: Somebody) -> None:
+    key = {"Idempotency-Key": "monday"}
+    await admin.post("/v1/tasks", {"function": "f"}, **key)
+    before = (await admin.get("/v1/audit")).json()["items"]
+
+    others = [
+        await admin.post("/v1/tasks", said, **key) for said in ({"function": "g"}, {"function": "f", "timeout": "5m"})
+    ]
+
+    assert [one.status_code for one in others] == [409, 409]
+    assert len((await admin.get("/v1/executions")).json()["items"]) == 1
+    assert (await admin.get("/v1/audit")).json()["items"] == before

@@ -337,3 +337,20 @@ def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
     raw = json.dumps(said).encode()
 
     doorstep.throw(raw[:at] + broken + raw[at:])
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "reason"),
+    [
+        ("/v1/events?name=A%20B", "name", "must be 1 to 128"),
+        ("/v1/executions?status=done", "status", "must be one of pending, running"),
+        ("/v1/ticks?kind=done", "kind", "must be one of fired"),
+    ],
+)
+async def test_what_is_wrong_with_a_question_is_told_in_its_own_words(
+    admin: Somebody, asked: str, field: str, reason: str
+) -> None:
+    [fault] = (await admin.get(asked)).json()["errors"]
+
+    assert fault["field"] == field
+    assert reason in fault["reason"]

@@ -247,3 +247,42 @@ async def test_whoever_waits_for_changes_is_told(face: Face, admin: Somebody) ->
     await admin.triggered()
 
     assert face.changes == 2
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize("seen", ['"nonsense"', 'W/"sch_1.1"', '"a", "b"'])
+async def test_a_job_that_is_not_as_it_was_seen_is_not_deleted(admin: Somebody, seen: str) -> None:
+    await admin.registered()
+
+    refused = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen})
+
+    assert refused.status_code == 412
+    assert (await admin.get("/v1/jobs/report")).status_code == 200
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize("seen", ["{etag}", '"another", {etag}', "*"])
+async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: Somebody, seen: str) -> None:
+    await admin.registered()
+    etag = (await admin.get("/v1/jobs/report")).headers["etag"]
+
+    done = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen.format(etag=etag)})
+
+    assert done.status_code == 204
+
+
+@pytest.mark.req("H-25")
+async def test_the_schedule_is_read_page_by_page_also_where_many_fire_at_once(face: Face, admin: Somebody) -> None:
+    for number in range(5):
+        await admin.registered(name=f"job-{number}", schedule="0 9,10 * * *")
+    whole = (await admin.get("/v1/schedule")).json()
+
+    found, path = [], "/v1/schedule?limit=2"
+    while path:
+        shown = (await admin.get(path)).json()
+        found += shown["items"]
+        path = shown["next"]
+        face.clock.advance(1)
+
+    assert (len(found), whole["next"]) == (10, None)
+    assert found == whole["items"]

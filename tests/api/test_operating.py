@@ -265,3 +265,66 @@ async def test_logs_are_read_page_by_page(face: Face, admin: Somebody) -> None:
 
     assert found == ["0", "1", "2", "3", "4"]
     assert [one["text"] for one in late] == ["3", "4"]
+
+
+@pytest.fixture
+async def past(face: Face, admin: Somebody) -> dict[str, str]:
+    """A stretch that has had no run."""
+    await admin.registered()
+    await admin.post("/v1/jobs/report/pause")
+    face.clock.advance(3 * DAY_MS)
+    await admin.post("/v1/jobs/report/resume")
+    return {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
+
+
+@pytest.mark.req("H-12")
+async def test_the_same_key_starts_one_backfill(face: Face, admin: Somebody, past: dict[str, str]) -> None:
+    key = {"Idempotency-Key": "monday"}
+
+    first = await admin.post("/v1/jobs/report/backfill", past, **key)
+    face.clock.advance(DAY_MS)
+    again = await admin.post("/v1/jobs/report/backfill", past, **key)
+
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert len((await admin.get("/v1/backfills")).json()["items"]) == 1
+    assert len((await admin.get("/v1/audit?action=backfill")).json()["items"]) == 1
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize("other", [{"again": True}, {"max_parallel": 2}, {"to": "2026-03-04T12:00:00Z"}])
+async def test_a_key_with_another_backfill_is_refused(
+    admin: Somebody, past: dict[str, str], other: dict[str, object]
+) -> None:
+    key = {"Idempotency-Key": "monday"}
+    await admin.post("/v1/jobs/report/backfill", past, **key)
+
+    refused = await admin.post("/v1/jobs/report/backfill", {**past, **other}, **key)
+
+    assert refused.status_code == 409
+    assert len((await admin.get("/v1/backfills")).json()["items"]) == 1
+
+
+async def test_backfills_are_read_page_by_page(admin: Somebody, past: dict[str, str]) -> None:
+    made = [(await admin.post("/v1/jobs/report/backfill", past)).json()["backfill_id"] for _ in range(3)]
+
+    seen, path = [], "/v1/backfills?limit=2"
+    while path:
+        page = (await admin.get(path)).json()
+        seen += [one["backfill_id"] for one in page["items"]]
+        path = page["next"]
+
+    assert sorted(seen) == sorted(made)
+
+
+@pytest.mark.req("H-23")
+async def test_the_audit_trail_says_which_tick_was_skipped_moved_or_put_back(admin: Somebody) -> None:
+    await admin.registered()
+    tick, instead = "2026-03-03T09:00:00+00:00", "2026-03-03T10:30:00+00:00"
+    await admin.post("/v1/jobs/report/skip", {"at": tick})
+    await admin.post("/v1/jobs/report/unskip", {"at": tick})
+    await admin.post("/v1/jobs/report/skip", {"at": tick, "move_to": instead})
+
+    entries = (await admin.get("/v1/audit?action=skip")).json()["items"]
+
+    told = [{what: said for what, said in one["details"].items() if what != "revision"} for one in entries]
+    assert told == [{"moved": {tick: instead}}, {"put_back": [tick]}, {"skipped": [tick]}]

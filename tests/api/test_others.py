@@ -251,3 +251,45 @@ async def test_a_full_house_is_said() -> None:
 
     with pytest.raises(Unavailable):
         hub.listen("default")
+
+
+@pytest.mark.req("H-24")
+async def test_a_key_stands_for_one_event_with_one_body(admin: Somebody) -> None:
+    bodies = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2}, None]
+    key = {"Idempotency-Key": "k"}
+
+    asked = [await admin.post("/v1/events", {"name": "model.drift", "body": body}, **key) for body in bodies]
+
+    assert [one.status_code for one in asked] == [201, 201, 409, 409]
+    [kept] = (await admin.get("/v1/events")).json()["items"]
+    assert kept["body"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/health", "/v1/jobs"])
+async def test_the_head_of_an_answer_is_to_be_had_without_the_rest(admin: Somebody, path: str) -> None:
+    whole, head = await admin.get(path), await admin.ask("HEAD", path)
+
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    assert head.headers == whole.headers
+
+
+async def test_a_stream_has_no_head_of_its_own(admin: Somebody) -> None:
+    assert (await admin.ask("HEAD", "/v1/stream")).status_code == 405
+
+
+async def test_who_may_not_look_may_not_look_at_the_head_either(face: Face) -> None:
+    async with face.caller(None) as nobody:
+        assert (await nobody.ask("HEAD", "/v1/jobs")).status_code == 401
+
+
+@pytest.mark.req("C-03")
+@pytest.mark.parametrize("other", [{"version": 2}, {"scheduled_for": "2026-03-03T02:00:00Z"}])
+async def test_a_key_stands_for_one_run_of_a_workflow(admin: Somebody, other: dict[str, object]) -> None:
+    for step in ("a", "b"):
+        await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": [{"step": step, "function": "f"}]})
+    said = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00:00Z", "idempotency_key": "k"}
+
+    asked = [await admin.post("/v1/run-launcher/start", one) for one in (said, said, {**said, **other})]
+
+    assert [one.status_code for one in asked] == [200, 200, 409]
+    assert len((await admin.get("/v1/executions")).json()["items"]) == 1

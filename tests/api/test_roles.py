@@ -1,9 +1,11 @@
 """Who may do what: a table over every route and every role."""
 
 import pytest
+from msgspec.structs import replace
 
 from gnomon.api.routes import Permission, Route
 from gnomon.api.table import ROUTES
+from gnomon.ports.identity import Caller, Role
 from support.faces import Face, Somebody
 
 #: What the seed's roles may do, and what everybody may.
@@ -123,6 +125,37 @@ async def test_what_is_no_bearer_token_lets_nobody_in(face: Face, said: str) -> 
 async def test_a_token_in_the_address_lets_nobody_in(face: Face, path: str) -> None:
     async with face.caller(None) as somebody:
         assert (await somebody.get(path)).status_code == 401
+
+
+class _Open:
+    """Lets everybody do everything, as on a machine of one's own."""
+
+    async def caller(self, token: str) -> Caller:
+        del token
+        return Caller("anybody", frozenset({Role.ADMIN}))
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://gnomon.evil.example", "http://gnomon:1"])
+async def test_a_page_of_another_site_changes_nothing_where_no_token_is_needed(face: Face, origin: str) -> None:
+    face.put(replace(face.desk, tokens=_Open()))
+    async with face.caller(None) as browser:
+        await browser.registered()
+        refused = await browser.post("/v1/jobs/report/trigger", Origin=origin)
+        executions = (await browser.get("/v1/executions")).json()["items"]
+
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:gnomon:problem:other_site")
+    assert executions == []
+
+
+async def test_a_page_of_our_own_and_whoever_shows_a_token_may(face: Face) -> None:
+    async with face.caller("admin") as admin:
+        await admin.registered(overlap="allow")
+        elsewhere = await admin.post("/v1/jobs/report/trigger", Origin="https://ui.example")
+    face.put(replace(face.desk, tokens=_Open()))
+    async with face.caller(None) as browser:
+        here = await browser.post("/v1/jobs/report/trigger", Origin="http://gnomon")
+
+    assert (elsewhere.status_code, here.status_code) == (202, 202)
 
 
 async def test_headers_from_outside_make_nobody_somebody_else(face: Face) -> None:

@@ -228,6 +228,7 @@ class AuditContract:
         assert await store.change(verdict, edited(verdict, spec, now=NOON), now=NOON, actor="bob", tzdata="")
 
         assert (await self.told(store))[1:] == [("bob", "skip", "job", "report")]
+        assert json.loads((await self.entries(store))[1].details)["skipped"] == ["2026-03-02T13:00:00+00:00"]
 
     async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
         listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)

@@ -10,6 +10,7 @@ from gnomon.core.editing import verdict_before
 from gnomon.core.keys import SHARDS
 from gnomon.core.model import Result, RunStatus, Schedule, Source
 from gnomon.core.plan import plan
+from gnomon.ports.audit import AuditQuery
 from gnomon.ports.runs import RunQuery
 from support.labour import Store, finish
 
@@ -61,6 +62,27 @@ class BackfillContract:
         assert found.backfill == backfill(again=True)
         assert await store.open_backfills(limit=10) == [OpenBackfill(backfill(again=True), 0)]
         assert await store.find_backfill("acme", "bf_1") is None
+
+    async def test_a_backfill_of_the_same_id_is_kept_once(self, store: Store) -> None:
+        await store.add([minutely()], actor="ada", tzdata="")
+
+        added = [await store.add_backfill(backfill(actor=actor)) for actor in ("ada", "bob")]
+
+        found = await store.find_backfill("default", "bf_1")
+        assert found is not None
+        assert (added, found.backfill.actor) == ([True, False], "ada")
+        assert len(await store.list_audit(AuditQuery(action="backfill"))) == 1
+
+    async def test_backfills_are_listed_page_by_page_the_newest_first(self, store: Store) -> None:
+        made = [("bf_9", NOON), ("bf_1", NOON + 1), ("bf_2", NOON + 1), ("bf_0", NOON + 2)]
+        await self.asked(store, *(backfill(name, created_at=at) for name, at in made))
+
+        seen, after = list[str](), None
+        while page := await store.list_backfills("default", after=after, limit=2):
+            seen += [one.backfill.backfill_id for one in page]
+            after = (page[-1].backfill.created_at, page[-1].backfill.backfill_id)
+
+        assert seen == ["bf_0", "bf_2", "bf_1", "bf_9"]
 
     async def test_a_lot_makes_its_entries_and_its_runs_beside_others(self, store: Store) -> None:
         await self.asked(store, backfill())

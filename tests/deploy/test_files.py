@@ -4,6 +4,7 @@ import configparser
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ def test_secrets_stand_in_no_manifest() -> None:
     assert "Secret" not in MANIFESTS
 
 
+@pytest.mark.req("H-17", "H-20")
+def test_who_issues_tokens_is_said_from_outside_and_by_a_setting_that_there_is() -> None:
+    [issuer] = [one for one in CONTAINER["env"] if one["name"].startswith("GNOMON_AUTH__")]
+
+    assert issuer["name"].removeprefix("GNOMON_AUTH__").lower() in USUAL.auth.__struct_fields__
+    assert issuer["valueFrom"]["configMapKeyRef"]["optional"] is True
+
+
 def test_one_replica_is_always_left() -> None:
     assert MANIFESTS["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
 
@@ -141,6 +150,15 @@ def test_the_container_is_slim_and_runs_as_nobody_special() -> None:
     assert all("-slim" in image for image in lines("FROM"))
     [user] = lines("USER")
     assert int(user.partition(":")[0]) == PODS["spec"]["securityContext"]["runAsUser"] > 0
+
+
+@pytest.mark.req("H-17", "H-18")
+def test_the_container_can_reach_whatever_the_settings_may_name() -> None:
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = re.search(r'"\.\[([\w,]+)\]"', DOCKERFILE)
+
+    assert installed is not None
+    assert set(installed[1].split(",")) == set(extras) - {"test", "bench"}
 
 
 def test_the_container_listens_where_the_settings_say() -> None:

@@ -68,7 +68,7 @@ def at() -> Desk:
 
 async def test_planned_times_run_one_after_the_other_in_their_order(at: Desk) -> None:
     await at.job()
-    asked = await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
 
     assert await at.go() == HOURS[:1]
     assert await at.ran() == HOURS
@@ -112,7 +112,7 @@ async def test_what_has_had_a_run_has_none_again(at: Desk) -> None:
     await at.ran()
 
     assert await at.desk.preview("report", HOURS[0], HOURS[2]) == Preview((), 3)
-    asked = await at.desk.start("report", HOURS[0], HOURS[2], actor="ada")
+    asked = (await at.desk.start("report", HOURS[0], HOURS[2], actor="ada")).backfill
 
     assert await at.ran() == []
     told = await at.desk.get(asked.backfill_id)
@@ -147,7 +147,7 @@ async def test_an_edit_does_not_change_what_was_asked_for(at: Desk) -> None:
 
 async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: Desk) -> None:
     await at.job()
-    asked = await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.go()
 
     told = await at.desk.cancel(asked.backfill_id, actor="ada")
@@ -158,7 +158,7 @@ async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes
 
 async def test_with_its_job_a_backfill_is_gone(at: Desk) -> None:
     await at.job()
-    asked = await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.registrar.delete("report", actor="ada")
 
     assert await at.ran() == []
@@ -169,7 +169,7 @@ async def test_with_its_job_a_backfill_is_gone(at: Desk) -> None:
 
 async def test_one_that_cannot_be_carried_out_holds_up_no_other(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     await at.job()
-    broken = await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")
+    broken = (await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
     await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
     carry_out = at.store.carry_out_lot
 

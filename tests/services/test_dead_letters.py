@@ -189,7 +189,7 @@ async def test_replaying_all_says_what_became_of_each(desk: Desk) -> None:
     dealt_with = await desk.failed()
     await desk.office.resolve(dealt_with.dead_letter_id, actor="ada")
 
-    done = {one.dead_letter_id: one for one in await desk.office.replay_all(actor="ada")}
+    done = {one.dead_letter_id: one for one in (await desk.office.replay_all(actor="ada")).items}
 
     first, second = (done[letter.dead_letter_id] for letter in letters)
     assert (first.became, first.refused) == (Launching.STARTED, None)
@@ -205,7 +205,7 @@ async def test_replaying_all_of_a_job_leaves_others_alone(desk: Desk) -> None:
     await desk.failed("other")
     mine = await desk.failed()
 
-    done = await desk.office.replay_all(actor="ada", job="report")
+    done = (await desk.office.replay_all(actor="ada", job="report")).items
 
     assert [one.dead_letter_id for one in done] == [mine.dead_letter_id]
 
@@ -222,7 +222,27 @@ async def test_replaying_all_leaves_alone_what_fails_again(desk: Desk, monkeypat
 
     monkeypatch.setattr(desk.store, "launch", launched_and_failed)
 
-    assert [one.dead_letter_id for one in await desk.office.replay_all(actor="ada")] == [letter.dead_letter_id]
+    [done] = (await desk.office.replay_all(actor="ada")).items
+    assert done.dead_letter_id == letter.dead_letter_id
+
+
+async def test_many_are_replayed_page_by_page_and_what_fails_again_meanwhile_is_left_alone(desk: Desk) -> None:
+    await desk.register(overlap="allow")
+    letters = {(await desk.failed()).dead_letter_id for _ in range(5)}
+    desk.clock.advance(1000)
+
+    replayed, after = set[str](), None
+    while True:
+        page = await desk.office.replay_all(actor="ada", after=after, limit=2)
+        replayed |= {one.dead_letter_id for one in page.items}
+        for one in page.items:
+            assert one.run_id is not None
+            await desk.end(one.run_id, Result.FAILED)
+        if page.after is None:
+            break
+        after = page.after
+
+    assert replayed == letters
 
 
 async def test_resolving_says_who_and_when_and_is_done_once(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from gnomon.core.happenings import EntryKind
 from gnomon.core.jobs import read_job
 from gnomon.core.model import Run, ScheduleUid, Source
 from gnomon.core.requests import Defaults
-from gnomon.errors import FieldError, NotFound, StoreUnavailable
+from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
 from gnomon.services.jobs import JobBook
 from gnomon.services.listening import Announcer, Gatherer
@@ -73,9 +73,20 @@ async def test_an_event_with_a_key_happens_once() -> None:
 
     first = await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
     hall.clock.advance(1000)
-    second = await hall.announcer.emit("model.drift", {"n": 2}, actor="bob", key="monday")
+    second = await hall.announcer.emit("model.drift", {"n": 1}, actor="bob", key="monday")
 
     assert second == first
+    assert len(await hall.runs()) == 1
+
+
+async def test_a_key_stands_for_one_body() -> None:
+    hall = Hall()
+    await hall.listen()
+    await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
+
+    with pytest.raises(KeyTaken):
+        await hall.announcer.emit("model.drift", {"n": 2}, actor="bob", key="monday")
+
     assert len(await hall.runs()) == 1
 
 
@@ -91,7 +102,7 @@ async def test_the_same_key_of_another_name_is_another_event() -> None:
 @pytest.mark.parametrize(
     ("said", "field"),
     [
-        ({"name": "Model Drift"}, "event"),
+        ({"name": "Model Drift"}, "name"),
         ({"name": "a", "tenant": "B"}, "tenant"),
         ({"name": "a", "key": ""}, "key"),
         ({"name": "a", "key": "x" * 256}, "key"),

@@ -198,3 +198,14 @@ async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(desk: Desk) -> 
     await desk.apply(desk.job("ours", tags=["team-a"]), desk.job("theirs", tags=["team-b"]), desk.job("plain"))
 
     assert await desk.apply(prune=Prune("team-a")) == {"ours": Change.REMOVED}
+
+
+async def test_however_many_jobs_there_are_only_so_many_fires_are_looked_at(desk: Desk) -> None:
+    jobs = [desk.job(f"job-{number}", schedule="* * * * *") for number in range(200)]
+
+    planned = await desk.planner.plan(jobs, ahead_ms=366 * DAY_MS)
+
+    walked = [one.forecast.fires.walked for one in planned.jobs]
+    assert sum(walked) < 110_000
+    assert (walked[0], walked[-1]) == (5000, 5)
+    assert planned.fires(Fate.ADDED) == 200 * 366 * 24 * 60

@@ -95,3 +95,21 @@ async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
 
     assert (first.ticks, first.before) == ([], NOON + 2 * 60_000)
     assert (rest.ticks, rest.before) == ([], None)
+
+
+async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_for_one_page(library: Library) -> None:
+    for number in range(6):
+        said = {"name": f"job-{number}", "function": "f", "schedule": "0 * * * *"}
+        await library.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
+        await library.book.pause(f"job-{number}", actor="ada")
+    library.clock.advance(5 * 3_600_000)
+    for number in range(6):
+        await library.book.resume(f"job-{number}", actor="ada")
+
+    pages, after = 0, None
+    while pages == 0 or after is not None:
+        page = await library.search.ticks(TicksAsked(kind=TickKind.FIRED), after=after, tenant="default")
+        assert page.items == []
+        pages, after = pages + 1, page.after
+
+    assert pages == 3

@@ -15,12 +15,20 @@ from gnomon.ports.events import Events
 _LINES_A_SECOND = 20
 #: What a person waits for, however much else there is to read.
 _ALWAYS = frozenset({"up", "worker_up", "local_access", "database_gone", "stop_asked", "stopped"})
+#: What is not over when it is told, and how soon it is told again.
+_LASTING = frozenset({"store_unavailable", "bus_unavailable", "hints_lost", "keys_not_fetched", "clock_skew"})
+_REMIND_SECONDS = 15
 Facts = Mapping[str, object]
 
 
 def _seconds(ms: object) -> str:
     spent = float(ms) if isinstance(ms, int | float) else 0.0
     return f"{spent:.0f} ms" if spent < 1000 else f"{spent / 1000:.1f} s"
+
+
+def _apart(ms: object) -> str:
+    skew = ms if isinstance(ms, int) else 0
+    return f"{_seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
 
 
 def _took(facts: Facts) -> str:
@@ -99,6 +107,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "hints_lost": lambda f: f"~ others cannot be told, and look by themselves: {_first_line(f['error'])}",
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
+    "clock_skew": lambda f: f"! the clock of this machine is {_apart(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
     "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
@@ -148,6 +157,8 @@ class ConsoleEvents:
         self._untold = 0
         #: What has gone wrong in this second: many may stumble over the same, and say the same of it.
         self._complaints: set[str] = set()
+        #: What goes on, and when it was told last: it is told by each who stumbles over it until it ends.
+        self._lasting: dict[str, int] = {}
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
@@ -161,11 +172,15 @@ class ConsoleEvents:
             self._second, self._told = second, 0
             self._complaints.clear()
         text = _said(name, say, facts)
+        if name in _LASTING and second - self._lasting.get(name, second - _REMIND_SECONDS) < _REMIND_SECONDS:
+            return
         if name not in _ALWAYS and (self._told >= _LINES_A_SECOND or text in self._complaints):
             self._untold += 1
             return
         if text.startswith("!"):
             self._complaints.add(text)
+        if name in _LASTING:
+            self._lasting[name] = second
         self._told += 1
         self._tell(text)
 

@@ -1,7 +1,8 @@
 """What can be asked for in an address: read as strictly as a body."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -20,10 +21,25 @@ def read_query(kind: type[T], asked: Mapping[str, str]) -> T:
         try:
             one = msgspec.convert({field: value}, kind, strict=False)
         except msgspec.ValidationError as error:
-            reason = str(error).partition(" - at ")[0]
-            raise FieldError(field, value, f"is refused: {reason[0].lower()}{reason[1:]}") from None
+            raise FieldError(field, value, _reason(error, kind, field)) from None
         found[field] = getattr(one, field)
     return kind(**found)
+
+
+def _reason(error: msgspec.ValidationError, kind: type[Struct], field: str) -> str:
+    about = next(one for one in msgspec.structs.fields(kind) if one.name == field)
+    choices = _choices(about.type)
+    if choices:
+        return f"must be one of {', '.join(choices)}"
+    reason = str(error).partition(" - at ")[0]
+    return f"is refused: {reason[0].lower()}{reason[1:]}"
+
+
+def _choices(kind: object) -> list[str]:
+    """What may be said of a kind that has a few words only."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [one.value for one in kind]
+    return [one for inner in get_args(kind) for one in _choices(inner)]
 
 
 def instant(field: str, value: str | None) -> int | None:

@@ -1,13 +1,14 @@
 """Backfills: planned times of the past that are run after all."""
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
-from gnomon.api.routes import LOOKS, Body, Call, Limit, Name, Permission, Reply, Route
+from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core.answers import Page
-from gnomon.core.backfilling import Progress
 from gnomon.core.operating_answers import BackfillDetail, BackfillPreview
 from gnomon.core.said import Said
 from gnomon.services.operating_answering import backfill_detail, backfill_preview
@@ -41,6 +42,7 @@ class BackfillsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
     limit: Limit = 100
+    cursor: Cursor | None = None
 
 
 async def preview(call: Call) -> Reply:
@@ -48,11 +50,12 @@ async def preview(call: Call) -> Reply:
     said, name = said_in(call.body, "from", "to", "again"), call.path["name"]
     again = said.flag("again", default=False)
     found = await call.desk.backfills.preview(name, *_bounds(said), again=again, tenant=call.tenant)
-    return Reply(body=backfill_preview(name, found))
+    # What takes long to write must not keep the clock waiting.
+    return Reply(body=await asyncio.to_thread(backfill_preview, name, found))
 
 
 async def start(call: Call) -> Reply:
-    """Run planned times of the past that had no run, a few at a time."""
+    """Run planned times of the past that had no run, a few at a time; once for each key."""
     said = said_in(call.body, "from", "to", "again", "max_parallel")
     started = await call.desk.backfills.start(
         call.path["name"],
@@ -60,10 +63,11 @@ async def start(call: Call) -> Reply:
         actor=call.actor,
         max_parallel=said.whole("max_parallel", 1, low=1, high=1000),
         again=said.flag("again", default=False),
+        key=call.key,
         tenant=call.tenant,
     )
     call.desk.changed()
-    return Reply(body=backfill_detail(Progress(backfill=started)), status=202)
+    return Reply(body=backfill_detail(started), status=202)
 
 
 def _bounds(said: Said) -> tuple[int, int]:
@@ -80,8 +84,11 @@ def _bounds(said: Said) -> tuple[int, int]:
 async def list_backfills(call: Call) -> Reply:
     """List backfills and how far they have come, the newest first."""
     asked: BackfillsAsked = call.query
-    found = await call.desk.backfills.page(job=asked.job, limit=asked.limit, tenant=call.tenant)
-    return Reply(body=Page(items=[backfill_detail(one) for one in found]))
+    after = place(call, tuple[int, str])
+    found = await call.desk.backfills.page(job=asked.job, after=after, limit=asked.limit, tenant=call.tenant)
+    last = found[-1].backfill if len(found) == asked.limit else None
+    more = None if last is None else (last.created_at, last.backfill_id)
+    return Reply(body=page(call, [backfill_detail(one) for one in found], more))
 
 
 async def show(call: Call) -> Reply:
@@ -106,8 +113,8 @@ _PREVIEWED = {"job": "report", "to_run": ["2026-02-02T14:00:00Z"], "had_a_run": 
 ROUTES = (
     Route(
         method="POST", path="/v1/jobs/{name}/backfill", name="start_backfill", needs=Permission.OPERATE, handle=start,
-        answer=BackfillDetail, success={202: "It is under way."}, refuses=(404,), example=_BACKFILL,
-        body=Body(schema=START_SCHEMA, example=_ASKED),
+        answer=BackfillDetail, success={202: "It is under way."}, refuses=(404, 409), example=_BACKFILL,
+        headers=(KEY,), body=Body(schema=START_SCHEMA, example=_ASKED),
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/backfill/preview", name="preview_backfill", needs=Permission.LOOK,

@@ -9,6 +9,7 @@ from gnomon.api.reading import said_in
 from gnomon.api.routes import Body, Call, Permission, Reply, Route
 from gnomon.core.answers import JobApplied, Page
 from gnomon.core.fire_diff import MOST_WALKED
+from gnomon.core.job_steps import LONGEST_TAG
 from gnomon.core.jobs import JOB_FIELDS, Job, blamed, read_job
 from gnomon.core.model import DAY_MS
 from gnomon.core.operating_answers import JobsPlanned
@@ -25,7 +26,11 @@ _LOT = 50
 _JOBS: dict[str, Any] = {
     "jobs": {"type": "array", "maxItems": MOST_JOBS, "items": JOB_SCHEMA, "description": "As in a jobs file."},
     "prune": {"type": "boolean", "description": "Remove every job that is not among them."},
-    "prune_tag": {"type": ["string", "null"], "maxLength": 128, "description": "The same, but only with this tag."},
+    "prune_tag": {
+        "type": ["string", "null"],
+        "maxLength": LONGEST_TAG,
+        "description": "The same, but only with this tag.",
+    },
 }
 APPLY_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -61,13 +66,14 @@ async def plan(call: Call) -> Reply:
     prune = _prune(said)
     jobs = await _read(call, said)
     planned = await call.desk.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
-    return Reply(body=jobs_planned(planned, limit=limit))
+    # What takes long to write must not keep the clock waiting.
+    return Reply(body=await asyncio.to_thread(jobs_planned, planned, limit=limit))
 
 
 def _prune(said: Said) -> Prune | None:
     everything = said.flag("prune", default=False)
     if "prune_tag" in said and said["prune_tag"] is not None:
-        return Prune(printable("prune_tag", said["prune_tag"]))
+        return Prune(printable("prune_tag", said["prune_tag"], longest=LONGEST_TAG))
     return Prune() if everything else None
 
 

@@ -10,6 +10,7 @@ from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.sights import ITEM, LINE
 from gnomon.core import answers
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.requests import schedule_name
@@ -69,6 +70,8 @@ class ReplayAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Which dead letters to replay."""
 
     job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
+    limit: Limit = 500
+    cursor: Cursor | None = None
 
 
 async def list_executions(call: Call) -> Reply:
@@ -164,11 +167,13 @@ async def replay(call: Call) -> Reply:
 
 
 async def replay_all(call: Call) -> Reply:
-    """Replay every dead letter that nobody has dealt with; what became of each comes back."""
+    """Replay the dead letters that nobody has dealt with; what became of each comes back, and `next` replays more."""
     asked: ReplayAsked = call.query
-    done = await call.desk.dead_letters.replay_all(actor=call.actor, job=asked.job, tenant=call.tenant)
+    done = await call.desk.dead_letters.replay_all(
+        actor=call.actor, job=asked.job, after=place(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
+    )
     call.desk.changed()
-    return Reply(body=answers.Page(items=[answering.replay(one) for one in done]))
+    return Reply(body=page(call, [answering.replay(one) for one in done.items], done.after))
 
 
 async def resolve(call: Call) -> Reply:
@@ -185,6 +190,7 @@ def _task_schema() -> dict[str, object]:
     return {"type": "object", "additionalProperties": False, "required": ["function"], "properties": fields}
 
 
+_REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
 _NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_requested_at": None, "steps": []}
 ROUTES = (
     Route(
@@ -202,11 +208,11 @@ ROUTES = (
     ),
     Route(
         path="/v1/executions/{id}/logs", name="list_log_entries", handle=logs, refuses=(404,),
-        query=LogsAsked, answer=answers.Page[answers.LogEntry], **LOOKS,
+        query=LogsAsked, answer=answers.Page[answers.LogEntry], example={"items": [LINE], "next": None}, **LOOKS,
     ),
     Route(
         path="/v1/executions/{id}/steps/{step}/items", name="list_items", handle=list_items, refuses=(404,),
-        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], **LOOKS,
+        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], example={"items": [ITEM], "next": None}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/tasks", name="submit_task", needs=Permission.ADMINISTER, handle=submit,
@@ -224,7 +230,7 @@ ROUTES = (
     Route(
         method="POST", path="/v1/dead-letters/replay-all", name="replay_dead_letters", needs=Permission.OPERATE,
         handle=replay_all, answer=answers.Page[answers.Replay], success={200: "What became of each is told."},
-        query=ReplayAsked,
+        query=ReplayAsked, example={"items": [_REPLAYED], "next": None},
     ),
     Route(
         method="POST", path="/v1/dead-letters/{id}/replay", name="replay_dead_letter", needs=Permission.OPERATE,

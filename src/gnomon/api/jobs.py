@@ -23,6 +23,7 @@ from gnomon.api.routes import (
     Reply,
     Route,
 )
+from gnomon.api.sights import FIRE
 from gnomon.core import answers
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
@@ -66,6 +67,7 @@ class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hours: Annotated[int, Meta(ge=1, le=24 * 366, description="How many hours to look ahead.")] = 24
     since: Annotated[Instant | None, Meta(description="Look from then on instead of from now on.")] = None
     limit: Annotated[int, Meta(ge=1, le=10_001, description="How many at most.")] = 1000
+    cursor: Cursor | None = None
 
 
 class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,18 +102,24 @@ async def register(call: Call) -> Reply:
 
 async def update(call: Call) -> Reply:
     """Change a job to what is said. A pause goes on; `If-Match` guards against changes in the meantime."""
-    name, wanted = call.path["name"], call.headers.get("if-match")
+    name = call.path["name"]
     if call.body.get("name", name) != name:
         raise FieldError("name", call.body["name"], f"is another than in the address: {name}")
 
     def only_if(plan: Plan) -> None:
         if plan.standing is None:
             raise NotFound("job", name)
-        if wanted not in (None, "*", etag(plan.standing)):
-            raise Stale("job", name)
+        _refuse_stale(call, plan.standing)
 
     done, tag = await _applied(call, {**call.body, "name": name}, only_if)
     return Reply(body=answering.job_applied(done), headers={"ETag": tag})
+
+
+def _refuse_stale(call: Call, standing: Schedule) -> None:
+    """Stale, if the caller has named the job as it stood and it stands otherwise."""
+    wanted = call.headers.get("if-match")
+    if wanted is not None and not {"*", etag(standing)} & {one.strip() for one in wanted.split(",")}:
+        raise Stale("job", standing.schedule_id)
 
 
 async def _applied(call: Call, said: dict[str, Any], only_if: OnlyIf) -> tuple[Applied, str]:
@@ -148,8 +156,10 @@ async def _shown(call: Call, asked: JobAsked) -> Reply:
 
 
 async def delete(call: Call) -> Reply:
-    """Delete a job. Its history stays, and what runs goes on."""
-    await call.desk.jobs.delete(call.path["name"], actor=call.actor, tenant=call.tenant)
+    """Delete a job. Its history stays, and what runs goes on; `If-Match` guards as it does for a change."""
+    await call.desk.jobs.delete(
+        call.path["name"], actor=call.actor, tenant=call.tenant, only_if=lambda standing: _refuse_stale(call, standing)
+    )
     call.desk.changed()
     return Reply(status=204)
 
@@ -182,9 +192,13 @@ async def coming(call: Call) -> Reply:
     asked: ScheduleAsked = call.query
     since = instant("since", asked.since)
     now = call.desk.clock.now() if since is None else since
-    until = now + asked.hours * 60 * MINUTE_MS
-    fires = await call.desk.jobs.upcoming(after=now, until=until, limit=asked.limit, tenant=call.tenant)
-    return Reply(body=answers.Page(items=[answering.planned_fire(fire) for fire in fires]))
+    # How many fires of the last instant that was shown were shown, and the end as it was for the first page.
+    after, seen, until = place(call, tuple[int, int, int]) or (now, 0, now + asked.hours * 60 * MINUTE_MS)
+    end = seen + asked.limit
+    fires = await call.desk.jobs.upcoming(after=after, until=until, limit=end + 1, tenant=call.tenant)
+    last = fires[:end][-1].planned_at if len(fires) > end else None
+    more = None if last is None else (last - 1, sum(fire.planned_at == last for fire in fires[:end]), until)
+    return Reply(body=page(call, [answering.planned_fire(fire) for fire in fires[seen:end]], more))
 
 
 async def list_ticks(call: Call) -> Reply:
@@ -241,7 +255,7 @@ ROUTES = (
     ),
     Route(
         method="DELETE", path="/v1/jobs/{name}", name="delete_job", needs=Permission.ADMINISTER, handle=delete,
-        answer=None, success={204: "It is gone."}, refuses=(404, 409),
+        answer=None, success={204: "It is gone."}, headers=(_IF_MATCH,), refuses=(404, 409, 412),
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/trigger", name="trigger_job", needs=Permission.OPERATE, handle=trigger,
@@ -256,7 +270,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],
-        query=ScheduleAsked, **LISTS,
+        query=ScheduleAsked, example={"items": [FIRE], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=answers.Page[answers.LedgerTick],

@@ -10,6 +10,7 @@ from gnomon.api.examples import EVENT
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
+from gnomon.api.sights import HAPPENED, HEALTH, WORKER
 from gnomon.core import answers
 from gnomon.core.operating_answers import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
@@ -126,25 +127,26 @@ _WELL: dict[str, Any] = {
     "method": "GET",
     "needs": Permission.EVERYBODY,
     "answer": HealthReport,
+    "example": HEALTH,
     "success": {200: "All is well.", 503: "Some part is not."},
 }
 ROUTES = (
     Route(
         method="POST", path="/v1/events", name="emit_event", needs=Permission.OPERATE, handle=emit,
         answer=answers.EventDetail, success={201: "It is kept."}, body=Body(schema=EMIT_SCHEMA, example=EVENT),
-        headers=(KEY,),
+        headers=(KEY,), refuses=(409,), example=HAPPENED,
     ),
     Route(
         path="/v1/events", name="list_events", handle=list_events, answer=answers.Page[answers.EventDetail],
-        query=EventsAsked, **LISTS,
+        query=EventsAsked, example={"items": [HAPPENED], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/events/{id}", name="show_event", handle=show_event, answer=answers.EventDetail, refuses=(404,),
-        **LOOKS,
+        example=HAPPENED, **LOOKS,
     ),
     Route(
         path="/v1/workers", name="list_workers", handle=list_workers, answer=answers.Page[answers.WorkerDetail],
-        **LISTS,
+        example={"items": [WORKER], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/stream", name="follow_changes", handle=stream, answer=None, media_type="text/event-stream", **LOOKS

@@ -8,6 +8,7 @@ from gnomon.api.examples import SCHEDULE_REQUEST, WORKFLOW
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, Body, Call, Cursor, Limit, Permission, Reply, Route
+from gnomon.api.sights import SCHEDULE, WORKFLOW_LINE
 from gnomon.core import answers
 from gnomon.core.job_data import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
@@ -182,6 +183,7 @@ ROUTES = (
         method="POST", path="/v1/schedules/pause", name="pause_schedule", needs=Permission.ADMINISTER, handle=pause,
         answer=answers.ScheduleDetail, success={200: "It is as asked for."}, refuses=(404, 409),
         body=Body(schema=PAUSE_SCHEMA, example={"schedule_id": "nightly", "paused": True}),
+        example={**SCHEDULE, "paused": True, "next_run_at": None},
     ),
     Route(
         method="DELETE", path="/v1/schedules/{id}", name="delete_schedule", needs=Permission.ADMINISTER,
@@ -190,10 +192,11 @@ ROUTES = (
     Route(
         method="GET", path="/v1/schedules/{id}", name="show_schedule", needs=Permission.LOOK, handle=show,
         answer=answers.ScheduleDetail, success={200: "It is as told."}, query=LastAsked, refuses=(404,),
+        example=SCHEDULE,
     ),
     Route(
         method="POST", path="/v1/run-launcher/start", name="start_run", needs=Permission.OPERATE, handle=start,
-        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,),
+        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,), refuses=(409,),
         body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
     ),
     Route(
@@ -203,7 +206,7 @@ ROUTES = (
     ),
     Route(
         path="/v1/workflows", name="list_workflows", handle=list_workflows, query=WorkflowsAsked,
-        answer=answers.Page[answers.WorkflowSummary], **LISTS,
+        answer=answers.Page[answers.WorkflowSummary], example={"items": [WORKFLOW_LINE], "next": None}, **LISTS,
     ),
     Route(
         method="GET", path="/v1/workflows/{id}", name="show_workflow", needs=Permission.LOOK, handle=show_workflow,

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gnomon.api.routes import LOOKS, Call, Reply, Route
+from gnomon.api.sights import WHY
 from gnomon.core.why_answers import WhyAnswer
 from gnomon.errors import FieldError
 from gnomon.services.why_answering import why_answer
@@ -37,6 +38,6 @@ async def why(call: Call) -> Reply:
 ROUTES = (
     Route(
         path="/v1/jobs/{name}/why", name="explain_job", handle=why, answer=WhyAnswer, query=WhyAsked, refuses=(404,),
-        **LOOKS,
+        example=WHY, **LOOKS,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from gnomon.cli.offices import Where, answer_to, at_door, say
+from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     first: str
     last: str
     again: bool
+    key: str | None = None
 
     async def bounds(self, door: Door) -> tuple[datetime, datetime, str]:
         """The instants, and the zone that they were read in."""
@@ -59,8 +60,9 @@ def backfill(wanted: Wanted, where: Where, form: Format, *, parallel: int, detac
 
     async def work(door: Door) -> BackfillDetail:
         first, last, _ = await wanted.bounds(door)
-        ask = operating_asks.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again)
-        started = await door.ask(ask)
+        started = await door.ask(
+            operating_asks.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again, key=wanted.key)
+        )
         if form is Format.TABLE:
             say(f"{started.backfill_id} has {_times(started.planned)} to run")
             sys.stdout.flush()
@@ -118,7 +120,11 @@ def cancel(backfill_id: str, where: Where, form: Format) -> None:
 
 def list_backfills(job: str | None, limit: int, where: Where, form: Format) -> None:
     """List backfills."""
-    found = answer_to(where, operating_asks.backfills(job=job, limit=limit)).items
+
+    async def work(door: Door) -> list[BackfillDetail]:
+        return await some_of(door, operating_asks.backfills(job=job, page=page_of(limit)), limit)
+
+    found = at_door(where, work)
     if form is not Format.TABLE:
         print_data(found, form)
         return

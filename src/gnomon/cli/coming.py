@@ -10,7 +10,7 @@ from gnomon.core.answers import PlannedFire
 
 def show_upcoming(where: Where, form: Format, *, since: datetime, hours: int, limit: int) -> None:
     """Print the fires of the hours after a time, `limit` at most."""
-    found = answer_to(where, asks.planned(hours=hours, since=since, limit=limit + 1)).items
+    found = answer_to(where, asks.planned(hours=hours, since=since, page=limit + 1)).items
     fires = found[:limit]
     if form is not Format.TABLE:
         print_data(fires, form)

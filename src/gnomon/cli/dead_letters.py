@@ -6,6 +6,7 @@ from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.readable import facts, first_line, moment
+from gnomon.cli.waiting import working
 from gnomon.client import asks
 from gnomon.core.answers import DeadLetterDetail, DeadLetterSummary
 from gnomon.doors import Door
@@ -86,7 +87,8 @@ def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> 
 
 def replay_all(job: str | None, where: Where, form: Format) -> bool:
     """Run everything again that nobody has dealt with; whether all of it could be."""
-    done = answer_to(where, asks.replay_all(job=job)).items
+    with working("replaying"):
+        done = at_door(where, lambda door: some_of(door, asks.replay_all(job=job)))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done:

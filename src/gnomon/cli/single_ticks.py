@@ -66,6 +66,7 @@ def backfill_job(  # noqa: PLR0913 - as many parameters as the command has optio
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and change nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
     cancel: Cancel = None,
+    key: Annotated[str | None, typer.Option("--key", help="With the same key it is started once.")] = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -79,13 +80,13 @@ def backfill_job(  # noqa: PLR0913 - as many parameters as the command has optio
 
     where = Where(database, config)
     if cancel is not None:
-        if name or first or last:
+        if name or first or last or key:
             raise typer.BadParameter("--cancel takes the id of a backfill and nothing else")
         backfills.cancel(cancel, where, output)
         return
     if name is None or first is None or last is None:
         raise typer.BadParameter("a backfill needs a job, --from and --to")
-    wanted = backfills.Wanted(name, first, last, again=again)
+    wanted = backfills.Wanted(name, first, last, again=again, key=key)
     if dry_run:
         backfills.preview(wanted, where, output)
     elif not backfills.backfill(wanted, where, output, parallel=parallel, detach=detach):
@@ -95,7 +96,7 @@ def backfill_job(  # noqa: PLR0913 - as many parameters as the command has optio
 def list_backfills(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only those of this job.")] = None,
     *,
-    limit: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many to show at most.")] = 20,
+    limit: Annotated[int, typer.Option("-n", min=1, help="How many to show at most.")] = 20,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,

@@ -79,7 +79,7 @@ def read(ask: Ask[T], status: int, content: bytes) -> T:
 
 def after(page: Page[Any], ask: Ask[Page[T]]) -> Ask[Page[T]] | None:
     """The request for the next page; None after the last."""
-    return None if page.next is None else Ask(method="GET", path=page.next, answer=ask.answer)
+    return None if page.next is None else Ask(method=ask.method, path=page.next, answer=ask.answer)
 
 
 def path(*parts: str) -> str:

@@ -18,6 +18,10 @@ def _keyed(key: str | None) -> Mapping[str, str]:
     return {} if key is None else {"Idempotency-Key": key}
 
 
+def _matching(etag: str | None) -> Mapping[str, str]:
+    return {} if etag is None else {"If-Match": f'"{etag}"'}
+
+
 def _said(**fields: object) -> dict[str, Any]:
     """What was said, as a body: what was not is left out."""
     return {name: value for name, value in fields.items() if value is not None and value is not False}
@@ -38,8 +42,8 @@ def register(job: Mapping[str, Any]) -> Ask[answers.JobApplied]:
 
 def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> Ask[answers.JobApplied]:
     """Change a job to what is said; `etag` refuses if it has changed since that was seen."""
-    headers = {} if etag is None else {"If-Match": f'"{etag}"'}
-    return Ask(method="PUT", path=path("jobs", name), answer=answers.JobApplied, body=job, headers=headers)
+    where = path("jobs", name)
+    return Ask(method="PUT", path=where, answer=answers.JobApplied, body=job, headers=_matching(etag))
 
 
 def apply(
@@ -61,9 +65,9 @@ def job(name: str, *, coming: int = 5, last: int = 10) -> Ask[answers.JobDetail]
     return Ask(method="GET", path=path("jobs", name), answer=answers.JobDetail, query=query)
 
 
-def delete(name: str) -> Ask[None]:
-    """End a job. Its history stays."""
-    return Ask(method="DELETE", path=path("jobs", name), answer=None)
+def delete(name: str, *, etag: str | None = None) -> Ask[None]:
+    """End a job. Its history stays; `etag` refuses if it has changed since that was seen."""
+    return Ask(method="DELETE", path=path("jobs", name), answer=None, headers=_matching(etag))
 
 
 def trigger(
@@ -83,9 +87,9 @@ def pause(name: str) -> Ask[answers.JobDetail]:
     return Ask(method="POST", path=path("jobs", name, "pause"), answer=answers.JobDetail)
 
 
-def planned(*, hours: int = 24, since: datetime | None = None, limit: int = 1000) -> Ask[Page[answers.PlannedFire]]:
+def planned(*, hours: int = 24, since: datetime | None = None, page: int = 1000) -> Ask[Page[answers.PlannedFire]]:
     """The planned times of all jobs in the next hours, the earliest first."""
-    query = {"hours": hours, "since": since, "limit": limit}
+    query = {"hours": hours, "since": since, "limit": page}
     return Ask(method="GET", path=path("schedule"), answer=Page[answers.PlannedFire], query=query)
 
 
@@ -175,7 +179,7 @@ def replay(dead_letter_id: str, *, key: str | None = None) -> Ask[answers.Starte
 
 
 def replay_all(*, job: str | None = None) -> Ask[Page[answers.Replay]]:
-    """Replay every dead letter that nobody has dealt with."""
+    """Replay every dead letter that nobody has dealt with; what became of each comes back."""
     where = path("dead-letters", "replay-all")
     return Ask(method="POST", path=where, answer=Page[answers.Replay], query={"job": job})
 

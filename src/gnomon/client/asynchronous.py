@@ -99,7 +99,7 @@ class AsyncClient(Offers):
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return (await self.ask(make(*args, **kwargs))).items
+            return [one async for one in self.paging(make)(*args, **kwargs)]
 
         return method
 

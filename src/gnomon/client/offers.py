@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from gnomon.client import asks, operating_asks
+from gnomon.client import asks, operating_asks, schedule_asks
 from gnomon.client.asking import Ask
 from gnomon.core.answers import Page
 
@@ -33,7 +33,7 @@ class Answered(Generic[P, T]):
 
 
 class Listed(Generic[P, T]):
-    """A method that asks and gives back all that is on the page."""
+    """A method that asks and gives back all that there is, however many pages that takes."""
 
     def __init__(self, make: Callable[P, Ask[Page[T]]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
@@ -83,13 +83,13 @@ class Offers:
     resume = Answered(operating_asks.resume)
     skip = Answered(operating_asks.skip)
     unskip = Answered(operating_asks.unskip)
-    planned = Listed(asks.planned)
+    planned = Paged(asks.planned)
     ticks = Paged(asks.ticks)
     why = Answered(asks.why)
 
     backfill = Answered(operating_asks.backfill)
     preview_backfill = Answered(operating_asks.preview_backfill)
-    backfills = Listed(operating_asks.backfills)
+    backfills = Paged(operating_asks.backfills)
     backfill_state = Answered(operating_asks.backfill_state)
     cancel_backfill = Answered(operating_asks.cancel_backfill)
 
@@ -112,5 +112,10 @@ class Offers:
     deploy = Answered(asks.deploy)
     workflows = Paged(asks.workflows)
     workflow = Answered(asks.workflow)
+    upsert_schedule = Answered(schedule_asks.upsert_schedule)
+    pause_schedule = Answered(schedule_asks.pause_schedule)
+    schedule = Answered(schedule_asks.schedule)
+    delete_schedule = Answered(schedule_asks.delete_schedule)
+    start = Answered(schedule_asks.start)
     workers = Listed(asks.workers)
     audit = Paged(operating_asks.audit)

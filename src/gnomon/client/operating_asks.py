@@ -51,11 +51,21 @@ def unskip(name: str, at: datetime) -> Ask[JobDetail]:
 
 
 def backfill(
-    name: str, first: datetime, last: datetime, *, max_parallel: int = 1, again: bool = False
+    name: str,
+    first: datetime,
+    last: datetime,
+    *,
+    max_parallel: int = 1,
+    again: bool = False,
+    key: str | None = None,
 ) -> Ask[BackfillDetail]:
-    """Run the planned times of the past from the first to the last that had no run; `again` also those that had."""
+    """Run the planned times of the past from the first to the last that had no run; `again` also those that had.
+
+    The same key is the same backfill, however often it is asked for.
+    """
     body = {"from": _iso(first), "to": _iso(last), "max_parallel": max_parallel, "again": again}
-    return Ask(method="POST", path=path("jobs", name, "backfill"), answer=BackfillDetail, body=body)
+    where, headers = path("jobs", name, "backfill"), {} if key is None else {"Idempotency-Key": key}
+    return Ask(method="POST", path=where, answer=BackfillDetail, body=body, headers=headers)
 
 
 def preview_backfill(name: str, first: datetime, last: datetime, *, again: bool = False) -> Ask[BackfillPreview]:
@@ -64,9 +74,9 @@ def preview_backfill(name: str, first: datetime, last: datetime, *, again: bool 
     return Ask(method="POST", path=where, answer=BackfillPreview, body=body)
 
 
-def backfills(*, job: str | None = None, limit: int = 100) -> Ask[Page[BackfillDetail]]:
-    """Backfills and how far they have come, the newest first."""
-    query = {"job": job, "limit": limit}
+def backfills(*, job: str | None = None, page: int = 100) -> Ask[Page[BackfillDetail]]:
+    """Backfills and how far they have come, the newest first, read page by page as it is asked for."""
+    query = {"job": job, "limit": page}
     return Ask(method="GET", path=path("backfills"), answer=Page[BackfillDetail], query=query)
 
 

@@ -117,7 +117,7 @@ class Client(Offers):
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return (self.ask(make(*args, **kwargs))).items
+            return list(self.paging(make)(*args, **kwargs))
 
         return method
 

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 
 from gnomon.core.backfilling import Backfill
 from gnomon.core.happenings import Event
+from gnomon.core.instants import instant_of
 from gnomon.core.launching import Launch, Launching
 from gnomon.core.model import Run, Schedule, Spec
 from gnomon.core.workflow import Workflow
@@ -128,7 +129,28 @@ def changed(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEnt
     if before.spec == after.spec and (before.paused_at is None) != (after.paused_at is None):
         action = Action.RESUME if after.paused_at is None else Action.PAUSE
     digests = {"before": schedule_digest(before), "after": schedule_digest(after)}
-    return _of_job(action, after, actor, now, **digests)
+    entry = _of_job(action, after, actor, now, **digests)
+    if action is not Action.SKIP:
+        return entry
+    return replace(entry, details=_details(revision=after.revision, **_exceptions(before.spec, after.spec, now)))
+
+
+def _exceptions(before: Spec, after: Spec, now: int) -> dict[str, object]:
+    """Which coming ticks are skipped, moved or put back."""
+    old = {one.planned_at: one for one in before.exceptions}
+    new = {one.planned_at: one for one in after.exceptions}
+    fresh = [one for at, one in sorted(new.items()) if old.get(at) != one]
+    found = {
+        "skipped": [_iso(one.planned_at) for one in fresh if one.moved_to is None],
+        "moved": {_iso(one.planned_at): _iso(one.moved_to) for one in fresh if one.moved_to is not None},
+        # What is over is forgotten by itself.
+        "put_back": [_iso(at) for at in sorted(old) if at not in new and at > now],
+    }
+    return {what: told for what, told in found.items() if told}
+
+
+def _iso(at: int) -> str:
+    return instant_of(at).isoformat()
 
 
 def deleted(before: Schedule, actor: str, now: int) -> AuditEntry:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from hashlib import sha256
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,6 +57,22 @@ class Backfill(Struct, frozen=True, kw_only=True):
     #: When the last of its runs was over, or nothing more was to be started.
     ended_at: int | None = None
     cancelled: bool = False
+
+
+def keyed_backfill_id(tenant: str, schedule: ScheduleUid, key: str) -> str:
+    """The one backfill of a job that a caller's key can have."""
+    digest = sha256(f"{tenant}\0{schedule}\0{key}".encode()).hexdigest()
+    return f"bf_{digest[:32]}"
+
+
+def same_wish(wanted: Backfill, kept: Backfill) -> bool:
+    """Whether whoever asked for the one that is kept has asked for the other, too.
+
+    What was asked for up to a moment that had not been decided ends where it had: so a later end may be meant, too,
+    if it was not yet to come.
+    """
+    terms = (wanted.from_at, wanted.max_parallel, wanted.again) == (kept.from_at, kept.max_parallel, kept.again)
+    return terms and (wanted.until_at == kept.until_at or kept.until_at < wanted.until_at <= kept.created_at)
 
 
 class BackfillTick(Struct, frozen=True, kw_only=True):

@@ -60,6 +60,8 @@ class FireDiff(Struct, frozen=True, kw_only=True):
     counts: Mapping[Fate, int] = {}
     #: The others in the order of their time; the first of them, if there are too many.
     changes: tuple[FireChange, ...] = ()
+    #: How many fires were looked at one by one for that.
+    walked: int = 0
 
     def count(self, fate: Fate) -> int:
         """How many fires that becomes of."""
@@ -103,6 +105,7 @@ def fire_diff(
         same=sum(at <= reached for at in kept),
         counts=Counter(change.fate for change in within),
         changes=within,
+        walked=len(old) + len(new),
     )
 
 
@@ -112,7 +115,12 @@ def _one_sided(whole: FireDiff, before: Firing | None, after: Firing | None, *, 
     new, _ = _walked(after, now, whole.compared_until, most)
     gone = [FireChange(fate=Fate.REMOVED, before_at=at) for at in old]
     made = [FireChange(fate=Fate.ADDED, after_at=at) for at in new]
-    return replace(whole, counts={Fate.REMOVED: whole.before, Fate.ADDED: whole.after}, changes=(*gone, *made))
+    return replace(
+        whole,
+        counts={Fate.REMOVED: whole.before, Fate.ADDED: whole.after},
+        changes=(*gone, *made),
+        walked=len(old) + len(new),
+    )
 
 
 def _count(firing: Firing | None, now: int, until: int) -> int:

@@ -133,9 +133,9 @@ def _time_fields() -> _Schema:
         "on": _event_schema(),
         "timezone": _text("An IANA time zone; UTC if not given."),
         "dialect": _one_of(get_args(Dialect), "Which cron the schedule is written in."),
-        "dst": _mapping("What to do when clocks are changed.", dst),
-        "start_at": _instant("Ticks before this are none."),
-        "end_at": _instant("Ticks at or after this are none."),
+        "dst": {**_mapping("What to do when clocks are changed.", dst), "type": ["object", "null"]},
+        "start_at": _instant("Ticks before this are none.", "null"),
+        "end_at": _instant("Ticks at or after this are none.", "null"),
     }
 
 
@@ -304,8 +304,8 @@ def _number(low: float, high: float, about: str) -> _Schema:
     return {"type": "number", "minimum": low, "maximum": high, "description": about}
 
 
-def _instant(about: str) -> _Schema:
-    return {"type": ["string", "integer"], "description": about}
+def _instant(about: str, *others: str) -> _Schema:
+    return {"type": ["string", "integer", *others], "description": about}
 
 
 def _duration(about: str) -> _Schema:

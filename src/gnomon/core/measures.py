@@ -72,6 +72,8 @@ MEASURES: Mapping[str, Measure] = {
         _histogram("schedule_drift_seconds", "Between planned time and fire, either way.", buckets=_FINE),
         _histogram("start_delay_seconds", "From the planned time to the start of the first body.", buckets=_FINE),
         _counter("ticks_decided", "Ticks by what became of them, and why.", "job", "kind", "reason"),
+        _counter("jobs_received", "Executions that were made, by whatever.", "job"),
+        _counter("jobs_completed", "Executions that are over, whatever had started them.", "job", "status"),
         _counter("jobs_dispatched", "Attempts that were given to a worker.", "job"),
         _counter("attempts_ended", "Attempts by how they ended.", "result"),
         _histogram("dispatch_latency_seconds", "From when a task could start to its dispatch.", buckets=_FINE),

@@ -11,7 +11,7 @@ from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.changes import clock_changes
 from gnomon.core.durations import duration_text
 from gnomon.core.editing import kept_grid
-from gnomon.core.fire_diff import FireChange, FireDiff, Firing, fire_diff
+from gnomon.core.fire_diff import MOST_WALKED, FireChange, FireDiff, Firing, fire_diff
 from gnomon.core.instants import DAY_SECONDS, instant_of, second_of
 from gnomon.core.job_data import job_as_data
 from gnomon.core.jobs import Job
@@ -46,8 +46,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     stays_paused: bool = False
 
 
-def forecast(before: Job | None, after: Job | None, *, now: int, until: int) -> Forecast:
-    """What becomes of the job in the time after `now` and up to `until`.
+def forecast(before: Job | None, after: Job | None, *, now: int, until: int, most: int = MOST_WALKED) -> Forecast:
+    """What becomes of the job in the time after `now` and up to `until`, of which so many fires are looked at.
 
     None is a job that is not there. Who is not enabled fires at no time; who is paused already stays so.
     """
@@ -61,7 +61,7 @@ def forecast(before: Job | None, after: Job | None, *, now: int, until: int) -> 
     return Forecast(
         name=named.name,
         fields=() if before is None or after is None else changed_fields(before, after),
-        fires=fire_diff(_firing(before), _firing(after), now=now, until=until),
+        fires=fire_diff(_firing(before), _firing(after), now=now, until=until, most=most),
         odd_days=tuple(_odd_days(after or before, now, until)),
         stays_paused=stays_paused,
     )

@@ -10,12 +10,12 @@ from gnomon.core.model import ENGINE, ScheduleUid
 class Backfills(Protocol):
     """Asking for backfills, carrying them out and looking at them."""
 
-    async def add_backfill(self, backfill: Backfill) -> None:
-        """Keep a new backfill."""
+    async def add_backfill(self, backfill: Backfill) -> bool:
+        """Keep a new backfill. False if there is one of that id."""
         ...
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
-        """Those that have not ended, the oldest first."""
+        """Those that have not ended, in the order of their ids: those that nobody gave a key the oldest first."""
         ...
 
     async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
@@ -34,6 +34,8 @@ class Backfills(Protocol):
         """The backfill of that id."""
         ...
 
-    async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
-        """Backfills, the newest first."""
+    async def list_backfills(
+        self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> Sequence[Progress]:
+        """Backfills, the newest first; of the same instant by id, backwards. `after` is that of the last one seen."""
         ...

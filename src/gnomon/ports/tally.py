@@ -18,6 +18,10 @@ class Tally(Protocol):
         """These verdicts were carried out."""
         ...
 
+    def launched(self, runs: Sequence[Run]) -> None:
+        """These runs were made, and no tick has asked for them."""
+        ...
+
     def taken(self, tasks: Sequence[Waiting], now: int) -> None:
         """These tasks, as they were before, were given to a worker."""
         ...

@@ -1,16 +1,18 @@
 """The desk for backfills: asking for them, stopping them and looking at them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gnomon.core.backfilling import Backfill, Progress, planned_times
+from gnomon.core.backfilling import Backfill, Progress, keyed_backfill_id, planned_times, same_wish
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Schedule
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
-from gnomon.errors import FieldError, NotFound
+from gnomon.errors import FieldError, KeyTaken, NotFound
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids
@@ -20,6 +22,7 @@ from gnomon.ports.schedules import Schedules
 MOST = 100_000
 _MOST_PARALLEL = 1000
 _LARGEST_PAGE = 10_000
+_LONGEST_KEY = 255
 
 
 class Preview(Struct, frozen=True):
@@ -52,12 +55,13 @@ class BackfillDesk:
         """What a backfill would run, and what has had a run. Nothing is changed."""
         asked = await self._asked(job, from_at, until_at, tenant)
         ticks = Ticks(job, asked.schedule.spec).kept
-        planned = planned_times(ticks, after=from_at - 1, until=asked.until_at, limit=MOST)
+        # Of many years that takes long, here and below, and must not keep the clock waiting.
+        planned = await asyncio.to_thread(planned_times, ticks, after=from_at - 1, until=asked.until_at, limit=MOST)
         had = await self._backfills.have_run(asked.schedule.uid, first_at=planned[0], last_at=planned[-1])
         to_run = planned if again else [at for at in planned if at not in had]
         return Preview(tuple(to_run), len(planned) - len(to_run))
 
-    async def start(
+    async def start(  # noqa: PLR0913 - a backfill has that many terms
         self,
         job: str,
         from_at: int,
@@ -66,40 +70,64 @@ class BackfillDesk:
         actor: str,
         max_parallel: int = 1,
         again: bool = False,
+        key: str | None = None,
         tenant: str = "default",
-    ) -> Backfill:
+    ) -> Progress:
         """Ask for a run of every planned time from the first instant to the last, as the job says it now.
 
         It is carried out by whoever executes, however long that takes. What has had a run has none again, unless
-        that is wanted.
+        that is wanted. The same key is the same backfill of the job, however often it is asked for; KeyTaken, if
+        something else is.
         """
         if not 1 <= max_parallel <= _MOST_PARALLEL:
             raise FieldError("max_parallel", max_parallel, f"must be from 1 to {_MOST_PARALLEL}")
         printable("actor", actor)
-        asked, now = await self._asked(job, from_at, until_at, tenant), self._clock.now()
+        schedule, now = await self._job(job, tenant), self._clock.now()
         wanted = Backfill(
-            backfill_id=self._ids.new("bf", now),
+            backfill_id=self._ids.new("bf", now) if key is None else keyed_backfill_id(tenant, schedule.uid, _key(key)),
             tenant=tenant,
-            schedule_uid=asked.schedule.uid,
+            schedule_uid=schedule.uid,
             schedule_id=job,
-            revision=asked.schedule.revision,
+            revision=schedule.revision,
             from_at=from_at,
-            until_at=asked.until_at,
+            until_at=until_at,
             max_parallel=max_parallel,
             again=again,
-            planned=asked.planned,
+            planned=0,
             mark_at=from_at - 1,
             created_at=now,
             actor=actor,
         )
-        await self._backfills.add_backfill(wanted)
-        return wanted
+        kept = None if key is None else await self._kept(wanted, key)
+        return kept or await self._added(wanted, key)
 
-    async def _asked(self, job: str, from_at: int, until_at: int, tenant: str) -> _Asked:
-        """What is planned between the two and has been decided; FieldError if that is nothing, or too much."""
+    async def _added(self, wanted: Backfill, key: str | None) -> Progress:
+        asked = await self._asked(wanted.schedule_id, wanted.from_at, wanted.until_at, wanted.tenant)
+        made = replace(wanted, revision=asked.schedule.revision, until_at=asked.until_at, planned=asked.planned)
+        if await self._backfills.add_backfill(made):
+            return Progress(backfill=made)
+        # Someone was quicker with the same key.
+        kept = await self._kept(wanted, key or "")
+        if kept is None:
+            raise NotFound("backfill", wanted.backfill_id)
+        return kept
+
+    async def _kept(self, wanted: Backfill, key: str) -> Progress | None:
+        """The backfill that the key stands for, if there is one; KeyTaken if that is another than is wanted."""
+        kept = await self._backfills.find_backfill(wanted.tenant, wanted.backfill_id)
+        if kept is not None and not same_wish(wanted, kept.backfill):
+            raise KeyTaken(key, wanted.backfill_id)
+        return kept
+
+    async def _job(self, job: str, tenant: str) -> Schedule:
         schedule = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
         if schedule is None:
             raise NotFound("job", job)
+        return schedule
+
+    async def _asked(self, job: str, from_at: int, until_at: int, tenant: str) -> _Asked:
+        """What is planned between the two and has been decided; FieldError if that is nothing, or too much."""
+        schedule = await self._job(job, tenant)
         if until_at > self._clock.now():
             raise FieldError("to", _said(until_at), "is yet to come: a backfill is about the past")
         if from_at > until_at:
@@ -110,7 +138,7 @@ class BackfillDesk:
         if schedule.paused_at is not None and ticks.count(after=decided, until=until_at):
             reason = "lies in a pause that goes on: resume the job first, and say what is to become of its ticks"
             raise FieldError("to", _said(until_at), reason)
-        planned = ticks.count(after=from_at - 1, until=decided)
+        planned = await asyncio.to_thread(ticks.count, after=from_at - 1, until=decided)
         if not planned:
             raise FieldError("from", _said(from_at), "is followed by no planned time up to the end")
         if planned > MOST:
@@ -134,13 +162,27 @@ class BackfillDesk:
             raise NotFound("backfill", backfill_id)
         return found
 
-    async def page(self, *, job: str | None = None, limit: int = 100, tenant: str = "default") -> Sequence[Progress]:
-        """Backfills, the newest first."""
+    async def page(
+        self,
+        *,
+        job: str | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        tenant: str = "default",
+    ) -> Sequence[Progress]:
+        """Backfills, the newest first; after the one that was made then and has that id."""
         if not 1 <= limit <= _LARGEST_PAGE:
             raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
         if job is not None:
             schedule_name("job", job)
-        return await self._backfills.list_backfills(schedule_name("tenant", tenant), job=job, limit=limit)
+        schedule_name("tenant", tenant)
+        return await self._backfills.list_backfills(tenant, job=job, after=after, limit=limit)
+
+
+def _key(key: str) -> str:
+    if not key:
+        raise FieldError("key", key, "is empty")
+    return printable("key", key, longest=_LONGEST_KEY)
 
 
 def _said(at: int) -> str:

@@ -1,6 +1,6 @@
 """The dead letter office: looking at what has failed for good, trying it again, putting it away."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -15,6 +15,8 @@ from gnomon.services.launcher import Launcher, Triggered
 
 _PAGE = 500
 _LARGEST_PAGE = 10_000
+#: The last dead letter that was looked at, and when the first one was: what failed since is not meant.
+Place = tuple[str, int]
 
 
 class DeadLetterView(Struct, frozen=True):
@@ -36,6 +38,13 @@ class Replayed(Struct, frozen=True, kw_only=True):
     became: Launching | None = None
     #: Why there is no run.
     refused: str | None = None
+
+
+class ReplayedPage(Struct, frozen=True):
+    """What became of some replays, and after which place to go on; None if there are no more."""
+
+    items: tuple[Replayed, ...]
+    after: Place | None
 
 
 class DeadLetterOffice:
@@ -79,13 +88,23 @@ class DeadLetterOffice:
         """
         return await self._replay(await self._find(tenant, dead_letter_id), actor=actor, key=key)
 
-    async def replay_all(self, *, actor: str, job: str | None = None, tenant: str = "default") -> list[Replayed]:
-        """Replay every dead letter that nobody has dealt with; what became of each comes back."""
+    async def replay_all(
+        self,
+        *,
+        actor: str,
+        job: str | None = None,
+        after: Place | None = None,
+        limit: int = _PAGE,
+        tenant: str = "default",
+    ) -> ReplayedPage:
+        """Replay the dead letters that nobody has dealt with, so many at once; what became of each comes back."""
         printable("actor", actor)
-        schedule_name("tenant", tenant)
-        # All are known before the first is replayed: one that fails again at once leaves another, which has to wait.
-        letters = [letter.dead_letter_id async for letter in self._unresolved(tenant, job)]
-        return [await self._outcome(await self._find(tenant, one), actor) for one in letters]
+        name, asked_at = after or ("", self._clock.now())
+        found = await self.page(job=job, unresolved=True, after=name, limit=limit, tenant=tenant)
+        # What fails again while one page after the other is asked for leaves another letter, which has to wait.
+        wanted = [letter for letter in found if after is None or letter.created_at < asked_at]
+        done = tuple([await self._outcome(letter, actor) for letter in wanted])
+        return ReplayedPage(done, (found[-1].dead_letter_id, asked_at) if len(found) == limit else None)
 
     async def resolve(self, dead_letter_id: str, *, actor: str, tenant: str = "default") -> bool:
         """It is dealt with. False if it was before."""
@@ -100,13 +119,6 @@ class DeadLetterOffice:
         if found is None:
             raise NotFound("dead letter", dead_letter_id)
         return found
-
-    async def _unresolved(self, tenant: str, job: str | None) -> AsyncIterator[DeadLetter]:
-        after = ""
-        while page := await self._letters.list_dead_letters(tenant, job=job, unresolved=True, after=after, limit=_PAGE):
-            for letter in page:
-                yield letter
-            after = page[-1].dead_letter_id
 
     async def _outcome(self, letter: DeadLetter, actor: str) -> Replayed:
         try:

@@ -111,6 +111,8 @@ class TickPage(Struct, frozen=True):
 
     ticks: list[Tick]
     before: int | None
+    #: How many were looked at for that.
+    looked: int = 0
 
 
 class JobBook:
@@ -240,10 +242,17 @@ class JobBook:
         with _called_a_job():
             await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
-    async def delete(self, name: str, *, actor: str, tenant: str = "default") -> None:
+    async def delete(
+        self,
+        name: str,
+        *,
+        actor: str,
+        tenant: str = "default",
+        only_if: Callable[[Schedule], None] = lambda _: None,
+    ) -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
         with _called_a_job():
-            await self._registrar.delete(name, actor=actor, tenant=tenant)
+            await self._registrar.delete(name, actor=actor, tenant=tenant, only_if=only_if)
 
     async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
         """The job with its next planned times, its last decisions and what is under way."""
@@ -284,12 +293,12 @@ class JobBook:
             for tick in ticks:
                 before = tick.decision.planned_at
                 if tick.decision.last_at < asked.since:
-                    return TickPage(found, None)
+                    return TickPage(found, None, looked)
                 if asked.kind in (None, tick.decision.kind) and asked.status in (None, tick.status):
                     found.append(tick)
                 if len(found) == asked.limit:
-                    return TickPage(found, before)
-        return TickPage(found, before if looked >= _LOOK else None)
+                    return TickPage(found, before, looked)
+        return TickPage(found, before if looked >= _LOOK else None, looked)
 
     async def next(self, name: str, count: int, *, tenant: str = "default") -> tuple[int, ...]:
         """The next planned times, as if no pause were on."""

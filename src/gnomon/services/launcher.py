@@ -120,20 +120,29 @@ class Launcher:
         source: Source = Source.API,
     ) -> Triggered:
         """Start a run of a workflow that belongs to no job, once for each key; KeyTaken as for a job."""
-        given = None if input is None else _checked_input(input, workflow)
-        now, scope = self._clock.now(), f"run {workflow.workflow_id}"
-        run_id = RunId(self._ids.new("run", now)) if key is None else keyed_run_id(workflow.tenant, scope, _key(key))
+        given, now = None if input is None else _checked_input(input, workflow), self._clock.now()
+        run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
         run = replace(run, source=source, idempotency_key=key)
         done = await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
         if key is not None and done.became is Launching.ALREADY:
+            await self.refuse_others(key, workflow)
             await self._refuse_another_input(key, done.run_id, given)
         return done
+
+    async def refuse_others(self, key: str, workflow: Workflow) -> None:
+        """KeyTaken, if `run` was asked with that key for a run of another workflow."""
+        kept = await self._executions.find_run(_unscheduled_id(workflow.tenant, key))
+        if kept is not None and kept.workflow_id != workflow.workflow_id:
+            raise KeyTaken(key, kept.run_id)
 
     async def start(
         self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
     ) -> bool:
-        """Start a run of that version at that time, once for each key. False if that cannot be done."""
+        """Start a run of that version at that time, once for each key. False if that cannot be done.
+
+        KeyTaken, if the key's run is of another version or time.
+        """
         schedule_name("tenant", tenant)
         schedule_name("workflow_id", workflow_id)
         run_id = keyed_run_id(tenant, f"start {workflow_id}", _key(key))
@@ -156,6 +165,9 @@ class Launcher:
         run = _unscheduled_run(run_id, workflow, user_id=user_id, planned_at=scheduled_for, now=now)
         launch = Launch(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
         [became] = await self._runs.launch([launch], now=now)
+        kept = await self._executions.find_run(run_id) if became is Launching.ALREADY else None
+        if kept is not None and (kept.workflow_version, kept.planned_at) != (version, scheduled_for):
+            raise KeyTaken(key, run_id)
         return became in (Launching.STARTED, Launching.QUEUED, Launching.ALREADY)
 
     async def _job(self, tenant: str, job: str) -> Schedule:
@@ -228,6 +240,10 @@ def _key(key: str) -> str:
 
 def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
     return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _key(key))
+
+
+def _unscheduled_id(tenant: str, key: str) -> RunId:
+    return keyed_run_id(tenant, "run", _key(key))
 
 
 def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:

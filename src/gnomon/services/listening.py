@@ -8,7 +8,7 @@ from msgspec import Struct
 from gnomon.core.happenings import Entry, Event, event_id
 from gnomon.core.inputs import SECRET, read_json
 from gnomon.core.requests import printable, schedule_name
-from gnomon.errors import FieldError, NotFound, Unavailable
+from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.event_log import EventLog
 from gnomon.ports.events import Events
@@ -45,7 +45,7 @@ class Announcer:
         """Keep an event and start what listens to it. The same key is the same event, however often it is emitted."""
         now = self._clock.now()
         schedule_name("tenant", tenant)
-        schedule_name("event", name)
+        schedule_name("name", name)
         event = Event(
             event_id=self._ids.new("evt", now) if key is None else event_id(tenant, name, _key(key)),
             tenant=tenant,
@@ -58,6 +58,8 @@ class Announcer:
         entries = await self._log.emit_event(event, now=now)
         # Of a key that was used before, the event of then counts.
         kept = None if key is None else await self._log.find_event(event.event_id)
+        if key is not None and kept is not None and _decoded(kept) != _decoded(event):
+            raise KeyTaken(key, kept.event_id)
         return Emitted(event=kept or event, entries=tuple(entries))
 
     async def page(
@@ -72,7 +74,7 @@ class Announcer:
         if not 1 <= limit <= _LARGEST_PAGE:
             raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
         if name is not None:
-            schedule_name("event", name)
+            schedule_name("name", name)
         schedule_name("tenant", tenant)
         return await self._with_entries(await self._log.list_events(tenant, name=name, after=after, limit=limit))
 
@@ -98,6 +100,11 @@ def _body(body: object) -> bytes:
     if SECRET.search(plain.decode()):
         raise FieldError("body", body, "names a secret, and events have none")
     return plain
+
+
+def _decoded(event: Event) -> object:
+    """What is known about it, whatever the order in which it was said."""
+    return msgspec.json.decode(event.body)
 
 
 def _key(key: str) -> str:

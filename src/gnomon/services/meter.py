@@ -24,6 +24,7 @@ _NOT_FIRED = (
 #: What every family shows before anything has happened, so that alerts can be written about it.
 _FIRST: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [(OTHER, status, Source.CRON) for status in ("completed", "failed", "cancelled")],
+    "jobs_completed": [(OTHER, status) for status in ("completed", "failed", "cancelled")],
     "dag_steps": [(OTHER, OTHER, state.lower()) for state in sorted(TERMINAL)],
     "ticks_decided": [(OTHER, *one) for one in _NOT_FIRED],
     "attempts_ended": [(result,) for result in Result],
@@ -130,10 +131,16 @@ class Meter:
                 self.add("ticks_decided", job, decision.kind.value, decision.reason.value, count=decision.count)
                 if decision.fire_at is not None:
                     self.add("runs_emitted")
+                    self.add("jobs_received", job)
                 if decision.kind is TickKind.FIRED and decision.fire_at is not None:
                     self._took("schedule_drift_seconds", abs(max(now, decision.fire_at) - decision.planned_at))
                 elif decision.reason in _OVERLAPS:
                     self.add("runs_skipped_overlap", count=decision.count)
+
+    def launched(self, runs: Sequence[Run]) -> None:
+        """See Tally.launched."""
+        for run in runs:
+            self.add("jobs_received", self.jobs.shown(_job(run)))
 
     def taken(self, tasks: Sequence[Waiting], now: int) -> None:
         """See Tally.taken."""
@@ -168,6 +175,7 @@ class Meter:
         for run, status, error, at in finishes:
             job = self.jobs.shown(_job(run))
             self.add("executions", job, status.value, run.source.value)
+            self.add("jobs_completed", job, status.value)
             if run.started_at is not None:
                 self._took("execution_duration_seconds", at - run.started_at, job)
             if status is RunStatus.FAILED and (error or "").startswith(_NOTHING_TO_LAUNCH):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.fire_diff import Fate
+from gnomon.core.fire_diff import MOST_WALKED, Fate
 from gnomon.core.jobs import Job
 from gnomon.core.model import Schedule
 from gnomon.core.planning import Forecast, forecast
@@ -14,6 +14,9 @@ from gnomon.ports.clock import Clock
 from gnomon.ports.jobs import Jobs
 from gnomon.services.applying import Change, Plan, Prune
 from gnomon.services.jobs import JobBook
+
+#: How many fires of all jobs together are looked at one by one, and how many of each once that is used up.
+_MOST_WALKED_IN_ALL, _WALKED_OF_EACH = 100_000, 5
 
 
 class PlannedJob(Struct, frozen=True, kw_only=True):
@@ -61,15 +64,19 @@ class Planner:
         plans = await self._book.planned(jobs, now=now, tenant=tenant, prune=prune)
         names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is Change.CHANGED]
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
-        told = []
+        told, left = list[PlannedJob](), _MOST_WALKED_IN_ALL
         # Many fires take long to compare: one plan at a time, and between two jobs others have a turn.
         async with self._comparing:
             for plan in plans:
-                told.append(await self._told(plan, newest, now, until))
+                most = max(_WALKED_OF_EACH, min(MOST_WALKED, left))
+                told.append(await self._told(plan, newest, (now, until), most))
+                left -= told[-1].forecast.fires.walked
                 await asyncio.sleep(0)
         return JobsPlan(from_at=now, until_at=until, jobs=tuple(told))
 
-    async def _told(self, plan: Plan, newest: Mapping[str, Workflow], now: int, until: int) -> PlannedJob:
+    async def _told(
+        self, plan: Plan, newest: Mapping[str, Workflow], between: tuple[int, int], most: int
+    ) -> PlannedJob:
         before = None if plan.standing is None else await self._as_it_stands(plan, plan.standing, newest)
         gone = plan.job is not None and before is None and plan.change is Change.UNCHANGED
         after = plan.job
@@ -78,7 +85,8 @@ class Planner:
         if gone:
             # A one-shot whose time is past: it does not come to stand.
             before = after
-        told = forecast(before, after, now=now, until=until)
+        now, until = between
+        told = forecast(before, after, now=now, until=until, most=most)
         return PlannedJob(change=plan.change, forecast=told, job=said, standing=plan.standing)
 
     async def _as_it_stands(self, plan: Plan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:

@@ -185,11 +185,19 @@ class Registrar:
 
         await self._change(tenant, name, change)
 
-    async def delete(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
-        """End the schedule and free its name. Its history stays."""
+    async def delete(
+        self,
+        schedule_id: str,
+        *,
+        actor: str,
+        tenant: str = "default",
+        only_if: Callable[[Schedule], None] = lambda _: None,
+    ) -> None:
+        """End the schedule and free its name. Its history stays. `only_if` may object, by an error."""
         printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
+            only_if(verdict.schedule)
             return await self._schedules.delete(verdict, now=now, actor=actor)
 
         await self._change(tenant, schedule_id, change)

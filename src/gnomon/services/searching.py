@@ -71,6 +71,7 @@ class Search:
     async def ticks(self, asked: TicksAsked, *, after: tuple[str, int] | None, tenant: str) -> Found[Tick, Ledgers]:
         """What became of the planned times of all jobs: one job after the other, of each the newest first."""
         found: list[Tick] = []
+        looked = 0
         name, before = after or ("", None)
         ahead = [] if before is None else [(name, before)]
         jobs = await self._book.page(tenant=tenant, after=name, limit=_LEDGERS)
@@ -80,9 +81,10 @@ class Search:
                 wanted = replace(asked, before=before, limit=asked.limit - len(found))
                 page = await self._book.ledger(name, wanted, tenant=tenant)
                 found += page.ticks
+                looked += page.looked
                 if page.before is not None:
                     return Found(found, (name, page.before))
-            if len(found) == asked.limit:
+            if len(found) == asked.limit or looked >= self._look:
                 return Found(found, (name, _NOTHING_MORE))
         return Found(found, (name, _NOTHING_MORE) if len(jobs) == _LEDGERS else None)
 

@@ -47,6 +47,9 @@ class TaskDesk:
         fields.required("function")
         workflow = read_workflow(Said({"name": "task", **said}, WORK_FIELDS))
         given, terms = workflow.input, _named(replace(workflow, tenant=tenant, input={}))
+        if key is not None:
+            # Before the terms are kept: what is refused leaves nothing.
+            await self._launcher.refuse_others(key, terms)
         return await self._launcher.run(await self._kept(terms, actor), actor=actor, input=given, key=key)
 
     async def _kept(self, terms: Workflow, actor: str) -> Workflow:

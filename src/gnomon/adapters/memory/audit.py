@@ -84,10 +84,12 @@ class MemoryStore(MemoryBooks):
             self._write([trail.emitted(event)])
         return await super().emit_event(event, now=now)
 
-    async def add_backfill(self, backfill: Backfill) -> None:
+    async def add_backfill(self, backfill: Backfill) -> bool:
         """See Backfills.add_backfill."""
-        await super().add_backfill(backfill)
-        self._write([trail.backfilled(backfill)])
+        added = await super().add_backfill(backfill)
+        if added:
+            self._write([trail.backfilled(backfill)])
+        return added
 
     async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
         """See Backfills.cancel_backfill."""

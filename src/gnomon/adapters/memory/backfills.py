@@ -30,9 +30,9 @@ class MemoryBackfills(MemoryEventLog):
         self._backfills: dict[str, Backfill] = {}
         self._backfill_ticks: dict[tuple[str, int], BackfillTick] = {}
 
-    async def add_backfill(self, backfill: Backfill) -> None:
+    async def add_backfill(self, backfill: Backfill) -> bool:
         """See Backfills.add_backfill."""
-        self._backfills[backfill.backfill_id] = backfill
+        return self._backfills.setdefault(backfill.backfill_id, backfill) is backfill
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.open_backfills."""
@@ -73,10 +73,12 @@ class MemoryBackfills(MemoryEventLog):
         found = self._backfills.get(backfill_id)
         return self._progress(found) if found is not None and found.tenant == tenant else None
 
-    async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
+    async def list_backfills(
+        self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> Sequence[Progress]:
         """See Backfills.list_backfills."""
         found = [o for o in self._backfills.values() if o.tenant == tenant and job in (None, o.schedule_id)]
-        newest = sorted(found, key=lambda one: (one.created_at, one.backfill_id), reverse=True)
+        newest = [one for one in sorted(found, key=_place, reverse=True) if after is None or _place(one) < after]
         return [self._progress(one) for one in newest[:limit]]
 
     def _progress(self, backfill: Backfill) -> Progress:
@@ -89,3 +91,7 @@ class MemoryBackfills(MemoryEventLog):
             under_way=sum(run.status in _UNDER_WAY for run in runs),
             failed=sum(run.status in (RunStatus.FAILED, RunStatus.CANCELLED) for run in runs),
         )
+
+
+def _place(backfill: Backfill) -> tuple[int, str]:
+    return backfill.created_at, backfill.backfill_id

@@ -50,6 +50,11 @@ _CANCEL = bulk.statement(
     " RETURNING backfill_id"
 )
 _FIND = bulk.statement(f"SELECT {named(_BACKFILL)} FROM backfill WHERE tenant = ? AND backfill_id = ?")  # noqa: S608
+_ADD = bulk.statement(
+    f"INSERT INTO backfill ({', '.join(Backfill.__struct_fields__)})"  # noqa: S608
+    f" VALUES ({', '.join('?' * len(Backfill.__struct_fields__))}) ON CONFLICT (backfill_id) DO NOTHING"
+    " RETURNING backfill_id"
+)
 _LIST = (
     sa.select(*_BACKFILL)
     .where(_backfill.tenant == sa.bindparam("owner"))
@@ -67,16 +72,17 @@ class SqlBackfills:
 
     transactions: Transactions
 
-    async def add_backfill(self, backfill: Backfill) -> None:
+    async def add_backfill(self, backfill: Backfill) -> bool:
         """See Backfills.add_backfill."""
-        row, columns = astuple(backfill), tuple(Backfill.__struct_fields__)
 
-        def add(conn: sa.Connection) -> None:
-            bulk.insert(conn, tables.backfill, [row], columns)
+        def add(conn: sa.Connection) -> bool:
+            if not bulk.rows(conn, _ADD, *astuple(backfill)):
+                return False
             audit.write(conn, [trail.backfilled(backfill)])
             hint(conn, Topic.CHANGES)
+            return True
 
-        await self.transactions.write(add)
+        return await self.transactions.write(add)
 
     async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.open_backfills."""
@@ -98,9 +104,11 @@ class SqlBackfills:
         """See Backfills.find_backfill."""
         return await self.transactions.read(lambda conn: _find(conn, tenant, backfill_id))
 
-    async def list_backfills(self, tenant: str, *, job: str | None = None, limit: int = 100) -> Sequence[Progress]:
+    async def list_backfills(
+        self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> Sequence[Progress]:
         """See Backfills.list_backfills."""
-        return await self.transactions.read(lambda conn: listed(conn, tenant, job, limit))
+        return await self.transactions.read(lambda conn: listed(conn, tenant, job, after, limit))
 
 
 def opened(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
@@ -141,9 +149,13 @@ def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> Progress | None
     return _progress(conn, _backfill_of(found[0])) if found else None
 
 
-def listed(conn: sa.Connection, tenant: str, job: str | None, limit: int) -> Sequence[Progress]:
+def listed(
+    conn: sa.Connection, tenant: str, job: str | None, after: tuple[int, str] | None, limit: int
+) -> Sequence[Progress]:
     """See Backfills.list_backfills."""
     asked = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
+    if after is not None:
+        asked = asked.where(sa.tuple_(_backfill.created_at, _backfill.backfill_id) < sa.tuple_(*after))
     return [_progress(conn, _backfill_of(row)) for row in conn.execute(asked, {"owner": tenant, "limit": limit}).all()]
 
 

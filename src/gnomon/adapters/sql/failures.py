@@ -131,5 +131,8 @@ def _origin(error: BaseException) -> Any:  # noqa: ANN401 - whatever the driver 
 
 
 def _first_line(error: Exception) -> str:
-    text = str(_origin(error)).strip() or type(error).__name__
+    origin = _origin(error)
+    text = str(origin).strip() or type(error).__name__
+    if isinstance(origin, OSError):
+        text = f"the database cannot be reached: {origin.strerror or text}"
     return text.splitlines()[0]

@@ -10,6 +10,7 @@ from gnomon.adapters.sql.halting import supersede
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import SCHEDULE, schedule_of
 from gnomon.adapters.sql.run_rows import WANTED_RUN, named, task_row, wanted_row
+from gnomon.adapters.sql.tally import note
 from gnomon.core.launching import Launch, Launching, first_tasks, launching
 from gnomon.core.model import Run, Spec
 
@@ -79,6 +80,7 @@ class _Batch:
         added = bulk.those(self._conn, _ADD, [wanted_row(run) for run, _ in made], "run_id")
         self.too_late |= {run.run_id for run, _ in made if run.run_id not in added}
         made = [(run, wish) for run, wish in made if run.run_id in added]
+        note(self._conn, lambda tally: tally.launched([run for run, _ in made]))
         tasks = [task for run, wish in made for task in first_tasks(run, wish.first_steps, now=self._now)]
         bulk.insert(self._conn, tables.task, [task_row(task) for task in tasks])
         given = [(run.run_id, "input", wish.input) for run, wish in made if wish.input is not None]
