@@ -14,7 +14,7 @@ from gnomon.runners.registry import Functions
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
-from support.servers import free_port
+from support.daemons import free_port
 
 
 async def test_without_an_address_of_nats_it_says_what_is_missing() -> None:
