@@ -8,37 +8,34 @@ import asyncpg
 from nats.js.errors import NotFoundError
 
 from chaos.hurting import administered, replaced
-from gnomon.adapters.sql.house_tables import shard
 from gnomon.core import subjects
 from support.trial import LEASE_MS, PAST_LEASE, Trial
 
 #: More than PostgreSQL gives to all together.
 _CROWD = 100
 _A_FEW = 1
+_TERMS = "SELECT shard, term FROM shard ORDER BY shard"
 
 
 async def no_connection_left(trial: Trial) -> None:
     """Strangers take every connection that is to be had; those who lead have theirs, and go on leading."""
-    async with _crowd(trial):
-        # Whoever was just about to connect has failed by now, and whoever had a connection has it.
-        before = await _terms(trial)
+    async with _crowd(trial) as stranger:
+        before = await stranger.fetch(_TERMS)
         await trial.decided(PAST_LEASE + LEASE_MS / 1000)
-        assert await _terms(trial) == before
+        assert await stranger.fetch(_TERMS) == before
 
 
 @contextlib.asynccontextmanager
-async def _crowd(trial: Trial) -> AsyncIterator[None]:
+async def _crowd(trial: Trial) -> AsyncIterator[asyncpg.Connection]:
+    """One of so many that there is room for nobody else."""
     async with contextlib.AsyncExitStack() as stack:
+        one = await asyncpg.connect(trial.database)
+        stack.push_async_callback(one.close)
         with contextlib.suppress(asyncpg.TooManyConnectionsError):
             for _ in range(_CROWD):
                 stack.push_async_callback((await asyncpg.connect(trial.database)).close)
             raise AssertionError("there is no end of connections")
-        yield
-
-
-async def _terms(trial: Trial) -> dict[int, int]:
-    rows = await trial.store.transactions.read(lambda conn: list(conn.execute(shard.select())))
-    return {row.shard: row.term for row in rows}
+        yield one
 
 
 async def stream_full(trial: Trial, stream: str) -> None:

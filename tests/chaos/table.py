@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from chaos import failing_over, straining
 from chaos import hurting as do
-from chaos import straining
 from gnomon.adapters.nats.leases import BUCKET
 from gnomon.core.subjects import REPORTS, SCHEDULERS, WORK, executors
 from support.proxy import Fault as Wire
@@ -36,6 +36,8 @@ class Row:
     short: bool = False
     #: On a disk of its own that can be full, which only root can have.
     small_disk: bool = False
+    #: On a server that no other test has, as it does not come back.
+    own_pg: bool = False
 
 
 def _processes(shape: Shape, where: str, *, short: frozenset[str] = frozenset()) -> list[Row]:
@@ -160,6 +162,17 @@ def _clocks_of_workers() -> list[Row]:
     ]
 
 
+def _failing_over() -> list[Row]:
+    rows = [
+        ("PostgreSQL is lost, and one that agreed to everything takes its place", "F45", failing_over.agreed),
+        ("PostgreSQL is lost with all that was done last", "F46", failing_over.with_lost_tail),
+    ]
+    return [
+        Row(name=name, number=number, shape=PG, hurt=hurt, proves=("C9", "S15"), own_pg=True)
+        for name, number, hurt in rows
+    ]
+
+
 def _pooled() -> list[Row]:
     """Behind a pooler that deals out sessions by the transaction."""
     rows = [
@@ -228,6 +241,7 @@ FAULTS = [
     *_bus(),
     *_cluster(),
     *_redis(),
+    *_failing_over(),
     *_pooled(),
     *_clocks_of_workers(),
     *_others(),

@@ -18,7 +18,6 @@ _CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
 #: What asks for an answer that ends with "ready for query", and what that is.
 _ASKING, _READY = b"QSF", b"Z"
 _LEAVING = b"X"
-_STARTUP_ENDS = b"Z"
 _IDLE = b"I"
 Message = tuple[bytes, bytes]
 
@@ -99,7 +98,7 @@ class Pooler:
             while not free.empty():
                 session = free.get_nowait()
                 if session is not None:
-                    session.writer.close()
+                    _abort(session)
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -133,7 +132,7 @@ class Pooler:
                 client.answering.cancel()
             if client.session is not None:
                 # In the middle of a transaction, which ends with its session.
-                client.session.writer.transport.abort()
+                _abort(client.session)
                 self._free[startup].put_nowait(None)
 
     async def _pass_on(self, startup: bytes, reader: asyncio.StreamReader, client: _Client) -> None:
@@ -167,6 +166,7 @@ class Pooler:
                     return
         except (OSError, asyncio.IncompleteReadError):
             client.session = None
+            _abort(session)
             self._free[startup].put_nowait(None)
             client.writer.transport.abort()
 
@@ -175,6 +175,8 @@ class Pooler:
         session = await self._free[startup].get()
         if session is not None and not session.reader.at_eof() and not session.writer.is_closing():
             return session
+        if session is not None:
+            _abort(session)
         try:
             return await self._made(startup)
         except BaseException:
@@ -185,8 +187,12 @@ class Pooler:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._to)
         writer.write(struct.pack("!I", len(startup) + 4) + startup)
         greeting: list[Message] = []
-        while not greeting or greeting[-1][0] != _STARTUP_ENDS:
-            greeting.append(await _message(reader))
+        try:
+            while not greeting or greeting[-1][0] != _READY:
+                greeting.append(await _message(reader))
+        except BaseException:
+            writer.close()
+            raise
         [key] = [body for kind, body in greeting if kind == b"K"]
         return _Session(reader, writer, greeting, key)
 
@@ -198,6 +204,11 @@ class Pooler:
         body = struct.pack("!I", _CANCEL) + client.session.key
         writer.write(struct.pack("!I", len(body) + 4) + body)
         writer.close()
+
+
+def _abort(session: _Session) -> None:
+    session.writer.transport.abort()
+    session.writer.close()
 
 
 async def _startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:

@@ -175,6 +175,10 @@ class Trial:
     workers: list[Proc] = field(default_factory=list)
     #: Whoever is started from now on speaks with everybody directly.
     direct: bool = False
+    #: From when until when what was done is on no record: bodies that began then may have begun again.
+    forgotten: tuple[int, int] = (0, 0)
+    #: What may take the place of PostgreSQL.
+    standby: Postgres | None = None
     #: Runs that somebody was told would be.
     promised: set[RunId] = field(default_factory=set)
     #: Shard and term to all who were seen to hold it.
@@ -356,7 +360,9 @@ async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> A
         finally:
             for proc in [*trial.servers, *trial.workers]:
                 proc.kill()
-            await store.close()
+            await trial.store.close()
+            if trial.standby is not None:
+                trial.standby.remove()
 
 
 def _ends(trial: Trial, pg_port: int) -> dict[str, int]:
