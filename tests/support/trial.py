@@ -352,10 +352,9 @@ async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> A
         try:
             skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
             worker_skews = [*shape.worker_skews, *[0] * shape.workers][: shape.workers]
-            # One after the other, so that the first makes the streams and registers the jobs.
-            await trial.ready([trial.start_server(skew_ms=skews[0])])
-            others = [trial.start_server(skew_ms=skew) for skew in skews[1:]]
-            await trial.ready([*others, *(trial.start_worker(skew_ms=skew) for skew in worker_skews)])
+            # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
+            servers = [trial.start_server(skew_ms=skew) for skew in skews]
+            await trial.ready([*servers, *(trial.start_worker(skew_ms=skew) for skew in worker_skews)])
             yield trial
         finally:
             for proc in [*trial.servers, *trial.workers]:
