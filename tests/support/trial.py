@@ -232,6 +232,10 @@ class Trial:
         """All of them have begun."""
         await until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
 
+    async def all_known(self) -> bool:
+        """Whether all workers are known to those who hand out work."""
+        return len(await self.store.workers()) == len(self.workers)
+
     # ---- load --------------------------------------------------------------------------------
 
     async def ask(self, count: int = 1) -> None:
@@ -355,6 +359,8 @@ async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> A
             # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
             servers = [trial.start_server(skew_ms=skew) for skew in skews]
             await trial.ready([*servers, *(trial.start_worker(skew_ms=skew) for skew in worker_skews)])
+            # Whoever asks for work before anybody is known to do it waits for nothing but the next try.
+            await until(trial.all_known)
             yield trial
         finally:
             for proc in [*trial.servers, *trial.workers]:
