@@ -8,11 +8,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from gnomon.adapters.guided_clock import GuidedClock
 from gnomon.adapters.load import LoadMeter
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsWorkerSide
-from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.adapters.system import RandomIds
 from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
 from gnomon.ports.events import Events
@@ -46,7 +47,7 @@ async def work_over_nats(
     if not settings.nats.url:
         raise UsageError("a worker without a database needs nats.url: where NATS is")
     import_modules(plan.imports)
-    clock, pool, meter = SystemClock(), settings.worker.pool, LoadMeter()
+    clock, pool, meter = GuidedClock(), settings.worker.pool, LoadMeter()
     name = RandomIds().new(FIELD, clock.now())
     client = await connect(settings.nats, events, name=name)
     try:
@@ -55,6 +56,7 @@ async def work_over_nats(
         runner = _runner(plan, partial(_wake_from_afar, asyncio.get_running_loop(), wake))
         worker = FieldWorker(side, runner, clock, events, settings=settings, worker=name)
         worker.wake, worker.presence.measure = wake, meter.load
+        worker.heart.on_time = partial(_set_clock, clock, events, name)
         ready(worker)
         loops = [keep_stepping(step, stop=stop, wake=woken, events=events) for step, woken in worker.services()]
         await asyncio.gather(*loops)
@@ -64,6 +66,12 @@ async def work_over_nats(
         with suppress(Exception):  # whatever is wrong with the connection, it is let go of
             await client.flush(timeout=1)
             await client.close()
+
+
+def _set_clock(clock: GuidedClock, events: Events, worker: str, theirs_at: int, asked_at: int) -> None:
+    wrong = clock.hear(theirs_at, asked_at=asked_at)
+    if wrong:
+        events.emit("clock_skew", holder=worker, skew_ms=wrong)
 
 
 def _runner(plan: Fielding, on_finished: Callable[[], object]) -> FunctionRunner:

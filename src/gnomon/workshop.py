@@ -9,13 +9,15 @@ from typing import Self
 from msgspec import Struct
 
 from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.guided_clock import GuidedClock
 from gnomon.adapters.load import LoadMeter
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
-from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.adapters.system import RandomIds
 from gnomon.crew import runner_of
+from gnomon.errors import Unavailable
 from gnomon.hinting import hints_on
 from gnomon.housekeeping import OverheardEvents, pinger_of
 from gnomon.office import open_existing
@@ -33,6 +35,8 @@ from gnomon.settings import Settings
 _LOOK_SECONDS = 0.25
 #: How many looks at a server make one look at what is to be cancelled.
 _LOOKS = 4
+#: How often our clock is compared with the store's.
+_COMPARE_SECONDS = 10.0
 
 
 class Shift(Struct, frozen=True, kw_only=True):
@@ -51,7 +55,8 @@ class Workshop:
     """One worker on a store that others schedule on."""
 
     def __init__(self, store: SqlStore, shift: Shift) -> None:
-        settings, clock = shift.settings, SystemClock()
+        settings, clock = shift.settings, GuidedClock()
+        self._clock = clock
         self.store = store
         self.settings = settings
         self._hints = hints_on(store, settings, shift.events or LoggedEvents())
@@ -83,10 +88,12 @@ class Workshop:
         self.instruments.vitals.on_duty = True
         if self._hints is not None:
             await self._hints.listen(self.heard)
+        await self._set_clock()
         try:
             await asyncio.gather(
                 keep_stepping(self.worker.step, stop=stop, wake=self.wake, events=self.events),
                 keep_stepping(self.worker.watch_lease, stop=stop, events=self.events),
+                keep_stepping(self._set_clock, stop=stop, events=self.events),
                 keep_stepping(self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
                 self._watch(stop),
             )
@@ -119,6 +126,15 @@ class Workshop:
                 self.look()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+
+    async def _set_clock(self) -> float:
+        """What we write down is compared with what others do, so that we go by the clock of the store."""
+        asked_at, engine = self._clock.now(), self.store.transactions
+        with suppress(Unavailable):
+            wrong = self._clock.hear(await engine.read(engine.now), asked_at=asked_at)
+            if wrong:
+                self.events.emit("clock_skew", holder=self.worker.worker, skew_ms=wrong)
+        return _COMPARE_SECONDS
 
     async def close(self) -> None:
         """Let go of the store."""

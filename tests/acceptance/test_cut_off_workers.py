@@ -3,19 +3,17 @@
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql import open_postgres
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from support.fleet_processes import all_runs, launch, until, until_over
 from support.processes import UpProcess
 from support.proxy import Proxy
-from support.servers import postgres
 from support.shapes import Shape, Standing, standing
 from support.witness import seen
 
@@ -29,26 +27,6 @@ SHAPES = [Shape(), Shape(nats=True)]
 #: A lease long enough that a busy machine does not end it, and no statement that outlasts it.
 PATIENCE = {"GNOMON_WORKER__LEASE_MS": "4000", "GNOMON_DATABASE__PATIENCE_MS": "1500"}
 pytestmark = [pytest.mark.timeout(120), pytest.mark.req("R-18"), pytest.mark.parametrize("shape", SHAPES, ids=str)]
-
-
-@pytest.fixture
-async def url() -> AsyncIterator[str]:
-    async with postgres(18).database() as url:
-        yield url
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
-    store = await open_postgres(url, pool_size=2)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
-    return file
 
 
 @pytest.fixture

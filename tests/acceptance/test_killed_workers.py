@@ -50,13 +50,6 @@ def jobs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
-    return file
-
-
-@pytest.fixture
 async def store(database: Path) -> AsyncIterator[SqlStore]:
     store = await open_sqlite(str(database))
     yield store

@@ -2,21 +2,20 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql import open_postgres
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
 from gnomon.services.registrar import Registrar
+from gnomon.testing.checker import check
 from support.fleet_processes import all_runs, until
-from support.servers import postgres
 from support.shapes import SHAPES, Shape, standing
+from support.verdicts import history_of
 from support.witness import seen
 
 JOBS = """
@@ -55,26 +54,6 @@ EXPECTED = {
     "in-europe": (RunStatus.COMPLETED, [ONE], 1),
     "capable": (RunStatus.COMPLETED, [ONE], 1),
 }
-
-
-@pytest.fixture
-async def url() -> AsyncIterator[str]:
-    async with postgres(18).database() as url:
-        yield url
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
-    store = await open_postgres(url, pool_size=2)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
-    return file
 
 
 async def launched(store: SqlStore, job: str) -> RunId:
@@ -147,6 +126,7 @@ async def test_every_shape_decides_alike(
         runs = await asyncio.wait_for(all_over(store, witness), 100)
         stopped = [worker.terminate() for worker in (european, gpu)]
 
+    assert check(await history_of(store, "tick", runs)) == []
     assert await what_became(store, runs, witness) == EXPECTED
     assert stopped == [0, 0]
     ticks = sorted(run.planned_at for run in runs if run.schedule_id == "tick")

@@ -24,13 +24,6 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
-    return file
-
-
-@pytest.fixture
 def jobs(tmp_path: Path) -> Callable[..., Path]:
     def written(*lines: str) -> Path:
         file = tmp_path / "jobs.yaml"

@@ -27,8 +27,8 @@ PATIENT = {"ticker.tick_ms": 60_000, "worker.poll_secs": 10}
 
 @pytest.fixture(autouse=True)
 def _nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "_SERVER_SECONDS", 3600.0)
-    monkeypatch.setattr(workshop, "_SERVER_SECONDS", 3600.0)
+    monkeypatch.setattr(app, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(workshop, "_LOOK_SECONDS", 3600.0)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +19,8 @@ import gnomon
 from gnomon.adapters.sql.opening import open_store
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery
+from support.daemons import free_port
 from support.processes import UpProcess, server, worker
-from support.servers import free_port, postgres
 from support.witness import seen
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,18 +33,9 @@ QUICK = {
 }
 
 
-@pytest.fixture
-async def url() -> AsyncIterator[str]:
-    async with postgres(18).database() as address:
-        yield address
-
-
-@pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+@pytest.fixture(autouse=True)
+def _without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_METRICS__ENABLED", "false")
-    return file
 
 
 @pytest.fixture(autouse=True)

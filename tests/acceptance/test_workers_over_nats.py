@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,32 +15,15 @@ import gnomon
 from support.bus_servers import Nats
 from support.fleet_processes import field_worker, server
 from support.processes import UpProcess, worker
-from support.scoped import scoped_nats
-from support.servers import postgres
 from support.witness import seen
 
 pytestmark = pytest.mark.timeout(120)
 BUSY_IS_FINE = {"GNOMON_ROUTING__OVERLOAD_PERCENT": "100000"}
 
 
-@pytest.fixture
-async def url() -> AsyncIterator[str]:
-    async with postgres(18).database() as address:
-        yield address
-
-
-@pytest.fixture
-def nats() -> Iterator[Nats]:
-    with scoped_nats() as running:
-        yield running
-
-
-@pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "witness"
-    monkeypatch.setenv("GNOMON_WITNESS", str(file))
+@pytest.fixture(autouse=True)
+def _without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_METRICS__ENABLED", "false")
-    return file
 
 
 def client_of(running: UpProcess) -> gnomon.Client:

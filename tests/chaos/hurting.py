@@ -27,9 +27,10 @@ from support.trial import PAST_LEASE, Proc, Trial, until
 # ---- processes -----------------------------------------------------------------------------------
 
 
-async def replaced(trial: Trial, victim: Proc) -> None:
-    """Another one is there in the place of one that has ended."""
-    await trial.ready([trial.start_server() if victim in trial.servers else trial.start_worker()])
+async def replaced(trial: Trial, *victims: Proc) -> None:
+    """Others are there in the place of those that have ended."""
+    servers = set(trial.servers)
+    await trial.ready([trial.start_server() if one in servers else trial.start_worker() for one in victims])
 
 
 async def a_server_killed(trial: Trial) -> None:
@@ -50,8 +51,7 @@ async def all_killed(trial: Trial, *, servers: bool, workers: bool) -> None:
     for victim in victims:
         victim.kill()
     await asyncio.sleep(PAST_LEASE)
-    for victim in victims:
-        await replaced(trial, victim)
+    await replaced(trial, *victims)
 
 
 async def servers_vanish(trial: Trial) -> None:
@@ -63,8 +63,7 @@ async def servers_vanish(trial: Trial) -> None:
     for victim in victims:
         victim.kill()
     trial.direct = True
-    for victim in victims:
-        await replaced(trial, victim)
+    await replaced(trial, *victims)
 
 
 async def a_server_stopped(trial: Trial) -> None:

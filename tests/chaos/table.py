@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from chaos import failing_over, straining
 from chaos import hurting as do
 from gnomon.adapters.nats.leases import BUCKET
 from gnomon.core.subjects import REPORTS, SCHEDULERS, WORK, executors
@@ -14,6 +15,9 @@ PG = Shape()
 BUS = Shape(nats=True)
 SHARED = Shape(redis=True)
 CLUSTER = Shape(cluster=True)
+POOLED = Shape(pooled=True)
+SPLIT = Shape(redis=True, split=True)
+_HOUR = 3_600_000
 Hurt = Callable[[Trial], Awaitable[None]]
 
 
@@ -32,6 +36,8 @@ class Row:
     short: bool = False
     #: On a disk of its own that can be full, which only root can have.
     small_disk: bool = False
+    #: On a server that no other test has, as it does not come back.
+    own_pg: bool = False
 
 
 def _processes(shape: Shape, where: str, *, short: frozenset[str] = frozenset()) -> list[Row]:
@@ -108,6 +114,9 @@ def _bus() -> list[Row]:
         ("reports are purged", "F57", partial(do.stream_purged, stream=REPORTS)),
         ("the bucket of leases is deleted", "F59", partial(do.stream_deleted, stream=f"KV_{BUCKET}")),
         ("every message is doubled and comes again in the opposite order", "F53 F54", do.doubled_and_shuffled),
+        ("the stream of work is full", "F60", partial(straining.stream_full, stream=WORK)),
+        ("the stream of reports is full", "F60", partial(straining.stream_full, stream=REPORTS)),
+        ("work is given back until nobody may have it", "F60", straining.given_back_for_ever),
     ]
     short = {"NATS is killed", "every message is doubled and comes again in the opposite order"}
     return [
@@ -139,8 +148,61 @@ def _redis() -> list[Row]:
     ]
 
 
+def _clocks_of_workers() -> list[Row]:
+    """An hour ahead and an hour behind: a worker is told how long it has, and never until when."""
+    return [
+        Row(
+            name=f"the clocks of workers are two hours apart, and one is frozen past its lease {where}",
+            number="F09 F24",
+            shape=Shape(nats=nats, worker_skews=(_HOUR, -_HOUR)),
+            hurt=do.a_worker_frozen,
+            proves=("C4", "C10", "S16"),
+        )
+        for nats, where in ((False, "on PostgreSQL"), (True, "over NATS"))
+    ]
+
+
+def _failing_over() -> list[Row]:
+    rows = [
+        ("PostgreSQL is lost, and one that agreed to everything takes its place", "F45", failing_over.agreed),
+        ("PostgreSQL is lost with all that was done last", "F46", failing_over.with_lost_tail),
+    ]
+    return [
+        Row(name=name, number=number, shape=PG, hurt=hurt, proves=("C9", "S15"), own_pg=True)
+        for name, number, hurt in rows
+    ]
+
+
+def _pooled() -> list[Row]:
+    """Behind a pooler that deals out sessions by the transaction."""
+    rows = [
+        ("a server is killed", "F01 F48", do.a_server_killed),
+        ("a worker is frozen past its lease", "F09 F48", do.a_worker_frozen),
+        ("PostgreSQL is killed", "F40 F48", do.pg_killed),
+        ("PostgreSQL hangs up again and again", "F47 F48", do.pg_hangs_up),
+    ]
+    return [
+        Row(name=f"{name} behind a pooler", number=number, shape=POOLED, hurt=hurt, proves=("C7", "C13"))
+        for name, number, hurt in rows
+    ]
+
+
 def _others() -> list[Row]:
     return [
+        Row(
+            name="strangers take all connections of PostgreSQL",
+            number="F51",
+            shape=PG,
+            hurt=straining.no_connection_left,
+            proves=("C3", "C7"),
+        ),
+        Row(
+            name="servers ask two Redis that know nothing of each other",
+            number="F65",
+            shape=SPLIT,
+            hurt=straining.two_of_one,
+            proves=("C3", "C6"),
+        ),
         Row(
             name="the disk of PostgreSQL is full",
             number="F31",
@@ -179,5 +241,8 @@ FAULTS = [
     *_bus(),
     *_cluster(),
     *_redis(),
+    *_failing_over(),
+    *_pooled(),
+    *_clocks_of_workers(),
     *_others(),
 ]

@@ -49,6 +49,13 @@ async def test_every_lie_is_noticed_and_the_truth_is_not(trial: Trial) -> None:
     witness.write_text(true.replace(early[0][-1], str(int(early[0][-1]) - 60_000)))
     assert "S3" in await rules(trial), "begun before its time"
 
+    witness.write_text(true + first.replace(first.split()[4], "task_of_nobody"))
+    with pytest.raises(AssertionError, match="not on record"):
+        await violations(trial)
+    trial.forgotten = 0, int(first.split()[-1])
+    assert await violations(trial) == [], "what the store has forgotten"
+    trial.forgotten = 0, 0
+
     witness.write_text(true)
     trial.promised.add(type(next(iter(trial.promised)))("run_of_nobody"))
     assert await rules(trial) == {"S15"}

@@ -1,7 +1,7 @@
 """The store on PostgreSQL keeps the contract: on the oldest and the newest version, and behind a pooler."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,6 +17,7 @@ from contracts.vitals import VitalsContract
 from contracts.work import WorkContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.planting import Plant, planting
+from support.pooler import Pooler
 from support.servers import postgres
 
 #: Everything that ends by the clock of the store.
@@ -50,9 +51,13 @@ class PostgresContract(
 
     @pytest.fixture
     async def store(self, url: str) -> AsyncIterator[SqlStore]:
-        store = await open_postgres(url, statement_cache=self.statement_cache, pool_size=2)
+        store = await open_postgres(self.through(url), statement_cache=self.statement_cache, pool_size=2)
         yield store
         await store.close()
+
+    def through(self, url: str) -> str:
+        """How the store comes to the database."""
+        return url
 
     @pytest.fixture
     def plant(self, store: SqlStore) -> Plant:
@@ -85,3 +90,11 @@ class TestPostgres18Store(PostgresContract):
 class TestPostgresStoreBehindAPooler(PostgresContract):
     version = 18
     statement_cache = False
+
+    @pytest.fixture(autouse=True)
+    def pooler(self) -> Iterator[None]:
+        with Pooler(postgres(self.version).port, sessions=3) as self._pooler:
+            yield
+
+    def through(self, url: str) -> str:
+        return self._pooler.through(url)

@@ -72,6 +72,11 @@ class Proxy:
         """Whatever arrives arrives later by so much."""
         self._delay = seconds
 
+    def lead_to(self, port: int) -> None:
+        """Whoever connects from now on comes to another server; all who are connected are cut off."""
+        self._to = port
+        self._do(self._cut_off())
+
     def mend(self) -> None:
         """All is well again. A connection that has lost something is reset: no protocol could go on with it."""
         self._do(self._change(Fault.NONE))
@@ -92,6 +97,9 @@ class Proxy:
         self._fault = fault
         if fault is Fault.CUT or (lossy and fault is Fault.NONE):
             self._reset_all()
+
+    async def _cut_off(self) -> None:
+        self._reset_all()
 
     async def _close(self) -> None:
         self._fault = Fault.CUT

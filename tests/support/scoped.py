@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from support.bus_servers import Nats
-from support.servers import free_port
+from support.daemons import free_port
 
 _SHIPPED = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
 PASSWORDS = {"scheduler": "s3cret-scheduler", "worker": "s3cret-worker", "admin": "s3cret-admin"}

@@ -49,12 +49,12 @@ class PostgresOnSmallDisk(Postgres):
             self._disk.rmdir()
             self._disk = None
 
-    def _make_folder(self) -> None:
+    def _make_folder(self) -> Path:
         self._disk = Path(tempfile.mkdtemp(prefix="gnomon-disk-"))
         mount = [_program("mount"), "-t", "tmpfs", "-o", f"size={_SIZE},mode=755", "none", str(self._disk)]
         subprocess.run(mount, check=True)
         self._within = self._disk
-        super()._make_folder()
+        return super()._make_folder()
 
 
 def _program(name: str) -> str:

@@ -27,6 +27,7 @@ from gnomon.services.registrar import Registrar
 from support.bus_servers import Nats, Redis
 from support.effects import Effect, effects_in
 from support.fleet_processes import all_runs
+from support.pooler import Pooler
 from support.processes import TESTS
 from support.proxy import Proxy
 from support.scoped import PASSWORDS, NatsCluster, scoped_nats
@@ -82,15 +83,26 @@ class Shape:
     nats: bool = False
     cluster: bool = False
     redis: bool = False
+    #: Nobody has a session of PostgreSQL for longer than a transaction.
+    pooled: bool = False
+    #: Every other server has another Redis, which knows nothing of the first.
+    split: bool = False
     servers: int = 2
     workers: int = 2
     #: By how much the clocks of servers are wrong, in milliseconds.
     skews: Sequence[int] = ()
+    #: The same of workers.
+    worker_skews: Sequence[int] = ()
 
     @property
     def bus(self) -> bool:
         """Whether workers are reached over NATS."""
         return self.nats or self.cluster
+
+    @property
+    def skew_ms(self) -> int:
+        """By how much what two of ours write down at one moment may differ."""
+        return max(map(abs, (*self.skews, *self.worker_skews)), default=0)
 
 
 class Proc:
@@ -156,12 +168,17 @@ class Trial:
     store: SqlStore
     nats: Nats | NatsCluster | None = None
     redis: Redis | None = None
+    other_redis: Redis | None = None
     #: By who speaks with whom: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
     wires: dict[str, Proxy] = field(default_factory=dict)
     servers: list[Proc] = field(default_factory=list)
     workers: list[Proc] = field(default_factory=list)
     #: Whoever is started from now on speaks with everybody directly.
     direct: bool = False
+    #: From when until when what was done is on no record: bodies that began then may have begun again.
+    forgotten: tuple[int, int] = (0, 0)
+    #: What may take the place of PostgreSQL.
+    standby: Postgres | None = None
     #: Runs that somebody was told would be.
     promised: set[RunId] = field(default_factory=set)
     #: Shard and term to all who were seen to hold it.
@@ -171,16 +188,13 @@ class Trial:
     # ---- processes ---------------------------------------------------------------------------
 
     def start_server(self, *, skew_ms: int = 0) -> Proc:
-        program = [sys.executable, "-m", "gnomon"]
-        if skew_ms:
-            program = [sys.executable, str(TESTS / "support" / "skewed_process.py"), str(skew_ms)]
-        command = [*program, "server", "--database", self._url("server-db"), "--port", "0"]
+        command = [*_program(skew_ms), "server", "--database", self._url("server-db"), "--port", "0"]
         proc = self._start([*command, "--jobs", str(self.folder / "jobs.yaml")], "server")
         self.servers.append(proc)
         return proc
 
-    def start_worker(self) -> Proc:
-        command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.effects", "--slots", "20"]
+    def start_worker(self, *, skew_ms: int = 0) -> Proc:
+        command = [*_program(skew_ms), "worker", "--import", "support.effects", "--slots", "20"]
         # Over the bus it has no database: its address stands in the environment.
         command += [] if self.shape.bus else ["--database", self._url("worker-db")]
         proc = self._start(command, "worker")
@@ -192,6 +206,8 @@ class Trial:
 
     def _environment(self, role: str) -> dict[str, str]:
         said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
+        if self.shape.pooled:
+            said["GNOMON_DATABASE__STATEMENT_CACHE"] = "false"
         if self.nats is not None:
             user = "scheduler" if role == "server" else "worker"
             wire = None if self.direct else self.wires.get(f"{role}-nats")
@@ -199,8 +215,13 @@ class Trial:
             said |= {"GNOMON_NATS__USER": user, "GNOMON_NATS__PASSWORD": PASSWORDS[user]}
             said["GNOMON_NATS__REPLICAS"] = "3" if self.shape.cluster else "1"
         if self.redis is not None and role == "server":
-            said["GNOMON_REDIS__URL"] = f"redis://127.0.0.1:{self.wires['server-redis'].port}/0"
+            said["GNOMON_REDIS__URL"] = self._redis_url(self.redis)
         return said
+
+    def _redis_url(self, first: Redis) -> str:
+        if self.other_redis is not None:
+            return (first, self.other_redis)[len(self.servers) % 2].url
+        return f"redis://127.0.0.1:{self.wires['server-redis'].port}/0"
 
     def _url(self, wire: str) -> str:
         if self.direct:
@@ -210,6 +231,10 @@ class Trial:
     async def ready(self, procs: Sequence[Proc]) -> None:
         """All of them have begun."""
         await until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
+
+    async def all_known(self) -> bool:
+        """Whether all workers are known to those who hand out work."""
+        return len(await self.store.workers()) == len(self.workers)
 
     # ---- load --------------------------------------------------------------------------------
 
@@ -284,6 +309,13 @@ class Trial:
             assert await proc.ended() == 0, proc.log.read_text()[-3000:]
 
 
+def _program(skew_ms: int) -> list[str]:
+    """`gnomon` on a machine whose clock is wrong by so much."""
+    if skew_ms:
+        return [sys.executable, str(TESTS / "support" / "skewed_process.py"), str(skew_ms)]
+    return [sys.executable, "-m", "gnomon"]
+
+
 async def _all_say(procs: Sequence[Proc], *texts: str) -> bool:
     return all(proc.says(*texts) for proc in procs)
 
@@ -316,23 +348,30 @@ async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> A
             trial.nats = stack.enter_context(scoped_nats(_QUICK_PINGS))
         if shape.redis:
             trial.redis = stack.enter_context(Redis())
-        for name, port in _ends(trial).items():
+        if shape.split:
+            trial.other_redis = stack.enter_context(Redis())
+        pg_port = stack.enter_context(Pooler(pg.port)).port if shape.pooled else pg.port
+        for name, port in _ends(trial, pg_port).items():
             trial.wires[name] = stack.enter_context(Proxy(port))
         try:
-            skews = [*shape.skews, *[0] * shape.servers]
-            # One after the other, so that the first makes the streams and registers the jobs.
-            await trial.ready([trial.start_server(skew_ms=skews[0])])
-            others = [trial.start_server(skew_ms=skew) for skew in skews[1 : shape.servers]]
-            await trial.ready([*others, *(trial.start_worker() for _ in range(shape.workers))])
+            skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
+            worker_skews = [*shape.worker_skews, *[0] * shape.workers][: shape.workers]
+            # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
+            servers = [trial.start_server(skew_ms=skew) for skew in skews]
+            await trial.ready([*servers, *(trial.start_worker(skew_ms=skew) for skew in worker_skews)])
+            # Whoever asks for work before anybody is known to do it waits for nothing but the next try.
+            await until(trial.all_known)
             yield trial
         finally:
             for proc in [*trial.servers, *trial.workers]:
                 proc.kill()
-            await store.close()
+            await trial.store.close()
+            if trial.standby is not None:
+                trial.standby.remove()
 
 
-def _ends(trial: Trial) -> dict[str, int]:
-    ends = {"server-db": trial.pg.port, "worker-db": trial.pg.port}
+def _ends(trial: Trial, pg_port: int) -> dict[str, int]:
+    ends = {"server-db": pg_port, "worker-db": pg_port}
     if isinstance(trial.nats, Nats):
         ends |= {"server-nats": trial.nats.port, "worker-nats": trial.nats.port}
     if trial.redis is not None:

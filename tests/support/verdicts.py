@@ -5,7 +5,7 @@ is believed, which neither the store nor any service can write.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,7 +32,7 @@ async def violations(trial: Trial, *, skew_ms: int = 0) -> list[str]:
     """Everything that must not be; moments of two machines may differ by so much."""
     await trial.look_at_holders()
     runs = await trial.runs()
-    history = await _history(trial.store, runs)
+    history = await history_of(trial.store, TICKING, runs)
     found = [f"{one.rule} {one.schedule}: {one.text}" for one in check(history)]
     found += [f"C3 two held shard {key}: {who}" for key, who in trial.holders.items() if len(who) > 1]
     found += [f"S15 {lost} was promised, and is not there" for lost in trial.promised - {run.run_id for run in runs}]
@@ -47,10 +47,13 @@ async def violations(trial: Trial, *, skew_ms: int = 0) -> list[str]:
 # ---- the ledger ----------------------------------------------------------------------------------
 
 
-async def _history(store: SqlStore, runs: list[Run]) -> History:
-    """What became of every tick, for the checker. Nothing is quiet while we hurt the fleet."""
+async def history_of(store: SqlStore, job: str, runs: list[Run]) -> History:
+    """What became of every tick of a job that was paused in the end, for the checker.
+
+    Nothing is quiet while we hurt the fleet, nor where many share a small machine.
+    """
     history = History(started_at=0, faults=[(0, _FOREVER)])
-    schedule = await store.find("default", TICKING)
+    schedule = await store.find("default", job)
     assert schedule is not None
     ticks = await store.ticks(schedule.uid, before=_FOREVER, limit=100_000)
     own = tuple(run for run in runs if run.schedule_uid == schedule.uid)
@@ -125,7 +128,7 @@ async def _work_of(trial: Trial, runs: list[Run]) -> _Work:
     work.jobs.update({run.run_id: run.schedule_id or "" for run in runs})
     for attempt in await store.attempts(list(tasks)):
         work.attempts[attempt.task_id].append(attempt)
-    for one in trial.effects():
+    for one in _remembered(trial, tasks):
         if one.what == "start":
             work.starts[one.task_id].append(one)
         else:
@@ -135,6 +138,17 @@ async def _work_of(trial: Trial, runs: list[Run]) -> _Work:
     for unknown in set(work.starts) - set(tasks):
         work.tasks[TaskId(unknown)] = _stranger(unknown, work.starts[unknown][0])
     return work
+
+
+def _remembered(trial: Trial, tasks: Mapping[TaskId, Task]) -> Iterator[Effect]:
+    """All that was witnessed, but for starts that the store forgot: of what never was, or was begun again."""
+    effects = trial.effects()
+    last = {one.task_id: number for number, one in enumerate(effects) if one.what == "start"}
+    since, until = trial.forgotten
+    for number, one in enumerate(effects):
+        gone = since <= one.at <= until and (TaskId(one.task_id) not in tasks or last[one.task_id] > number)
+        if one.what != "start" or not gone:
+            yield one
 
 
 def _stranger(name: str, start: Effect) -> Task:

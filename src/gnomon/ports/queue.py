@@ -58,6 +58,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     #: Attempts that are no longer its own, and those whose runs are to be cancelled.
     lost: tuple[Held, ...] = ()
     to_cancel: tuple[Held, ...] = ()
+    #: What time it is by the clock of whoever answers; None from a server that does not say.
+    now: int | None = None
 
 
 class Wish(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Everything it is told may come twice, late or out of order; the task's fence say
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -286,18 +286,23 @@ class Collector:
             self._workers.pop(worker, None)
             await self._place.dismiss(worker)
             self.on_worker()
-            return msgspec.json.encode(Advice(lease_ms=self._lease_ms))
+            return self._advice()
         if not pulse.renews:
             to_cancel = await self._place.asked_to_stop(worker)
-            return msgspec.json.encode(Advice(lease_ms=self._lease_ms, to_cancel=tuple(to_cancel)))
+            return self._advice(to_cancel=to_cancel)
         await self._place.enlist(card, ttl_ms=self._lease_ms)
         renewal = await self._place.renew(worker, pulse.held, lease_ms=self._lease_ms)
         lasting = replace(card, in_hand=0, load=Load())
         if self._workers.get(worker) != lasting:
             self._workers[worker] = lasting
             self.on_worker()
-        advice = Advice(lease_ms=self._lease_ms, lost=tuple(renewal.lost), to_cancel=tuple(renewal.to_cancel))
-        return msgspec.json.encode(advice)
+        return self._advice(lost=renewal.lost, to_cancel=renewal.to_cancel)
+
+    def _advice(self, *, lost: Iterable[Held] = (), to_cancel: Iterable[Held] = ()) -> bytes:
+        now = self._clock.now()
+        return msgspec.json.encode(
+            Advice(lease_ms=self._lease_ms, lost=tuple(lost), to_cancel=tuple(to_cancel), now=now)
+        )
 
     async def _asked(self, body: bytes) -> bytes:
         """A worker wants to start what must not be started twice, or what somebody else may have started."""

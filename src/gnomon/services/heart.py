@@ -48,6 +48,8 @@ class Heart:
         #: Called when servers hear of us again, and with what has been taken from us.
         self.on_trusted: Callable[[], None] = lambda: None
         self.on_lost: Callable[[Collection[Held]], None] = lambda _: None
+        #: Called with what time it is for servers, and what time it was for us when we asked.
+        self.on_time: Callable[[int, int], None] = lambda _theirs_at, _asked_at: None
         self._renewed_at = float("-inf")
         self._let_go = False
         self._backoff = Backoff(events, "worker")
@@ -90,7 +92,10 @@ class Heart:
         lately = len(self.lately)
         held = (*self._in_hand(), *self.lately) if renews else ()
         pulse = Pulse(card=self._card(), held=held, renews=renews, leaves=leaves)
+        asked_at = self._clock.now()
         advice = _ADVICE.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
+        if advice.now is not None:
+            self.on_time(advice.now, asked_at)
         self.lease_ms = advice.lease_ms
         if renews:
             self.lately = self.lately[lately:]

@@ -1,0 +1,56 @@
+"""A clock that is set by somebody else's."""
+
+import pytest
+
+from gnomon.adapters.guided_clock import GuidedClock
+from gnomon.adapters.system import SystemClock
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the machine's clock shows."""
+    shows = [1_000_000]
+    monkeypatch.setattr(SystemClock, "now", lambda _: shows[0])
+    monkeypatch.setattr(SystemClock, "until", lambda _, at: (at - shows[0]) / 1000)
+    return shows
+
+
+@pytest.mark.guarantee("C10", "S16")
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR, 501])
+def test_it_shows_what_the_other_shows(machine: list[int], wrong: int) -> None:
+    clock = GuidedClock()
+    asked_at = clock.now()
+
+    assert clock.hear(machine[0] - wrong, asked_at=asked_at) == wrong
+
+    machine[0] += 5_000
+    assert clock.now() == 1_005_000 - wrong
+    assert clock.until(1_006_000 - wrong) == 1
+
+
+def test_a_difference_that_the_way_of_the_answer_explains_is_none(machine: list[int]) -> None:
+    clock = GuidedClock()
+    asked_at = clock.now()
+    machine[0] += 3_000
+
+    assert clock.hear(asked_at, asked_at=asked_at) == 0
+    assert clock.now() == machine[0]
+
+
+def test_it_takes_the_middle_of_question_and_answer(machine: list[int]) -> None:
+    clock = GuidedClock()
+    asked_at = clock.now()
+    machine[0] += 100
+
+    assert clock.hear(asked_at - HOUR, asked_at=asked_at) == HOUR + 50
+
+
+def test_it_follows_a_clock_that_is_put_right_later(machine: list[int]) -> None:
+    clock = GuidedClock()
+    clock.hear(machine[0] - HOUR, asked_at=clock.now())
+
+    machine[0] -= HOUR
+    assert clock.hear(machine[0], asked_at=clock.now()) == -HOUR
+    assert clock.now() == machine[0]

@@ -1,0 +1,175 @@
+"""Servers of others that tests start for themselves: each a process with a folder and a port of its own."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+_PATIENCE = 30.0
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+class Daemon(ABC):
+    """A process that keeps its folder and its port over its deaths. It ends with us."""
+
+    #: What lets it end in good order, and how its folder is called.
+    ends_by: ClassVar[signal.Signals] = signal.SIGTERM
+    prefix: ClassVar[str] = "gnomon-daemon-"
+    #: Who it is run by, if not by us.
+    run_by: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        #: Where its folder is made, if not where all temporary ones are.
+        self._within: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @abstractmethod
+    def _command(self, folder: Path) -> Sequence[str]:
+        """What starts it."""
+
+    @property
+    def pid(self) -> int:
+        """The number of its process; if it has many, of the parent of all others."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Where it writes what it has to say."""
+        assert self._folder is not None
+        return self._folder / "log"
+
+    # ---- its life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """It runs, and answers."""
+        if self._process is not None:
+            return
+        if self._folder is None:
+            self._folder = self._make_folder()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(self._folder),
+                # A group of its own, so that an interrupt from the keyboard reaches us first, and we end it.
+                start_new_session=True,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_ends_with_us,  # noqa: PLW1509 - one system call, and no thread is needed for it
+                **self.run_by,
+            )
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """It has ended in good order."""
+        self._end(self.ends_by)
+
+    def kill(self) -> None:
+        """It has been cut off, as by a loss of power to the process; what it stored is still there."""
+        self._end(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For a while it is there, and takes connections, but does nothing and answers nobody."""
+        frozen = [self.pid, *_children(self.pid)]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        # Its threads may go on for a moment, and answer.
+        os.waitpid(self.pid, os.WUNTRACED)
+        try:
+            yield
+        finally:
+            for pid in frozen:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Neither it nor its folder is left."""
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _make_folder(self) -> Path:
+        """A new folder, with all that the server needs in it."""
+        self.port = self.port or free_port()
+        return Path(tempfile.mkdtemp(prefix=self.prefix, dir=self._within))
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not self._answers():
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                raise RuntimeError(f"{type(self).__name__} did not start:\n{self.log.read_text()[-2000:]}")
+            time.sleep(0.01)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        # A child would go on for a moment and answer: they die with their parent, and it is over when they are gone.
+        children = _children(self._process.pid) if how is signal.SIGKILL else []
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(how)
+        # Waited for by its parent, so that no zombie holds its lock file.
+        self._process.wait(_PATIENCE)
+        self._process = None
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _PATIENCE
+        while any(_alive(pid) for pid in children) and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process is there and not merely waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _ends_with_us() -> None:
+    """In the child: it is to stop when we are gone, even by a signal that leaves us no last word."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def free_port() -> int:
+    """One that nobody has at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,232 @@
+"""A pooler that deals out connections to PostgreSQL by the transaction, as pgbouncer does if it is told to.
+
+It is as unkind as it may be: every transaction goes to another session than the one before, and nothing is reset in
+between. So whatever somebody leaves on a session is missing next time, or meets somebody else.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import struct
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+_PATIENCE = 10.0
+_CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
+#: What asks for an answer that ends with "ready for query", and what that is.
+_ASKING, _READY = b"QSF", b"Z"
+_LEAVING = b"X"
+_IDLE = b"I"
+Message = tuple[bytes, bytes]
+
+
+@dataclass(eq=False)
+class _Session:
+    """A connection to the server, which whoever has a transaction has for so long."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    #: What the server said when it was made, and by which name it can be told to stop.
+    greeting: list[Message]
+    key: bytes
+
+
+@dataclass(eq=False)
+class _Client:
+    """Somebody who thinks to have a connection of their own."""
+
+    writer: asyncio.StreamWriter
+    session: _Session | None = None
+    #: How many answers are still to come, and whether something was said that has no end yet.
+    asked: int = 0
+    open: bool = False
+    answering: "asyncio.Task[None] | None" = field(default=None)
+
+
+class Pooler:
+    """In front of a server, on a thread of its own."""
+
+    def __init__(self, port: int, *, sessions: int = 6) -> None:
+        self._to = port
+        self._most = sessions
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pooler", daemon=True)
+        self._server: asyncio.Server | None = None
+        #: By what clients say when they connect: whose sessions, and of which database.
+        self._free: dict[bytes, asyncio.Queue[_Session | None]] = {}
+        self._clients: dict[bytes, _Client] = {}
+        self._numbers = itertools.count(1)
+        self.port = 0
+        #: How many transactions there were.
+        self.dealt = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE)
+        self._loop.close()
+
+    def through(self, url: str) -> str:
+        """The address by which somebody comes to the same database through here."""
+        return url.replace(f":{self._to}/", f":{self.port}/")
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for free in self._free.values():
+            while not free.empty():
+                session = free.get_nowait()
+                if session is not None:
+                    _abort(session)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                startup = await _startup(reader, writer)
+                if startup[:4] == struct.pack("!I", _CANCEL):
+                    await self._cancel(startup[4:])
+                else:
+                    await self._serve(startup, reader, writer)
+        finally:
+            writer.close()
+
+    async def _serve(self, startup: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if startup not in self._free:
+            self._free[startup] = asyncio.Queue()
+            for _ in range(self._most):
+                self._free[startup].put_nowait(None)
+        session = await self._session(startup)
+        key = struct.pack("!II", next(self._numbers), 0)
+        client = self._clients[key] = _Client(writer)
+        for kind, body in session.greeting:
+            _write(writer, (kind, key if kind == b"K" else body))
+        self._free[startup].put_nowait(session)
+        try:
+            await self._pass_on(startup, reader, client)
+        finally:
+            del self._clients[key]
+            if client.answering is not None:
+                client.answering.cancel()
+            if client.session is not None:
+                # In the middle of a transaction, which ends with its session.
+                _abort(client.session)
+                self._free[startup].put_nowait(None)
+
+    async def _pass_on(self, startup: bytes, reader: asyncio.StreamReader, client: _Client) -> None:
+        while True:
+            kind, body = await _message(reader)
+            if kind == _LEAVING:
+                return
+            if client.session is None:
+                client.session = await self._session(startup)
+                client.answering = asyncio.create_task(self._answer(startup, client.session, client))
+            client.open = kind not in _ASKING
+            client.asked += kind in _ASKING
+            _write(client.session.writer, (kind, body))
+            await client.session.writer.drain()
+
+    async def _answer(self, startup: bytes, session: _Session, client: _Client) -> None:
+        """What the server says goes to the client, until the transaction is over and the session is free."""
+        try:
+            while True:
+                kind, body = await _message(session.reader)
+                over = False
+                if kind == _READY:
+                    client.asked -= 1
+                    over = body == _IDLE and not client.asked and not client.open
+                if over:
+                    self.dealt += 1
+                    client.session = None
+                    self._free[startup].put_nowait(session)
+                _write(client.writer, (kind, body))
+                if over:
+                    return
+        except (OSError, asyncio.IncompleteReadError):
+            client.session = None
+            _abort(session)
+            self._free[startup].put_nowait(None)
+            client.writer.transport.abort()
+
+    async def _session(self, startup: bytes) -> _Session:
+        """The one that was not used for longest; one that has died, or never was, is made."""
+        session = await self._free[startup].get()
+        if session is not None and not session.reader.at_eof() and not session.writer.is_closing():
+            return session
+        if session is not None:
+            _abort(session)
+        try:
+            return await self._made(startup)
+        except BaseException:
+            self._free[startup].put_nowait(None)
+            raise
+
+    async def _made(self, startup: bytes) -> _Session:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._to)
+        writer.write(struct.pack("!I", len(startup) + 4) + startup)
+        greeting: list[Message] = []
+        try:
+            while not greeting or greeting[-1][0] != _READY:
+                greeting.append(await _message(reader))
+        except BaseException:
+            writer.close()
+            raise
+        [key] = [body for kind, body in greeting if kind == b"K"]
+        return _Session(reader, writer, greeting, key)
+
+    async def _cancel(self, key: bytes) -> None:
+        client = self._clients.get(key)
+        if client is None or client.session is None:
+            return
+        _, writer = await asyncio.open_connection("127.0.0.1", self._to)
+        body = struct.pack("!I", _CANCEL) + client.session.key
+        writer.write(struct.pack("!I", len(body) + 4) + body)
+        writer.close()
+
+
+def _abort(session: _Session) -> None:
+    session.writer.transport.abort()
+    session.writer.close()
+
+
+async def _startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What a client says first, after it was told that nothing is encrypted here."""
+    while True:
+        [length] = struct.unpack("!I", await reader.readexactly(4))
+        said = await reader.readexactly(length - 4)
+        if struct.unpack("!I", said[:4])[0] not in _ENCRYPT:
+            return said
+        writer.write(b"N")
+
+
+async def _message(reader: asyncio.StreamReader) -> Message:
+    head = await reader.readexactly(5)
+    [length] = struct.unpack("!I", head[1:])
+    return head[:1], await reader.readexactly(length - 4)
+
+
+def _write(writer: asyncio.StreamWriter, message: Message) -> None:
+    kind, body = message
+    writer.write(kind + struct.pack("!I", len(body) + 4) + body)
