@@ -112,10 +112,13 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         engine = self.transactions
 
         def take(conn: sa.Connection) -> Sequence[Waiting]:
-            until = engine.now(conn) + lease_ms
+            def until() -> int:
+                return engine.now(conn) + lease_ms
+
             return work.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
 
-        return await engine.write(take)
+        # Whoever knows of nothing that is being let through beside it has no commit to share with that.
+        return await engine.write(take, apart=begin and not known)
 
     async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""

@@ -1,6 +1,6 @@
 """The way of a task. Every run comes through here several times, so all of it is in bulk."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 
 import sqlalchemy as sa
@@ -170,7 +170,7 @@ def take(  # noqa: PLR0913 - as the port has them
     conn: sa.Connection,
     worker: str,
     limit: int,
-    lease_until: int,
+    lease_until: Callable[[], int],
     now: int,
     *,
     begin: bool,
@@ -184,8 +184,8 @@ def take(  # noqa: PLR0913 - as the port has them
     state = TaskState.RUNNING if begin else TaskState.DISPATCHED
     names: list[str] = [one.task.task_id for one in ready]
     bulk.run(conn, _DISPATCH, state.value, names)
-    started_at = now if begin else None
-    made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
+    started_at, until = now if begin else None, lease_until()
+    made = [(one.task.task_id, one.task.fence + 1, worker, until, now, started_at) for one in ready]
     bulk.insert(conn, tables.attempt, made)
     note(conn, lambda tally: tally.taken(ready, now))
     if begin:
