@@ -133,12 +133,12 @@ def storms(chosen: argparse.Namespace) -> None:
     for shape in chosen.shapes:
         found: Storm = asyncio.run(storm(shape, chosen.schedules, chosen.slots))
         moments = [f"{moment:.1f} s" for moment in (found.decided, found.over)]
-        rows.append([SHAPES[shape], *moments, quantiles(found.before), quantiles(found.answers)])
+        rows.append([SHAPES[shape], f"{found.runs:,}", *moments, quantiles(found.before), quantiles(found.answers)])
     note = (
         f"{chosen.schedules:,} schedules that are due in the same second, `gnomon server` and one worker, each a "
         "process. Meanwhile 20 requests a second ask for a page of jobs, a page of executions and one job."
     )
-    titles = ["shape", "all decided after", "all over after", "the API before", "the API meanwhile"]
+    titles = ["shape", "executed", "all decided after", "all over after", "the API before", "the API meanwhile"]
     keep("Cluster: a storm, and the API meanwhile", f"{table(titles, rows)}\n\n{note}")
 
 

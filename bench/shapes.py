@@ -55,13 +55,23 @@ def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen
 
 
 @contextlib.asynccontextmanager
-async def places(shape: str, slots: int) -> AsyncIterator[tuple[str, Nats | None, dict[str, str]]]:
-    """The address of a database, NATS if there is one, and what a worker has to be told of them."""
-    async with postgres(18).database() as url:
+async def places(
+    shape: str, slots: int, *, used: bool = True
+) -> AsyncIterator[tuple[str, Nats | None, dict[str, str]]]:
+    """The address of a database, NATS if there is one, and what a worker has to be told of them.
+
+    One that was used before is as full of what was removed as one in use would be, were it never cleaned up.
+    """
+    async with postgres(18).database() if used else _new_database() as url:
         with Nats() if shape == "nats" else contextlib.nullcontext() as bus:
             told = {"GNOMON_WORKER__SLOTS": str(slots)}
             told |= {"GNOMON_DATABASE__URL": url} if bus is None else {"GNOMON_NATS__URL": bus.url}
             yield url, bus, told
+
+
+@contextlib.asynccontextmanager
+async def _new_database() -> AsyncIterator[str]:
+    yield await postgres(18).fresh()
 
 
 @contextlib.asynccontextmanager

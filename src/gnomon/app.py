@@ -148,6 +148,7 @@ class Node:
         if self.bureau is None:
             return []
         self.ticker.on_fired = self.bureau.dispatch.set
+        self.bureau.dispatcher.others_first = lambda: self.ticker.behind
         self.housekeeping.mender.on_ready = self.bureau.dispatch.set
         self.ticker.hand_over = self.launcher.hand_over = self.bureau.dispatcher.hand_over
         services = [*self.bureau.services(stop), self._watch(stop)]

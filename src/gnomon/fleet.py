@@ -90,7 +90,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     collector.on_started = node.housekeeping.pinger.started
     dispatcher = bureau.dispatcher
     dispatcher.backlog = courier.backlog
-    dispatcher.on_scheduled = courier.wake.set
+    dispatcher.on_scheduled = courier.scheduled
     dispatcher.router.on_choosy = courier.choosy
     dispatcher.meanwhile = courier.take_along
     courier.backlog.on_low = bureau.dispatch.set

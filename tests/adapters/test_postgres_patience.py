@@ -169,9 +169,20 @@ async def until_waiting(store: SqlStore) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_the_limits_end_with_the_transaction(store: SqlStore) -> None:
+async def test_behind_a_pooler_the_limits_end_with_the_transaction(url: str) -> None:
+    store = await open_postgres(url, statement_cache=False, pool_size=1, patience_ms=PATIENCE_MS)
+
     assert await store.transactions.write(limits) == [f"{PATIENCE_MS}ms"] * 3
     assert await store.transactions.read(limits) == ["0"] * 3
+    await store.close()
+
+
+async def test_on_a_connection_of_our_own_whoever_reads_has_limits_too(url: str) -> None:
+    store = await open_postgres(url, pool_size=1, patience_ms=PATIENCE_MS)
+
+    assert await store.transactions.write(limits) == [f"{PATIENCE_MS}ms"] * 3
+    assert await store.transactions.read(limits) == [f"{PATIENCE_MS}ms"] * 3
+    await store.close()
 
 
 async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal: Postgres) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,23 @@ def seen(conn: sa.Connection, name: str) -> str:
 
 def names(conn: sa.Connection) -> list[str]:
     return list(conn.scalars(sa.select(node.c.holder).order_by(node.c.holder)))
+
+
+@asynccontextmanager
+async def somebody_writing(store: SqlStore) -> AsyncIterator[None]:
+    """Somebody is in the middle of a transaction, for as long as this lasts."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    def waits(conn: sa.Connection) -> None:
+        conn.exec_driver_sql("SELECT 1")
+        begun.set()
+        await_only(go.wait())
+
+    writing = asyncio.create_task(store.transactions.write(waits))
+    await begun.wait()
+    yield
+    go.set()
+    await writing
 
 
 # ---- a server that goes away ---------------------------------------------------------------------
@@ -122,6 +140,28 @@ async def test_jobs_that_pile_up_share_a_commit(store: SqlStore) -> None:
 
     assert done == [f"n{i:03d}" for i in range(100)]
     assert engine.commits - before <= 2
+
+
+async def test_who_asks_while_another_writes_need_not_wait_for_it(store: SqlStore) -> None:
+    async with somebody_writing(store):
+        assert await store.transactions.write(partial(seen, name="quick")) == "quick"
+
+
+async def test_what_is_done_apart_waits_for_nobody_who_asked_before(store: SqlStore) -> None:
+    async with somebody_writing(store), somebody_writing(store):
+        assert await store.transactions.write(partial(seen, name="apart"), apart=True) == "apart"
+
+
+async def test_however_much_is_asked_at_once_there_are_no_more_connections_than_allowed() -> None:
+    asked = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    )
+    async with postgres(18).database() as url:
+        store = await open_postgres(url, pool_size=3)
+        reading = (store.transactions.read(lambda conn: conn.exec_driver_sql(asked).scalar_one()) for _ in range(30))
+
+        assert max(await asyncio.gather(*reading)) == 3
+        await store.close()
 
 
 async def test_a_job_that_fails_takes_back_what_it_did_and_spoils_no_other(store: SqlStore) -> None:

@@ -253,8 +253,15 @@ QUERIES: dict[str, Asked] = {
         [admission(task_of(conn, "run_waits"), schedule_uid=UID, state=TaskState.FAILED, dead_letter="no_workers")],
         NOON,
     ),
-    "take": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True),
-    "take from a pool": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
+    "take": lambda conn: work.take(conn, "w1", 10, lambda: NOON, NOON, begin=True),
+    "take from a pool": lambda conn: work.take(
+        conn, "w1", 10, lambda: NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))
+    ),
+    "take at once": lambda conn: (
+        work.take_at_once(conn, "w1", 10, LEASE, NOON, Reach())
+        if conn.dialect.name == "postgresql"
+        else work.take(conn, "w1", 10, lambda: NOON, NOON, begin=True)
+    ),
     "placements": lambda conn: placing.placements(conn, [task_of(conn, "run_waits").task_id]),
     "recall": lambda conn: placing.recall(conn, NOON),
     "begin": lambda conn: work.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),

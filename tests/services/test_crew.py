@@ -1,5 +1,7 @@
 """From a task whose time has come to a run that is over: dispatcher, worker and reconciler together."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.core.attempts import Assignment, Ending
-from gnomon.core.gating import Released, Request, Ruled, Ruling
+from gnomon.core.gating import Released, Request, Ruled, Ruling, Waiting
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
 from gnomon.core.states import TaskState, WaitReason
@@ -42,6 +44,47 @@ async def test_a_run_goes_all_the_way(crew: Crewed) -> None:
     assert (await crew.now(run)).status is RunStatus.COMPLETED
     assert await crew.store.payload(assignment.task.task_id, "output") == b"42"
     assert "task_succeeded" in crew.events.names()
+
+
+async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await crew.job()
+    await crew.run(job, "a")
+    await crew.go()
+    crew.runner.end_all()
+    await crew.run(job, "b")
+    await crew.dispatcher.step()
+    begun: list[RunId] = []
+    report = crew.store.report
+
+    async def slowly(endings: Sequence[Ending]) -> frozenset[Held]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        begun.extend(one.run.run_id for one in crew.runner.started.values())
+        return await report(endings)
+
+    monkeypatch.setattr(crew.store, "report", slowly)
+    await crew.worker.step()
+
+    assert begun == ["run_b"]
+
+
+@pytest.mark.parametrize(("others_first", "wait"), [(True, 0.3), (False, 0.0)])
+async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_time(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch, *, others_first: bool, wait: float
+) -> None:
+    await crew.run(await crew.job())
+    waiting = crew.store.waiting
+
+    async def in_a_tenth_of_a_second(now: int, *, limit: int) -> Sequence[Waiting]:
+        crew.clock.advance(100)
+        return await waiting(now, limit=limit)
+
+    monkeypatch.setattr(crew.store, "waiting", in_a_tenth_of_a_second)
+    crew.dispatcher.others_first = lambda: others_first
+
+    assert await crew.dispatcher.step() == pytest.approx(wait)
 
 
 async def test_no_more_is_taken_than_there_are_slots() -> None:

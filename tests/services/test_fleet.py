@@ -1,6 +1,7 @@
 """From a server to workers that know only the bus, and back: whatever the bus does, every start has a reason."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -92,6 +93,42 @@ async def test_no_more_is_sent_than_workers_have_slots(fleet: Fleet) -> None:
     await fleet.courier.step()
 
     assert len(fleet.bus.work["default"].messages) == 10
+
+
+async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.all()
+    job = await fleet.job()
+    run = await fleet.run(job)
+    fleet.dispatcher.meanwhile = fleet.courier.take_along
+    await fleet.dispatcher.step()
+    asked: list[str] = []
+    take = fleet.store.take
+
+    async def counted(worker: str, **told: Any) -> Sequence[Waiting]:  # noqa: ANN401 - as it is given
+        asked.append(worker)
+        return await take(worker, **told)
+
+    monkeypatch.setattr(fleet.store, "take", counted)
+    await fleet.courier.step()
+    await fleet.get()
+
+    assert [one.run.run_id for one in fleet.hands.started.values()] == [run.run_id]
+    assert asked == []
+
+
+async def test_what_another_server_let_through_is_found_soon(fleet: Fleet) -> None:
+    await fleet.all()
+    run = await fleet.run(await fleet.job())
+    another, _ = fleet.another_server()
+    fleet.dispatcher.meanwhile = another.take_along
+    await fleet.dispatcher.step()
+    fleet.clock.advance(250)
+    await fleet.courier.step()
+    await fleet.get()
+
+    assert [one.run.run_id for one in fleet.hands.started.values()] == [run.run_id]
 
 
 async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: Fleet) -> None:

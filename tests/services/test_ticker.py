@@ -131,6 +131,23 @@ async def test_more_schedules_than_fit_in_a_batch_are_all_decided(store: MemoryS
     assert [len(await planned(store, schedule)) for schedule in schedules[::250]] == [1] * 10
 
 
+async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_behind(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    node = Node(store, clock)
+    node.ticker = Ticker(store, node.elector, clock, node.events, Ticking(batch=2))
+    await store.add([minutely(f"s{i}") for i in range(3)], actor="ada", tzdata="")
+    await node.ticker.step()
+    clock.advance(MINUTE)
+
+    behind = []
+    for _ in range(3):
+        await node.ticker.step()
+        behind.append(node.ticker.behind)
+
+    assert behind == [True, False, False]
+
+
 @pytest.mark.guarantee("E4", "C7")
 async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore, node: Node) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)

@@ -36,6 +36,7 @@ class Fleet(Crewed):
         collector.on_ended = courier.returned
         collector.on_worker = courier.look
         self.dispatcher.router.on_choosy = courier.choosy
+        self.dispatcher.on_scheduled = courier.scheduled
         return courier, collector
 
     def field_worker(self, name: str, runner: ToldRunner, **said: object) -> FieldWorker:

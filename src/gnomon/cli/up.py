@@ -10,7 +10,7 @@ from gnomon.app import Node
 from gnomon.cli.output import let_go_of_broken_output
 from gnomon.office import console_events, database_url, hidden_password, read_settings
 from gnomon.ports.events import Events
-from gnomon.serving import Serving, quick_switches, serve, stop_on_signals
+from gnomon.serving import Serving, quick_collections, quick_switches, serve, stop_on_signals
 from gnomon.version import __version__
 
 
@@ -53,6 +53,7 @@ def flags_of(place: str | None, *, port: int | None, slots: int | None = None) -
 async def _up(plan: Serving, lines: Events) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop, lambda name: lines.emit("stop_asked", signal=name))
+    quick_collections()
 
     def ready(node: Node) -> None:
         where = hidden_password(node.settings.database.url)

@@ -31,6 +31,8 @@ from gnomon.settings import Settings
 #: How many are sent together.
 _MOST = 500
 _REMEMBERED = 100_000
+#: How often to look for what others have let through, while there is enough to do.
+_LOOK_SECONDS = 0.25
 
 
 class _Taken(Struct, frozen=True):
@@ -96,6 +98,9 @@ class Courier:
         self._handing = Handing(queue, clock)
         self._prepared: frozenset[str] = frozenset()
         self._taking = False
+        #: When all was taken that there was; whether what was let through here last was taken along with that, and
+        #: whether something was not.
+        self._emptied_at, self._along, self._passed_over = float("-inf"), False, False
         #: Set to say that there may be something to take, or room for more.
         self.wake = asyncio.Event()
         self.backoff = Backoff(events, "courier")
@@ -112,6 +117,7 @@ class Courier:
     def look(self) -> None:
         """A worker has come or gone: count the slots again."""
         self.vacancies.look_again()
+        self._emptied_at = float("-inf")
         self.wake.set()
 
     def doubt(self) -> None:
@@ -125,11 +131,20 @@ class Courier:
 
     async def take_along(self) -> None:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
-        with suppress(Unavailable):
-            if not self._unsent:
+        if self._taking or self._unsent:
+            self._passed_over = True
+        else:
+            with suppress(Unavailable):
                 await self._take()
+                self._along = True
         if self._to_send:
             self.wake.set()
+
+    def scheduled(self) -> None:
+        """Something was let through here: look for it, unless it was taken along with that."""
+        self._passed_over |= not self._along
+        self._along = False
+        self.wake.set()
 
     async def step(self) -> float:
         """Take what there is room for, and send it. Returns how many seconds to wait before the next."""
@@ -140,7 +155,7 @@ class Courier:
             if self._unsent:
                 raise BusUnavailable(f"{len(self._unsent)} tasks may not have arrived")
             await self.vacancies.count()
-            took = await self._take()
+            took = self._may_be_more and await self._take()
             took_chosen = await self._take_chosen()
             await self._send()
         except Unavailable as error:
@@ -162,17 +177,25 @@ class Courier:
 
     # ---- taking ------------------------------------------------------------------------------
 
+    @property
+    def _may_be_more(self) -> bool:
+        """What is let through here is mostly taken along with that; what others let through is looked for at times."""
+        return self._passed_over or self._clock.elapsed() - self._emptied_at >= _LOOK_SECONDS
+
     async def _take(self) -> bool:
         """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
         if self._taking:
             return False
-        complete = self.backlog.complete
-        self._taking = True
+        complete, asked_at = self.backlog.complete, self._clock.elapsed()
+        self._taking, self._passed_over, self._emptied_at = True, False, float("-inf")
         try:
             rooms = [await self._take_for(pool) for pool in list(self.vacancies.pools)]
         finally:
             self._taking = False
-        if not self.vacancies.slots or all(room is False for room in rooms):
+        all_taken = all(room is False for room in rooms)
+        if all_taken:
+            self._emptied_at = asked_at
+        if all_taken or not self.vacancies.slots:
             self.backlog.none_left(complete)
         return any(rooms)
 

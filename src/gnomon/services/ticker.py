@@ -1,5 +1,6 @@
 """The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
@@ -19,6 +20,8 @@ from gnomon.services.elector import Elector
 _FIRST_PAUSE = 0.05
 #: Up to so many decisions, what they make is handed over instead of being looked for.
 _FEW = 100
+#: So many are planned before others have a turn.
+_AT_A_STRETCH = 250
 #: In seconds: less is no time to read anything ahead.
 _SOON = 0.005
 
@@ -68,6 +71,8 @@ class Ticker:
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
         self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = Health.IDLE
+        #: More is due than could be decided at once: what waits for too long is missed.
+        self.behind = False
         #: Called when runs have been made.
         self.on_fired: Callable[[], None] = lambda: None
         #: Told of decisions that were written down.
@@ -105,6 +110,7 @@ class Ticker:
             limit = self._settings.batch + len(self._broken)
             found = await self._ledger.due(now, shards=shards, limit=limit)
         due = [schedule for schedule in found if (schedule.uid, schedule.revision) not in self._broken]
+        self.behind = len(due) >= self._settings.batch
         if not due:
             return await self._look_ahead(shards)
         await self._decide(due, now, terms)
@@ -124,7 +130,7 @@ class Ticker:
         return [one for one in self._ahead if one.shard in shards and (one.next_fire_at or now + 1) <= now]
 
     async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
-        verdicts = [verdict for verdict in (self._planned(schedule, now) for schedule in due) if verdict is not None]
+        verdicts = await self._verdicts(due, now)
         try:
             await self._write_down(verdicts, now, terms)
         except (Superseded, Unavailable):
@@ -154,6 +160,17 @@ class Ticker:
             # Someone has to look for what was not handed over.
             self.on_fired()
         return done
+
+    async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
+        """What is decided, of all those that can be planned. In a storm others have a turn now and then."""
+        verdicts = []
+        for number, schedule in enumerate(due, 1):
+            verdict = self._planned(schedule, now)
+            if verdict is not None:
+                verdicts.append(verdict)
+            if not number % _AT_A_STRETCH:
+                await asyncio.sleep(0)
+        return verdicts
 
     def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
         try:

@@ -107,11 +107,7 @@ class Worker:
                 # What was taken along is begun before anything else is asked for.
                 await self._start()
                 return 0.0
-            try:
-                took = await self._exchange()
-            finally:
-                # Whatever became of the reports, what was taken is ours to begin.
-                await self._start()
+            took = await self._exchange()
         except Unavailable as error:
             self._fence_ourselves()
             return self.backoff.failed(error)
@@ -122,17 +118,26 @@ class Worker:
         )
 
     async def _exchange(self) -> bool:
-        """What has ended is written down and what can be taken is ours; asked together, so that both share a commit."""
+        """What has ended is written down, and what can be taken is ours and begun. Whether there may be more."""
         if self.hand_over is not None:
             following, outputs, passed_on = self._following()
             if following:
-                await self.hand_over(following, partial(self._report, passed_on), outputs)
+                try:
+                    await self.hand_over(following, partial(self._report, passed_on), outputs)
+                finally:
+                    await self._start()
                 return True
-        reported, took = await asyncio.gather(self._report(), self._take(), return_exceptions=True)
-        for failure in (reported, took):
-            if isinstance(failure, BaseException):
-                raise failure
-        return bool(took)
+        # Asked for in one breath, so that both may share a commit; but what was taken waits for no report.
+        reporting = asyncio.ensure_future(self._report())
+        try:
+            took = await self._take()
+        finally:
+            try:
+                # Whatever becomes of the reports, what was taken is ours to begin.
+                await self._start()
+            finally:
+                await reporting
+        return took
 
     def _following(self) -> tuple[list[Waiting], Outputs, frozenset[Held]]:
         """The tasks that what has ended surely makes, what they may be given, and on what nothing else follows."""

@@ -17,12 +17,18 @@ _SHOW = bulk.changing(tables.tick, ("status",), by=("uid", "planned_at", "run_id
 
 def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
     """Those of the runs that had not begun have."""
-    fresh = {run.run_id: run for run in runs if run.started_at is None}
-    if fresh:
-        names: list[str] = sorted(fresh)
+    names: list[str] = sorted({run.run_id for run in runs if run.started_at is None})
+    if names:
         bulk.run(conn, _START, now, names)
-        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh.values()))
-        note(conn, lambda tally: tally.started(list(fresh.values()), now))
+        show_begun(conn, runs, now)
+
+
+def show_begun(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
+    """Ticks and whoever counts show that those of the runs have begun that had not."""
+    fresh = list({run.run_id: run for run in runs if run.started_at is None}.values())
+    if fresh:
+        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh))
+        note(conn, lambda tally: tally.started(fresh, now))
 
 
 def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:

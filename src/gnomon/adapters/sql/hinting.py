@@ -26,7 +26,7 @@ class Hinted:
         self._engine = engine
         self._tell = tell
 
-    async def write(self, job: Job[T]) -> T:
+    async def write(self, job: Job[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
 
         def hinting(conn: sa.Connection) -> tuple[T, dict[Topic, None]]:
@@ -37,7 +37,7 @@ class Hinted:
             finally:
                 conn.info.pop(_TOPICS, None)
 
-        done, topics = await self._engine.write(hinting)
+        done, topics = await self._engine.write(hinting, apart=apart)
         for topic in topics:
             self._tell(topic)
         return done

@@ -1,11 +1,12 @@
 """PostgreSQL: jobs pile up and are written together, as on SQLite; but here others write, too.
 
-Nothing relies on there being one writer, nor on a session: no setting, no lock and no prepared statement has to
-outlive its transaction. So it works behind a pooler that deals out connections by the transaction.
+Nothing relies on there being one writer, nor on a session: behind a pooler that deals out connections by the
+transaction no setting, no lock and no prepared statement outlives its transaction.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -21,16 +22,18 @@ T = TypeVar("T")
 _GRACE_MS = 2000
 #: However many share the patience, each waits this long for a lock, as one may have to among others who write.
 _SHORTEST_WAIT_MS = 20
-#: Local to the transaction, so that a pooler gives nobody else our limits; and one round trip for all.
+#: One round trip for all. The last says whether they are local to the transaction.
 _LIMIT = (
-    "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
-    " set_config('idle_in_transaction_session_timeout', $2, true),"
+    "SELECT set_config('lock_timeout', $1, $4), set_config('statement_timeout', $2, $4),"
+    " set_config('idle_in_transaction_session_timeout', $2, $4),"
     # Whoever vanishes in the middle of a message is not idle, and no statement goes on: only this ends it.
     " CASE WHEN current_setting('server_version_num')::int >= 170000"
-    " THEN set_config('transaction_timeout', $3, true) END"
+    " THEN set_config('transaction_timeout', $3, $4) END"
 )
 #: No transaction of ours takes so many times our patience.
 _LONGEST = 5
+#: So many write at once: whoever asks while one commits need not wait for it.
+_WRITERS = 2
 #: How often a job is run again whose transaction the server gave up for the sake of another.
 _RETRIES = 3
 #: How those who write see what others do meanwhile.
@@ -43,6 +46,7 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
 
     Reads need no transaction, nor does asking whether a connection is alive: that saves two of three round trips.
     Behind a pooler of transactions they have one, as each of their statements might go to another server otherwise.
+    Limits are set once for each connection, unless a pooler would give somebody else our limits with it.
     """
     connect: dict[str, Any] = {}
     if patience_ms is not None:
@@ -57,14 +61,31 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
             "prepared_statement_name_func": str,
         }
     address = sa.make_url(url).set(drivername="postgresql+asyncpg")
-    return create_async_engine(
+    engine = create_async_engine(
         address,
         pool_size=pool_size,
+        # One more than these would be made anew each time. The one that was used last knows most statements.
+        max_overflow=0,
+        pool_use_lifo=True,
         pool_pre_ping=True,
         connect_args=connect,
         isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
         execution_options={MAY_COPY: statement_cache},
     )
+    if statement_cache and patience_ms is not None:
+        limits = _limits(patience_ms, sharing=1, local=False)
+
+        @sa.event.listens_for(engine.sync_engine, "connect")
+        def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+            connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
+
+    return engine
+
+
+def _limits(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
+    """The parameters of _LIMIT. Those who may wait for a lock one after another share the patience."""
+    wait = max(patience_ms // sharing, _SHORTEST_WAIT_MS)
+    return str(wait), str(patience_ms), str(_LONGEST * patience_ms), local
 
 
 class _Asked(NamedTuple):
@@ -84,8 +105,11 @@ class PostgresTransactions:
         self._engine = engine_for(url, statement_cache=statement_cache, pool_size=pool_size, patience_ms=patience_ms)
         self._writing = self._engine.execution_options(isolation_level=_TRANSACTIONS)
         self._patience_ms = patience_ms
+        self._limited = statement_cache
         self._asked: deque[_Asked] = deque()
-        self._writer: asyncio.Task[None] | None = None
+        self._writers: set[asyncio.Task[None]] = set()
+        #: Somebody is about to write all that was asked for.
+        self._called = False
         self._closing = False
         #: How many transactions there were, with success or without.
         self.commits = 0
@@ -107,32 +131,43 @@ class PostgresTransactions:
                 raise
             raise failure from error
 
-    async def write(self, job: Job[T]) -> T:
+    async def write(self, job: Job[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
         asked = _Asked(job, asyncio.get_running_loop().create_future())
-        self._asked.append(asked)
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_all(), name="gnomon-write")
+        if apart:
+            self._have_written(self._write([asked]))
+        else:
+            self._asked.append(asked)
+            if not self._called and len(self._writers) < _WRITERS:
+                self._called = True
+                self._have_written(self._write_all())
         answer: T = await asked.answer
         return answer
+
+    def _have_written(self, writing: Coroutine[None, None, None]) -> None:
+        writer = asyncio.create_task(writing, name="gnomon-write")
+        self._writers.add(writer)
+        writer.add_done_callback(self._writers.discard)
 
     async def close(self) -> None:
         """See Transactions.close."""
         self._closing = True
-        if self._writer is not None:
-            await self._writer
+        await asyncio.gather(*self._writers)
         await self._engine.dispose()
 
-    # ---- the writer's task -------------------------------------------------------------------
+    # ---- the tasks of those who write --------------------------------------------------------
 
     async def _write_all(self) -> None:
         """Write until nothing is left to write."""
+        self._called = False
         while self._asked:
-            batch = [self._asked.popleft() for _ in range(min(len(self._asked), MOST_TOGETHER))]
-            outcomes = await self._run([asked.job for asked in batch])
-            settle([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
+            await self._write([self._asked.popleft() for _ in range(min(len(self._asked), MOST_TOGETHER))])
+
+    async def _write(self, batch: Sequence[_Asked]) -> None:
+        outcomes = await self._run([asked.job for asked in batch])
+        settle([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
 
     async def _run(self, jobs: list[Job[Any]]) -> list[Outcome]:
         outcomes = await self._run_together(jobs)
@@ -164,9 +199,8 @@ class PostgresTransactions:
 
         Those who may wait for a lock one after another share the patience, so that it lasts for all of them.
         """
-        if self._patience_ms is not None:
-            wait = max(self._patience_ms // sharing, _SHORTEST_WAIT_MS)
-            conn.exec_driver_sql(_LIMIT, (str(wait), str(self._patience_ms), str(_LONGEST * self._patience_ms)))
+        if self._patience_ms is not None and not (self._limited and sharing == 1):
+            conn.exec_driver_sql(_LIMIT, _limits(self._patience_ms, sharing=sharing, local=True))
 
 
 def _crossed(outcome: Outcome) -> bool:

@@ -132,8 +132,9 @@ class SqliteTransactions:
                 raise
             raise failure from error
 
-    async def write(self, job: Job[T]) -> T:
-        """See Transactions.write."""
+    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+        """See Transactions.write. On a file there is one who writes."""
+        del apart
         if self._closing:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()

@@ -110,12 +110,18 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     ) -> Sequence[Waiting]:
         """See Work.take."""
         engine = self.transactions
+        # Whoever knows of nothing that is being let through beside it has no commit to share with that.
+        apart = begin and not known
 
         def take(conn: sa.Connection) -> Sequence[Waiting]:
-            until = engine.now(conn) + lease_ms
+            def until() -> int:
+                return engine.now(conn) + lease_ms
+
+            if apart and conn.dialect.name == "postgresql":
+                return work.take_at_once(conn, worker, limit, lease_ms, now, reach)
             return work.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
 
-        return await engine.write(take)
+        return await engine.write(take, apart=apart)
 
     async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""

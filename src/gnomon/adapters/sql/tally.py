@@ -28,7 +28,7 @@ class Tallied:
         self._engine = engine
         self._tally = tally
 
-    async def write(self, job: Job[T]) -> T:
+    async def write(self, job: Job[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
 
         def noting(conn: sa.Connection) -> tuple[T, list[Note]]:
@@ -39,7 +39,7 @@ class Tallied:
             finally:
                 conn.info.pop(_NOTES, None)
 
-        done, notes = await self._engine.write(noting)
+        done, notes = await self._engine.write(noting, apart=apart)
         for told in notes:
             told(self._tally)
         return done

@@ -23,8 +23,12 @@ PATIENCE_MS = 8000
 class Transactions(Protocol):
     """An engine: every job is a transaction, as far as the job can tell."""
 
-    async def write(self, job: Job[T]) -> T:
-        """What the job returns, once that is committed; StoreUnavailable if the world failed."""
+    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+        """What the job returns, once that is committed; StoreUnavailable if the world failed.
+
+        Jobs that are asked for in one breath are carried out in this order and share a commit. What is to be done
+        apart waits for no other job where several can write at once.
+        """
         ...
 
     async def read(self, job: Job[T]) -> T:
