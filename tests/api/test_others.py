@@ -1,12 +1,14 @@
 """Schedules, workflows, events, workers, health and the stream over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from gnomon.api.routes import Call
+from gnomon.api.table import ROUTES
 from gnomon.core.health import Condition
 from gnomon.errors import Unavailable
 from gnomon.ports.workers import WorkerCard
@@ -226,6 +228,19 @@ async def test_no_more_follow_than_may(face: Face) -> None:
         pass
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+async def test_who_is_gone_before_anything_was_sent_keeps_no_place(face: Face) -> None:
+    route = next(one for one in ROUTES if one.name == "follow_changes")
+    caller = await face.desk.tokens.caller("viewer")
+    for _ in range(5):
+        asked = Call(desk=face.desk, caller=caller, url=route.path, path={}, query=None, asked={}, body={}, headers={})
+        stream = (await route.handle(asked)).stream
+        assert isinstance(stream, AsyncGenerator)
+        await stream.aclose()
+
+    async with following(face, "viewer"):
+        pass
 
 
 async def test_a_slow_listener_is_let_go_of_and_nobody_waits_for_it() -> None:

@@ -171,3 +171,17 @@ async def test_headers_from_outside_make_nobody_somebody_else(face: Face) -> Non
         seen = await viewer.get("/v1/jobs/report", **claims)
 
     assert (seen.status_code, seen.json()["job"]) == (200, "report")
+
+
+@pytest.mark.req("H-20", "H-22")
+@pytest.mark.parametrize("given", [{"url": "https://evil.example/${secret:API_TOKEN}"}, {"a": [{"b": "${secret:X}"}]}])
+async def test_who_may_not_write_jobs_gives_them_no_secrets(face: Face, given: dict[str, object]) -> None:
+    async with face.caller("admin") as admin, face.caller("operator") as operator:
+        await admin.registered(overlap="allow", input={"authorization": "Bearer ${secret:API_TOKEN}"})
+        refused = await operator.post("/v1/jobs/report/trigger", {"input": given})
+        listed = (await admin.get("/v1/executions")).json()["items"]
+        own = [await operator.post("/v1/jobs/report/trigger", said) for said in ({}, {"input": {"day": 1}})]
+        admins = await admin.post("/v1/jobs/report/trigger", {"input": given})
+
+    assert (refused.status_code, listed) == (403, [])
+    assert [one.status_code for one in (*own, admins)] == [202, 202, 202]

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from gnomon.api.asking import instant
@@ -25,10 +26,11 @@ from gnomon.api.routes import (
 )
 from gnomon.api.sights import FIRE
 from gnomon.core import answers
+from gnomon.core.inputs import SECRET_BEGINS
 from gnomon.core.job_schema import job_schema
 from gnomon.core.jobs import read_job
 from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
-from gnomon.errors import FieldError, NameTaken, NotFound, Stale
+from gnomon.errors import FieldError, Forbidden, NameTaken, NotFound, Stale
 from gnomon.services import answering
 from gnomon.services.applying import Change, Plan
 from gnomon.services.jobs import Applied, OnlyIf, TicksAsked
@@ -167,6 +169,7 @@ async def delete(call: Call) -> Reply:
 async def trigger(call: Call) -> Reply:
     """Start an execution of a job now, paused or not."""
     said = said_in(call.body, "input", "force")
+    _refuse_secrets(call)
     done = await call.desk.launcher.trigger(
         call.path["name"],
         actor=call.actor,
@@ -178,6 +181,14 @@ async def trigger(call: Call) -> Reply:
     )
     call.desk.changed()
     return Reply(body=answering.started(done), status=202)
+
+
+def _refuse_secrets(call: Call) -> None:
+    """Forbidden, if who may not write jobs names a secret: they could have it sent wherever the job sends things."""
+    given = msgspec.json.encode(call.body.get("input")).decode()
+    if not call.caller.roles & Permission.ADMINISTER.value and SECRET_BEGINS.search(given):
+        roles = ", ".join(sorted(Permission.ADMINISTER.value))
+        raise Forbidden(f"input names a secret: that needs one of the roles {roles}")
 
 
 async def pause(call: Call) -> Reply:

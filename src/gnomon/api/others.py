@@ -16,7 +16,7 @@ from gnomon.core.operating_answers import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.services import answering
 from gnomon.services.health import health_report
-from gnomon.services.hub import Hub, Listener
+from gnomon.services.hub import Hub
 
 #: How long a stream may be silent before it says that it is still there.
 _QUIET_SECONDS = 15.0
@@ -74,11 +74,14 @@ async def list_workers(call: Call) -> Reply:
 async def stream(call: Call) -> Reply:
     """Follow what changes, as server-sent events: ticks, tasks and dead letters of the process that answers."""
     hub = call.desk.hub
+    hub.refuse_if_full()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Reply(stream=_told(hub, hub.listen(call.tenant)), headers=headers)
+    return Reply(stream=_told(hub, call.tenant), headers=headers)
 
 
-async def _told(hub: Hub, listener: Listener) -> AsyncIterator[bytes]:
+async def _told(hub: Hub, tenant: str) -> AsyncIterator[bytes]:
+    # Not before somebody takes something in: of who has gone by then nobody would be told, and their place be kept.
+    listener = hub.listen(tenant)
     try:
         yield b": listening\n\n"
         async for change in listener.changes(_QUIET_SECONDS):

@@ -118,11 +118,15 @@ class Hub:
 
     def listen(self, tenant: str) -> Listener:
         """Someone who hears what changes from now on."""
-        if len(self._listeners) >= self._most:
-            raise Unavailable("as many follow the stream as may: try again later")
+        self.refuse_if_full()
         made = Listener(tenant)
         self._listeners.add(made)
         return made
+
+    def refuse_if_full(self) -> None:
+        """Unavailable, if nobody else may listen now."""
+        if len(self._listeners) >= self._most:
+            raise Unavailable("as many follow the stream as may: try again later")
 
     def forget(self, listener: Listener) -> None:
         """It listens no longer."""

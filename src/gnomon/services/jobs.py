@@ -5,7 +5,6 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -31,10 +30,10 @@ from gnomon.services.applying import (
     prunable,
     removed,
 )
+from gnomon.services.looping import in_lots
 from gnomon.services.registrar import Registrar, Resumed, next_runs
 from gnomon.services.shelf import Shelf
 
-T = TypeVar("T")
 #: Looks at what is about to be done about a job, and raises an error if it must not be.
 OnlyIf = Callable[[Plan], None]
 #: How often a file is tried against others who change the same jobs.
@@ -42,8 +41,8 @@ _TRIES = 20
 _PAGE = 1000
 #: How many decisions are looked at for one page of those that are wanted.
 _LOOK = 10_000
-#: How many jobs, and how many fires, are thought about without a break.
-_LOT, _FIRES = 10, 10_000
+#: How many fires are thought about without a break.
+_FIRES = 10_000
 #: Among how many of the newest runs those under way are looked for.
 _LOOK_BACK = 100
 #: How many definitions are kept at hand for those who look at one page again and again.
@@ -165,7 +164,7 @@ class JobBook:
             for schedule in overdue:
                 await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
             if not overdue and await self._carried_out(plans, actor, now):
-                return [_applied(plan, now) async for plan in _in_turns(plans)]
+                return [_applied(plan, now) async for plan in in_lots(plans)]
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
     async def planned(
@@ -179,7 +178,7 @@ class JobBook:
         standing = await self._standing(tenant, names)
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
         plans = []
-        async for job in _in_turns(jobs):
+        async for job in in_lots(jobs):
             workflow, schedule = newest.get(job.name), standing.get(job.name)
             if schedule is None:
                 uid = ScheduleUid(self._ids.new("sch", now))
@@ -243,12 +242,7 @@ class JobBook:
             await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
     async def delete(
-        self,
-        name: str,
-        *,
-        actor: str,
-        tenant: str = "default",
-        only_if: Callable[[Schedule], None] = lambda _: None,
+        self, name: str, *, actor: str, tenant: str = "default", only_if: Callable[[Schedule], None] = lambda _: None
     ) -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
         with _called_a_job():
@@ -349,14 +343,6 @@ def lock_of(
         acquired_at=holders[-1].created_at,
         ttl_ms=timeout + _LOCK_MARGIN_MS,
     )
-
-
-async def _in_turns(many: Sequence[T]) -> AsyncIterator[T]:
-    """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
-    for start in range(0, len(many), _LOT):
-        for one in many[start : start + _LOT]:
-            yield one
-        await asyncio.sleep(0)
 
 
 def _refuse_doubles(jobs: Sequence[Job]) -> None:

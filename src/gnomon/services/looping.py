@@ -1,11 +1,15 @@
-"""The loop around a service's step."""
+"""The loop around a service's step, and long loops that let others have a turn."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from gnomon.ports.events import Events
 
+T = TypeVar("T")
+#: How many are dealt with without a break.
+_LOT = 10
 #: How long to wait after a step that failed as none should.
 _AFTER_A_SURPRISE = 1.0
 #: In seconds: by how much the system's timers may be late, and from when on that does not matter.
@@ -56,4 +60,12 @@ async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: floa
             for wait in waits:
                 wait.cancel()
     while loop.time() < until and not any(event.is_set() for event in events):  # noqa: ASYNC110 - for the last millisecond
+        await asyncio.sleep(0)
+
+
+async def in_lots(many: Sequence[T]) -> AsyncIterator[T]:
+    """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
+    for start in range(0, len(many), _LOT):
+        for one in many[start : start + _LOT]:
+            yield one
         await asyncio.sleep(0)
