@@ -23,6 +23,11 @@ def _seconds(ms: object) -> str:
     return f"{spent:.0f} ms" if spent < 1000 else f"{spent / 1000:.1f} s"
 
 
+def _off(ms: object) -> str:
+    wrong = int(ms) if isinstance(ms, int) else 0
+    return f"{_seconds(abs(wrong))} {'ahead' if wrong > 0 else 'behind'}"
+
+
 def _took(facts: Facts) -> str:
     """How long after the start of its run it ended: if it is all of the run, that is how long it took."""
     started, ended = facts.get("started_at"), facts.get("ended_at")
@@ -100,6 +105,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
+    "clock_corrected": lambda f: f"! the clock here is {_off(f['wrong_ms'])}: that of the others counts",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
     "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
     "vital_failed": lambda f: f"! {VITALS[str(f['vital'])]}",
