@@ -71,7 +71,7 @@ async def work_over_nats(
 def _set_clock(clock: GuidedClock, events: Events, worker: str, theirs_at: int, asked_at: int) -> None:
     wrong = clock.hear(theirs_at, asked_at=asked_at)
     if wrong:
-        events.emit("clock_skew", holder=worker, skew_ms=wrong)
+        events.emit("clock_corrected", worker=worker, wrong_ms=wrong)
 
 
 def _runner(plan: Fielding, on_finished: Callable[[], object]) -> FunctionRunner:

@@ -133,7 +133,7 @@ class Workshop:
         with suppress(Unavailable):
             wrong = self._clock.hear(await engine.read(engine.now), asked_at=asked_at)
             if wrong:
-                self.events.emit("clock_skew", holder=self.worker.worker, skew_ms=wrong)
+                self.events.emit("clock_corrected", worker=self.worker.worker, wrong_ms=wrong)
         return _COMPARE_SECONDS
 
     async def close(self) -> None:

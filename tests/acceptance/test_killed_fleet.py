@@ -22,6 +22,7 @@ from support.fleet_processes import (
     judge,
     launch,
     server,
+    together,
     until,
     until_over,
     until_some_work,
@@ -81,7 +82,7 @@ async def test_a_worker_without_a_database_does_the_work_of_a_server(
 async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with server(url, nats, "--jobs", jobs), field_worker(nats) as worker, field_worker(nats) as other:
+    with together(server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats)) as (_, worker, other):
         for turn in range(2):
             for name in ("quick", "slow", "once"):
                 await launch(store, name, 100)
@@ -222,12 +223,12 @@ async def test_a_cancel_reaches_a_worker_elsewhere(
 async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_twice(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with (
+    with together(
         server(url, nats, "--jobs", jobs),
         server(url, nats, "--jobs", jobs),
-        field_worker(nats, GNOMON_WORKER__SLOTS="20") as one,
-        field_worker(nats, GNOMON_WORKER__SLOTS="20") as other,
-    ):
+        field_worker(nats, GNOMON_WORKER__SLOTS="20"),
+        field_worker(nats, GNOMON_WORKER__SLOTS="20"),
+    ) as (_, _, one, other):
         for name in ("quick", "slow", "once"):
             await launch(store, name, 200)
         await stop_ticking(store)
@@ -242,7 +243,10 @@ async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_tw
 async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
     url: str, jobs: str, witness: Path, store: SqlStore, victim: int
 ) -> None:
-    with NatsCluster() as nats, server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats):
+    with (
+        NatsCluster() as nats,
+        together(server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats)),
+    ):
         for name in ("quick", "slow", "once"):
             await launch(store, name, 100)
         await until_some_work(witness, 100)
@@ -261,7 +265,7 @@ async def test_what_takes_longer_than_the_patience_of_the_bus_is_done_once(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     lease = {"GNOMON_WORKER__LEASE_MS": "4000"}
-    with server(url, nats, "--jobs", jobs, **lease), field_worker(nats, **lease), field_worker(nats, **lease):
+    with together(server(url, nats, "--jobs", jobs, **lease), *(field_worker(nats, **lease) for _ in range(2))):
         await stop_ticking(store)
         await launch(store, "longer-than-a-lease", 3)
         await until_over(store)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
 from gnomon.services.registrar import Registrar
 from gnomon.testing.checker import check
-from support.fleet_processes import all_runs, until
+from support.fleet_processes import all_runs, together, until
 from support.shapes import SHAPES, Shape, standing
 from support.verdicts import history_of
 from support.witness import seen
@@ -118,11 +117,14 @@ async def test_every_shape_decides_alike(
     file = tmp_path / "jobs.yaml"
     file.write_text(JOBS)
     # Nobody dies here, and on a busy machine nobody passes for dead.
-    with standing(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there, ExitStack() as stack:
-        for _ in range(2):
-            stack.enter_context(there.server("--jobs", str(file)))
-        european = stack.enter_context(there.worker("--label", "node.zone=eu"))
-        gpu = stack.enter_context(there.worker("--pool", "gpu", "--capability", "CUDA"))
+    with (
+        standing(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there,
+        together(
+            *(there.server("--jobs", str(file)) for _ in range(2)),
+            there.worker("--label", "node.zone=eu"),
+            there.worker("--pool", "gpu", "--capability", "CUDA"),
+        ) as (*_, european, gpu),
+    ):
         runs = await asyncio.wait_for(all_over(store, witness), 100)
         stopped = [worker.terminate() for worker in (european, gpu)]
 

@@ -139,6 +139,13 @@ def test_a_database_that_is_gone_is_named() -> None:
     assert said("database_gone", path="/data/g.db").startswith("! the database file /data/g.db was moved or deleted")
 
 
+@pytest.mark.parametrize(("wrong_ms", "how"), [(3_600_000, "3600.0 s ahead of"), (-700, "700 ms behind")])
+def test_a_clock_that_is_wrong_is_said_to_be(wrong_ms: int, how: str) -> None:
+    line = said("clock_corrected", worker="worker_1", wrong_ms=wrong_ms)
+
+    assert line == f"! the clock here is {how} that of the others, which counts"
+
+
 def test_lines_stay_in_order() -> None:
     stream = io.StringIO()
     events = ConsoleEvents(stream)

@@ -81,6 +81,6 @@ async def test_it_goes_by_the_clock_of_whoever_answers_it() -> None:
 
     await worked(beat, stop, Functions(), events)
 
-    [wrong] = [facts["skew_ms"] for name, facts in events.seen if name == "clock_skew"]
+    [wrong] = [facts["wrong_ms"] for name, facts in events.seen if name == "clock_corrected"]
     assert wrong == pytest.approx(-HOUR, abs=5_000)
     assert len(answers) > 1, "it was asked again, and then nothing was wrong"

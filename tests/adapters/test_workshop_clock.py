@@ -35,5 +35,5 @@ async def test_it_says_once_how_wrong_its_own_is(tmp_path: Path, ahead: int) -> 
     await work
     await shop.close()
 
-    wrong = [facts["skew_ms"] for name, facts in events.seen if name == "clock_skew"]
+    wrong = [facts["wrong_ms"] for name, facts in events.seen if name == "clock_corrected"]
     assert wrong == ([pytest.approx(-ahead, abs=5_000)] if ahead else [])

@@ -5,11 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import asyncpg
-from nats.js.errors import NotFoundError
 
 from chaos.hurting import administered, replaced
 from gnomon.core import subjects
-from support.trial import LEASE_MS, PAST_LEASE, Trial
+from support.trial import LEASE_MS, PAST_LEASE, Trial, until
 
 #: More than PostgreSQL gives to all together.
 _CROWD = 100
@@ -52,17 +51,24 @@ async def stream_full(trial: Trial, stream: str) -> None:
 
 
 async def given_back_for_ever(trial: Trial) -> None:
-    """A stranger takes work and gives it back at once, until it was given to somebody as often as may be."""
-    buried = 0
+    """A stranger takes work and gives it back at once, until it was given to somebody as often as may be.
+
+    Nobody else takes any meanwhile: all workers stand still.
+    """
     async with administered(trial) as client:
         js = client.jetstream()
         stranger = await js.pull_subscribe_bind(durable=subjects.executors(), stream=subjects.WORK)
-        while not buried:
+
+        async def buried() -> bool:
             with contextlib.suppress(TimeoutError):
                 for message in await stranger.fetch(20, timeout=0.2):
                     await message.nak()
-            with contextlib.suppress(NotFoundError):
-                buried = (await js.stream_info(subjects.DEAD)).state.messages
+            return (await js.stream_info(subjects.DEAD)).state.messages > 0
+
+        with contextlib.ExitStack() as stack:
+            for worker in trial.workers:
+                stack.enter_context(worker.frozen())
+            await until(buried)
         await stranger.unsubscribe()
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from gnomon.adapters.sql.store import SqlStore
@@ -80,6 +81,15 @@ def field_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str) 
     """A worker that has no address of a database, once it runs."""
     command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.witness", *arguments]
     with process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
+        yield running
+
+
+@contextmanager
+def together(*starting: AbstractContextManager[UpProcess]) -> Iterator[list[UpProcess]]:
+    """All of them, once each runs. They start beside each other, as on machines of their own."""
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(len(starting)) as threads:
+            running = list(threads.map(stack.enter_context, starting))
         yield running
 
 

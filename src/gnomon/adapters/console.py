@@ -109,6 +109,7 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_skew": lambda f: f"! the clock of this machine is {_apart(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
+    "clock_corrected": lambda f: f"! the clock here is {_apart(f['wrong_ms'])} that of the others, which counts",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
     "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
     "vital_failed": lambda f: f"! {VITALS[str(f['vital'])]}",

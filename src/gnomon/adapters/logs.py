@@ -7,6 +7,7 @@ import structlog
 #: What an operator should look into.
 _WARNINGS = frozenset(
     {
+        "clock_corrected",
         "clock_skew",
         "clock_stepped",
         "database_gone",
