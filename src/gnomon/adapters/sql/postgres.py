@@ -77,13 +77,16 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         execution_options={MAY_COPY: statement_cache},
     )
     if statement_cache and patience_ms is not None:
-        limits = _limits(patience_ms, sharing=1, local=False)
-
-        @sa.event.listens_for(engine.sync_engine, "connect")
-        def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
-            connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
-
+        _limit_each_connection(engine, patience_ms)
     return engine
+
+
+def _limit_each_connection(engine: AsyncEngine, patience_ms: int) -> None:
+    limits = _limits(patience_ms, sharing=1, local=False)
+
+    @sa.event.listens_for(engine.sync_engine, "connect")
+    def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+        connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
 
 
 def _limits(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
