@@ -20,7 +20,7 @@ from cluster_storm import Storm, storm
 from gnomon.core.model import RunId
 from nodes import quantiles
 from report import keep, table
-from shapes import SHAPES, cluster, launched, register, until_over
+from shapes import SHAPES, cluster, launched, register, triggered, until_over
 from support.servers import postgres
 
 PEERS = {"pgqueuer, batches of 100": "pgqueuer_jobs.py", "procrastinate, 5 at once": "procrastinate_jobs.py"}
@@ -94,7 +94,7 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
         for number in range(_ROUNDS * seconds):
             await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
             moment = time()
-            asked |= dict.fromkeys(await launched(node, jobs, each, f"{number:06}"), moment)
+            asked |= dict.fromkeys(await triggered(node, jobs[0], each), moment)
         await until_over(node, jobs)
         schedule = await node.store.find("default", jobs[0])
         assert schedule is not None

@@ -136,6 +136,12 @@ async def launched(node: Node, jobs: list[str], count: int, mark: str = "") -> l
     return asked
 
 
+async def triggered(node: Node, job: str, count: int) -> list[RunId]:
+    """So many runs are asked for, each by itself and all at once, as those do who ask the API."""
+    asking = (node.launcher.trigger(job, actor="bench", source=Source.API) for _ in range(count))
+    return [done.run_id for done in await asyncio.gather(*asking)]
+
+
 async def until_over(node: Node, jobs: list[str]) -> None:
     """No run of these is under way."""
     for name in jobs:

@@ -185,6 +185,25 @@ async def test_on_a_connection_of_our_own_whoever_reads_has_limits_too(url: str)
     await store.close()
 
 
+async def test_a_connection_that_others_have_in_use_is_not_waited_for_for_ever(url: str) -> None:
+    store = await open_postgres(url, pool_size=1, patience_ms=PATIENCE_MS)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    def rests(conn: sa.Connection) -> None:
+        conn.exec_driver_sql("SELECT 1")
+        begun.set()
+        await_only(go.wait())
+
+    resting = asyncio.create_task(store.transactions.read(rests))
+    await begun.wait()
+    with pytest.raises(StoreUnavailable, match="limit"):
+        await asyncio.wait_for(store.find("default", "report"), timeout=10)
+    go.set()
+    await resting
+    assert await store.find("default", "report") is None
+    await store.close()
+
+
 async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal: Postgres) -> None:
     store = await open_postgres(await mortal.empty(), patience_ms=PATIENCE_MS)
     await store.add([minutely("before")], actor="ada", tzdata="")

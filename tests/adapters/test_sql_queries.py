@@ -1,6 +1,6 @@
 """What is asked for often is read off an index, however long the history is and however many schedules there are."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gnomon.adapters.sql import (
     placing,
     removing,
     tables,
+    taking,
     unfolding,
     vitals,
     work,
@@ -225,6 +226,15 @@ LOTS = [
     Lot(kind=Kind.DEAD_LETTERS, names=("dl_1",)),
     Lot(kind=Kind.SCHEDULES, names=(UID,)),
 ]
+
+
+def at_once(conn: sa.Connection, *, begin: bool) -> Sequence[Waiting]:
+    """As PostgreSQL does it."""
+    if conn.dialect.name == "sqlite":
+        return work.take(conn, "w1", 10, NOON, NOON, begin=begin)
+    return taking.take(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=Reach())
+
+
 QUERIES: dict[str, Asked] = {
     "due": lambda conn: ledger.due(conn, NOON, EVERYTHING, 10, READABLE),
     "due of some shards": lambda conn: ledger.due(conn, NOON, SOME, 10, READABLE),
@@ -253,15 +263,10 @@ QUERIES: dict[str, Asked] = {
         [admission(task_of(conn, "run_waits"), schedule_uid=UID, state=TaskState.FAILED, dead_letter="no_workers")],
         NOON,
     ),
-    "take": lambda conn: work.take(conn, "w1", 10, lambda: NOON, NOON, begin=True),
-    "take from a pool": lambda conn: work.take(
-        conn, "w1", 10, lambda: NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))
-    ),
-    "take at once": lambda conn: (
-        work.take_at_once(conn, "w1", 10, LEASE, NOON, Reach())
-        if conn.dialect.name == "postgresql"
-        else work.take(conn, "w1", 10, lambda: NOON, NOON, begin=True)
-    ),
+    "take": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True),
+    "take from a pool": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
+    "take and begin": lambda conn: at_once(conn, begin=True),
+    "take to send": lambda conn: at_once(conn, begin=False),
     "placements": lambda conn: placing.placements(conn, [task_of(conn, "run_waits").task_id]),
     "recall": lambda conn: placing.recall(conn, NOON),
     "begin": lambda conn: work.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),

@@ -74,11 +74,9 @@ class Courier:
         settings: Settings,
         courier: str,
     ) -> None:
-        self._place = place
-        self._shelf = shelf
+        self._place, self._shelf = place, shelf
         self._queue = queue
-        self._clock = clock
-        self._events = events
+        self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
         self._poll_seconds = settings.worker.poll_secs
         self._limits = limits_of(settings.execution)

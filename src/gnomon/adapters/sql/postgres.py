@@ -49,9 +49,12 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
     Limits are set once for each connection, unless a pooler would give somebody else our limits with it.
     """
     connect: dict[str, Any] = {}
+    waiting: dict[str, Any] = {}
     if patience_ms is not None:
         seconds = (patience_ms + _GRACE_MS) / 1000
         connect |= {"timeout": seconds, "command_timeout": seconds}
+        # For a connection that others have in use.
+        waiting |= {"pool_timeout": seconds}
     if not statement_cache:
         # Without a name a statement is gone with the next one, so none is left on a connection that the pooler
         # gives to someone else.
@@ -68,18 +71,22 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         max_overflow=0,
         pool_use_lifo=True,
         pool_pre_ping=True,
+        **waiting,
         connect_args=connect,
         isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
         execution_options={MAY_COPY: statement_cache},
     )
     if statement_cache and patience_ms is not None:
-        limits = _limits(patience_ms, sharing=1, local=False)
-
-        @sa.event.listens_for(engine.sync_engine, "connect")
-        def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
-            connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
-
+        _limit_each_connection(engine, patience_ms)
     return engine
+
+
+def _limit_each_connection(engine: AsyncEngine, patience_ms: int) -> None:
+    limits = _limits(patience_ms, sharing=1, local=False)
+
+    @sa.event.listens_for(engine.sync_engine, "connect")
+    def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+        connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
 
 
 def _limits(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:

@@ -15,6 +15,7 @@ from gnomon.adapters.sql import (
     leases,
     ledger,
     placing,
+    taking,
     work,
     workers,
 )
@@ -110,18 +111,15 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     ) -> Sequence[Waiting]:
         """See Work.take."""
         engine = self.transactions
-        # Whoever knows of nothing that is being let through beside it has no commit to share with that.
-        apart = begin and not known
 
         def take(conn: sa.Connection) -> Sequence[Waiting]:
-            def until() -> int:
-                return engine.now(conn) + lease_ms
-
-            if apart and conn.dialect.name == "postgresql":
-                return work.take_at_once(conn, worker, limit, lease_ms, now, reach)
+            if conn.dialect.name == "postgresql":
+                return taking.take(conn, worker, limit, lease_ms, now, begin=begin, known=known, reach=reach)
+            until = engine.now(conn) + lease_ms
             return work.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
 
-        return await engine.write(take, apart=apart)
+        # Whoever knows of nothing that is being let through beside it has no commit to share with that.
+        return await engine.write(take, apart=begin and not known)
 
     async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""

@@ -1,6 +1,6 @@
 """The way of a task. Every run comes through here several times, so all of it is in bulk."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
 import sqlalchemy as sa
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.attempts import KEEP, write_down
-from gnomon.adapters.sql.endings import show_begun, start_runs
+from gnomon.adapters.sql.endings import start_runs
 from gnomon.adapters.sql.graphs import Over, end_tasks, rooms_for
 from gnomon.adapters.sql.halting import IN_HAND
 from gnomon.adapters.sql.hinting import hint
@@ -105,25 +105,6 @@ def _in_reach(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
     return _page(condition, order=IN_TURN, lock=lock), bulk.statement(names)
 
 
-@cache
-def _at_once(condition: str) -> bulk.Statement:
-    """What takes and begins all of those that can be taken, in one statement of PostgreSQL.
-
-    Lists of keys, and no joins: the planner takes them for short, and looks their rows up.
-    """
-    return bulk.statement(f"""
-    WITH chosen AS (SELECT * FROM task WHERE {condition} ORDER BY {IN_TURN} LIMIT ? FOR UPDATE SKIP LOCKED),
-    gone AS (UPDATE task SET state = 'RUNNING', fence = fence + 1, note = NULL
-        WHERE task_id = ANY (ARRAY(SELECT task_id FROM chosen))),
-    made AS (INSERT INTO attempt (task_id, number, worker, lease_until, dispatched_at, started_at)
-        SELECT task_id, fence + 1, ?::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint + ?::bigint,
-        ?::bigint, ?::bigint FROM chosen),
-    begun AS (UPDATE run SET status = 'running', started_at = ?::bigint
-        WHERE run_id = ANY (ARRAY(SELECT run_id FROM chosen)) AND started_at IS NULL)
-    {_WITH_RUN.format(tasks="chosen AS task")}
-    """)  # noqa: S608
-
-
 # ---- the gate ------------------------------------------------------------------------------------
 
 
@@ -189,7 +170,7 @@ def take(  # noqa: PLR0913 - as the port has them
     conn: sa.Connection,
     worker: str,
     limit: int,
-    lease_until: Callable[[], int],
+    lease_until: int,
     now: int,
     *,
     begin: bool,
@@ -197,37 +178,25 @@ def take(  # noqa: PLR0913 - as the port has them
     reach: Reach = COMMON,
 ) -> Sequence[Waiting]:
     """See Work.take."""
-    ready = _ready(conn, worker, limit, known, reach)
+    ready = ready_for(conn, worker, limit, known, reach)
     if not ready:
         return ready
     state = TaskState.RUNNING if begin else TaskState.DISPATCHED
     names: list[str] = [one.task.task_id for one in ready]
     bulk.run(conn, _DISPATCH, state.value, names)
-    started_at, until = now if begin else None, lease_until()
-    made = [(one.task.task_id, one.task.fence + 1, worker, until, now, started_at) for one in ready]
+    started_at = now if begin else None
+    made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
     bulk.insert(conn, tables.attempt, made)
     note(conn, lambda tally: tally.taken(ready, now))
     if begin:
         start_runs(conn, [one.run for one in ready], now)
-    return [_taken(one, state, started_at) for one in ready]
+    return [taken(one, state, started_at) for one in ready]
 
 
-def take_at_once(
-    conn: sa.Connection, worker: str, limit: int, lease_ms: int, now: int, reach: Reach
-) -> Sequence[Waiting]:
-    """The same on PostgreSQL, for whoever begins what it takes: one answer to wait for instead of five."""
-    asked = [*reached(reach, worker), limit, worker, lease_ms, now, now, now]
-    ready = sorted(map(waiting_of, bulk.rows(conn, _at_once(within(reach)), *asked)), key=_earliest)
-    if ready:
-        note(conn, lambda tally: tally.taken(ready, now))
-        show_begun(conn, [one.run for one in ready], now)
-    return [_taken(one, TaskState.RUNNING, now) for one in ready]
-
-
-def _ready(
+def ready_for(
     conn: sa.Connection, worker: str, limit: int, known: Mapping[TaskId, Request], reach: Reach
 ) -> list[Waiting]:
-    """What can be taken, earliest first."""
+    """What can be taken, nobody else's to take until the end of the transaction."""
     whole, names = _in_reach(within(reach))
     asked = reached(reach, worker)
     if not known:
@@ -242,7 +211,8 @@ def _ready(
     return [waiting for waiting in ready.values() if waiting is not None]
 
 
-def _taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
+def taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
+    """The task as it is in somebody's hands, as it was read before."""
     task, run = one.task, one.run
     if started_at is not None and run.started_at is None:
         run = replace(run, status=RunStatus.RUNNING, started_at=started_at)
