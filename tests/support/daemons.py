@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Self
 _PATIENCE = 30.0
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_FIRST_PORT, _PORTS = 12_000, 20_000
 
 
 class Daemon(ABC):
@@ -168,8 +170,9 @@ def _ends_with_us() -> None:
 
 
 def free_port() -> int:
-    """One that nobody has at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody has at this moment, below those that the system gives to connections by itself."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -32,8 +32,12 @@ class NatsCluster:
         return ",".join(node.url for node in self.nodes)
 
     def __enter__(self) -> Self:
-        for node in self.nodes:
-            node.start()
+        try:
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
