@@ -33,6 +33,8 @@ from gnomon.sharing import Commons
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
+#: How long what was decided just now may keep everybody busy.
+_BURST_SECONDS = 0.1
 #: How often to look at a server for what others have written there.
 _LOOK_SECONDS = 1.0
 
@@ -157,6 +159,11 @@ class Node:
 
             services.append(serve_fleet(self, self.bureau, stop))
         return services
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has something in hand that others should give way to."""
+        return self.ticker.decided_ago < _BURST_SECONDS or (self.crew is not None and self.crew.worker.in_hand > 0)
 
     def heard(self, topic: Topic) -> None:
         """Another process says that there may be something to look at."""

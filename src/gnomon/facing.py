@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
 from gnomon.adapters.system import SystemClock
 from gnomon.adapters.tokens import NoTokens, OpenTokens
@@ -76,7 +78,7 @@ def own_access(settings: Settings) -> LocalAccess | None:
 
 def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
     """Everything that a request to this node may need."""
-    return desk_on(
+    desk = desk_on(
         Office(node.store, node.settings),
         node.settings,
         tokens=tokens,
@@ -86,3 +88,4 @@ def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
         launcher=node.launcher,
         changed=node.look,
     )
+    return replace(desk, busy=lambda: node.busy)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gnomon.api.crowd import Crowd, Pace
+from gnomon.api.crowd import Crowd, Pace, Turns
 from gnomon.api.routes import Reply
 from gnomon.api.table import ROUTES
 from gnomon.errors import Refused
@@ -47,7 +47,7 @@ async def settled() -> None:
 
 
 async def test_those_who_ask_the_same_at_once_share_one_reading(book: Book) -> None:
-    crowd = Crowd()
+    crowd = Crowd(lambda: False)
     book.let_go.set()
 
     replies = await asyncio.gather(*(crowd.shared("jobs", book.read) for _ in range(32)))
@@ -56,7 +56,7 @@ async def test_those_who_ask_the_same_at_once_share_one_reading(book: Book) -> N
 
 
 async def test_those_who_ask_something_else_get_something_else(book: Book) -> None:
-    crowd = Crowd()
+    crowd = Crowd(lambda: False)
     book.let_go.set()
 
     await asyncio.gather(crowd.shared("jobs", book.read), crowd.shared("executions", book.read))
@@ -65,7 +65,7 @@ async def test_those_who_ask_something_else_get_something_else(book: Book) -> No
 
 
 async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_together_with_others(book: Book) -> None:
-    crowd = Crowd()
+    crowd = Crowd(lambda: False)
     first = asyncio.ensure_future(crowd.shared("jobs", book.read))
     await book.opened.wait()
     later = [asyncio.ensure_future(crowd.shared("jobs", book.read)) for _ in range(5)]
@@ -78,7 +78,7 @@ async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_togethe
 
 
 async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: Book) -> None:
-    crowd = Crowd()
+    crowd = Crowd(lambda: False)
     refused = await asyncio.gather(*(crowd.shared("jobs", book.refuse) for _ in range(3)), return_exceptions=True)
     book.let_go.set()
 
@@ -87,7 +87,7 @@ async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(boo
 
 
 async def test_one_who_leaves_takes_the_answer_from_nobody(book: Book) -> None:
-    crowd = Crowd()
+    crowd = Crowd(lambda: False)
     leaves, stays = (asyncio.ensure_future(crowd.shared("jobs", book.read)) for _ in range(2))
     await book.opened.wait()
     leaves.cancel()
@@ -115,7 +115,7 @@ class Row:
     """Many who want to pass, and somebody else who has something to do in every turn of the loop."""
 
     def __init__(self) -> None:
-        self.pace = Pace()
+        self.pace = Pace(lambda: False)
         self.passed: list[int] = []
         #: How many had passed at each turn.
         self.seen: list[int] = []
@@ -157,3 +157,62 @@ async def test_whoever_comes_later_passes_too() -> None:
     await asyncio.wait_for(row.passes(2), 10)
 
     assert row.passed == [1, 2]
+
+
+async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_hand() -> None:
+    row = Row()
+    row.pace = Pace(lambda: True)
+
+    await asyncio.wait_for(asyncio.gather(*(row.passes(number) for number in range(10))), 10)
+
+    assert row.passed == list(range(10))
+
+
+# ---- turns ---------------------------------------------------------------------------------------
+
+
+class Room:
+    """Those who are inside, and the door by which they leave."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.inside: list[int] = []
+        self.leave, self.full = asyncio.Event(), asyncio.Event()
+
+    async def stay(self, number: int) -> None:
+        async with self.turns:
+            self.inside.append(number)
+            if len(self.inside) == 3:
+                self.full.set()
+            await self.leave.wait()
+
+
+async def test_one_reads_at_a_time_and_the_others_follow_in_their_order() -> None:
+    room = Room()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(5)]
+    await settled()
+    first = list(room.inside)
+    room.leave.set()
+    await asyncio.gather(*everybody)
+
+    assert (first, room.inside) == ([0], list(range(5)))
+
+
+async def test_nobody_waits_for_long_behind_those_who_wait_themselves() -> None:
+    room = Room()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(3)]
+    await asyncio.wait_for(room.full.wait(), 10)
+    room.leave.set()
+
+    await asyncio.gather(*everybody)
+
+
+async def test_one_who_leaves_while_waiting_keeps_nobody_out() -> None:
+    room = Room()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(4)]
+    await settled()
+    everybody.pop(1).cancel()
+    room.leave.set()
+
+    await asyncio.gather(*everybody)
+    assert room.inside == [0, 2, 3]

@@ -44,6 +44,14 @@ def heard(connection: socket.socket) -> bytes:
     return found
 
 
+def test_answers_leave_at_once_and_do_not_wait_until_their_heads_are_acknowledged() -> None:
+    with closing(listen(Server(port=0))) as listening, connected(f"http://127.0.0.1:{listening.getsockname()[1]}"):
+        taken, _ = listening.accept()
+        with closing(taken):
+            # The loop switches that off, but only for what is TCP by name.
+            assert taken.proto == socket.IPPROTO_TCP
+
+
 SLOW = {
     "nothing": b"",
     "half a line": b"GET /v1/jo",

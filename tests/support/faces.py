@@ -92,7 +92,7 @@ class Face:
     def put(self, desk: Desk) -> None:
         """The desk behind it is this one."""
         self.desk = desk
-        self.app = guarded(cast("App", application(desk, surprised=self.surprises.append)))
+        self.app = guarded(cast("App", application(desk, surprised=self.surprises.append)), desk.busy)
 
     async def _look(self) -> Report:
         now, well = self.clock.now(), self.condition is not Condition.ERROR

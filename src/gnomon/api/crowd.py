@@ -3,37 +3,86 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from types import TracebackType
 
 import msgspec
 
 from gnomon.api.routes import Reply
 
-#: How many requests are taken up in one turn of the loop.
-_AT_ONCE = 4
+#: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
+#: something in hand.
+_AT_ONCE, _REST_SECONDS = 4, 0.004
+#: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
+#: most, as those inside may wait for a store that does not answer.
+_READERS, _PATIENCE_SECONDS = 1, 0.1
 
 
 class Pace:
     """Lets a few pass in each turn of the loop, in the order in which they came: the scheduler comes in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, busy: Callable[[], bool]) -> None:
+        self._busy = busy
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __call__(self) -> None:
         """Wait for a turn, behind those who came before."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
-            loop.call_soon(self._let_pass, loop)
+            self._go_on(loop)
         passes = loop.create_future()
         self._waiting.append(passes)
         await passes
 
     def _let_pass(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(_AT_ONCE, len(self._waiting))):
-            passes = self._waiting.popleft()
-            if not passes.done():
-                passes.set_result(None)
+            _call(self._waiting.popleft())
         if self._waiting:
+            self._go_on(loop)
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._busy():
+            loop.call_later(_REST_SECONDS, self._let_pass, loop)
+        else:
             loop.call_soon(self._let_pass, loop)
+
+
+class Turns:
+    """Lets a few in at once, in the order in which they came, and nobody wait for long."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._outside: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._inside >= _READERS:
+            await self._called()
+        self._inside += 1
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside -= 1
+        while self._outside and self._inside < _READERS:
+            if _call(self._outside.popleft()):
+                return
+
+    async def _called(self) -> None:
+        loop = asyncio.get_running_loop()
+        called = loop.create_future()
+        self._outside.append(called)
+        timer = loop.call_later(_PATIENCE_SECONDS, _call, called)
+        try:
+            await called
+        finally:
+            timer.cancel()
+
+
+def _call(one: "asyncio.Future[None]") -> bool:
+    """Whether one who waits was called in; False if they have been already, or have left."""
+    if one.done():
+        return False
+    one.set_result(None)
+    return True
 
 
 class Crowd:
@@ -43,8 +92,8 @@ class Crowd:
     of it, together with all who have come meanwhile.
     """
 
-    def __init__(self) -> None:
-        self._pace = Pace()
+    def __init__(self, busy: Callable[[], bool]) -> None:
+        self._pace, self._turns = Pace(busy), Turns()
         self._coming: dict[Hashable, asyncio.Task[Reply]] = {}
         self._reading: dict[Hashable, asyncio.Task[Reply]] = {}
 
@@ -62,11 +111,12 @@ class Crowd:
         before = self._reading.get(key)
         if before is not None:
             await asyncio.wait([before])
-        # Whoever comes from now on comes too late for this one.
-        own = self._reading[key] = self._coming.pop(key)
-        try:
-            reply = await read()
-            return msgspec.structs.replace(reply, body=msgspec.Raw(msgspec.json.encode(reply.body)))
-        finally:
-            if self._reading.get(key) is own:
-                del self._reading[key]
+        async with self._turns:
+            # Whoever comes from now on comes too late for this one.
+            own = self._reading[key] = self._coming.pop(key)
+            try:
+                reply = await read()
+                return msgspec.structs.replace(reply, body=msgspec.Raw(msgspec.json.encode(reply.body)))
+            finally:
+                if self._reading.get(key) is own:
+                    del self._reading[key]

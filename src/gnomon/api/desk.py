@@ -54,5 +54,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     longest_token: int = 8192
     #: Whom services are that show a certificate of this name.
     certificates: Mapping[str, Caller] = {}
+    #: Whether the scheduler has something in hand, to which requests should give way.
+    busy: Callable[[], bool] = lambda: False
     #: Called when something was changed, so that those who wait for it look at once.
     changed: Callable[[], None] = lambda: None

@@ -42,7 +42,7 @@ def application(
     desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
-    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server), Crowd())
+    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server), Crowd(desk.busy))
 
     @cache
     def described() -> msgspec.Raw:

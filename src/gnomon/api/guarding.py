@@ -21,9 +21,9 @@ _FOREIGN = msgspec.json.encode(
 _WITHOUT_END = ("/v1/stream",)
 
 
-def guarded(app: App) -> App:
+def guarded(app: App, busy: Callable[[], bool]) -> App:
     """The application, behind a queue for all that comes in at once and a look at the address."""
-    pace = Pace()
+    pace = Pace(busy)
 
     async def look(scope: _Message, receive: _Receive, send: _Send) -> None:
         await pace()

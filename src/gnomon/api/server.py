@@ -28,7 +28,8 @@ _WHY = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "that i
 def listen(server: Server) -> socket.socket:
     """A socket on the configured address; UsageError if it cannot be had. Port 0 means any that is free."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # TCP by name: only then does the loop let answers leave at once, instead of 40 ms after their heads.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((server.host, server.port))
@@ -106,7 +107,7 @@ async def serve_api(
 ) -> None:
     """Answer requests until told to stop; what was begun then may finish within the drain."""
     config = uvicorn.Config(
-        guarded(cast("App", application(desk, surprised=surprised))),
+        guarded(cast("App", application(desk, surprised=surprised)), desk.busy),
         http=protocol_of(desk.server),
         ws="none",
         loop="none",

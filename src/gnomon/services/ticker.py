@@ -73,6 +73,7 @@ class Ticker:
         self.health = Health.IDLE
         #: More is due than could be decided at once: what waits for too long is missed.
         self.behind = False
+        self._decided_at = float("-inf")
         #: Called when runs have been made.
         self.on_fired: Callable[[], None] = lambda: None
         #: Told of decisions that were written down.
@@ -113,6 +114,7 @@ class Ticker:
         self.behind = len(due) >= self._settings.batch
         if not due:
             return await self._look_ahead(shards)
+        self._decided_at = self._clock.elapsed()
         await self._decide(due, now, terms)
         # There may be more, or new ones: look again at once.
         return 0.0
@@ -222,6 +224,11 @@ class Ticker:
         self._events.emit("store_unavailable", error=str(error))
         pause, self._pause = self._pause, min(self._pause * 2, self._settings.tick_ms / 1000)
         return pause
+
+    @property
+    def decided_ago(self) -> float:
+        """Seconds since it began to decide something that was due."""
+        return self._clock.elapsed() - self._decided_at
 
     @property
     def set_aside(self) -> int:
