@@ -112,6 +112,7 @@ class Crowd:
         if before is not None:
             await asyncio.wait([before])
         async with self._turns:
+            await self._pace()
             # Whoever comes from now on comes too late for this one.
             own = self._reading[key] = self._coming.pop(key)
             try:
