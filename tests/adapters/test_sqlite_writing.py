@@ -6,6 +6,7 @@ import resource
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +55,45 @@ async def test_jobs_that_pile_up_share_a_commit(engine: SqliteTransactions) -> N
     assert done == [f"n{i:03d}" for i in range(200)]
     assert engine.commits - before <= 5
     assert len(await engine.read(names)) == 200
+
+
+def many_seen(conn: sa.Connection, count: int) -> None:
+    conn.execute(sa.insert(node), [{"holder": f"n{number:05d}", "seen_until": 1} for number in range(count)])
+
+
+def in_the_file_itself(path: str) -> int:
+    """How many rows there are for one who does not look at the log beside the file."""
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as file:
+        return int(file.execute("SELECT count(*) FROM node").fetchone()[0])
+
+
+async def test_a_quiet_moment_after_much_was_written_is_used_for_a_checkpoint(
+    engine: SqliteTransactions, path: str
+) -> None:
+    made = asyncio.Event()
+    loop, checkpoint = asyncio.get_running_loop(), engine.checkpoint
+
+    def watched() -> None:
+        checkpoint()
+        loop.call_soon_threadsafe(made.set)
+
+    engine.checkpoint = watched  # type: ignore[method-assign]
+    await engine.write(partial(many_seen, count=5000))
+
+    async with asyncio.timeout(30):
+        await made.wait()
+    assert in_the_file_itself(path) == 5000
+
+
+async def test_a_checkpoint_that_cannot_be_made_is_left_to_a_commit(engine: SqliteTransactions, path: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM node").fetchone()
+        await engine.write(partial(many_seen, count=10))
+
+        await asyncio.to_thread(engine.checkpoint)
+
+    assert await engine.write(partial(seen, name="later")) == "later"
 
 
 async def test_a_job_that_fails_takes_back_what_it_did_and_spoils_no_other(engine: SqliteTransactions) -> None:

@@ -32,7 +32,8 @@ PRAGMAS = {
     "journal_mode": "WAL",
     # With FULL a commit outlives a power cut. Shared by many, the flush costs next to nothing.
     "synchronous": "FULL",
-    # A batch of decisions writes thousands of pages: at the default a checkpoint would follow on each.
+    # A batch of decisions writes thousands of pages: at the default a checkpoint would follow on each. A commit
+    # that has to make one keeps all others waiting, so that most are made in quiet moments, long before.
     "wal_autocheckpoint": "16000",
     "journal_size_limit": str(64 * 2**20),
 }
@@ -40,6 +41,8 @@ PRAGMAS = {
 _WRITERS_CACHE, _READERS_CACHE = 2048, 512
 #: How many statements a connection need not read again: each of our own for several numbers of rows.
 _KNOWN_STATEMENTS = 512
+#: After how many changed rows a checkpoint is made, as soon as nothing has been written for so long.
+_CHECKPOINT_ROWS, _QUIET_SECONDS = 4000, 0.05
 #: How soon to ask again for a journal that others are changing.
 _JOURNAL_SECONDS = 0.01
 _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
@@ -106,6 +109,8 @@ class SqliteTransactions:
         self._closing = False
         #: How many transactions there were, with success or without.
         self.commits = 0
+        #: How many rows the writer's connection has changed, and how many of them at the last checkpoint.
+        self._changed = self._settled = 0
         self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
@@ -161,11 +166,32 @@ class SqliteTransactions:
 
     def _write_on(self) -> None:
         """Write until told to stop; nothing that fails ends it."""
-        while (first := self._asked.get()) is not None:
+        while (first := self._next()) is not None:
             batch, closing = self._with_others(first)
             _answer(batch, self._run(batch))
             if closing:
                 return
+
+    def _next(self) -> _Asked | None:
+        """What is asked for next. A quiet moment before that is used for a checkpoint, if much has been written."""
+        if self._changed - self._settled >= _CHECKPOINT_ROWS:
+            try:
+                return self._asked.get(timeout=_QUIET_SECONDS)
+            except queue.Empty:
+                self._settled = self._changed
+                # Not by the writer: whoever comes while it is made need not wait for it.
+                self._readers.submit(self.checkpoint)
+        return self._asked.get()
+
+    def checkpoint(self) -> None:
+        """What was committed is in the file itself, so that the log of the next commits begins anew."""
+        # What hinders it now will hinder a commit, which makes one by itself in the end and says so.
+        with suppress(sa.exc.DBAPIError, sqlite3.Error):
+            connection = self._reading.raw_connection()
+            try:
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+            finally:
+                connection.close()
 
     def _with_others(self, first: _Asked) -> tuple[list[_Asked], bool]:
         """The first and all that have piled up behind it; whether there is nothing more to come."""
@@ -185,12 +211,18 @@ class SqliteTransactions:
             with self._writing.connect() as conn:
                 outcomes = run_together(conn, [asked.job for asked in batch])
                 self.commits += 1
+                self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
                     # Whatever it was, a new connection has not seen it.
                     conn.invalidate()
                 return outcomes
         except Exception as error:  # noqa: BLE001 - it is handed to those who wait
             return [Outcome(error=lost(error)) for _ in batch]
+
+    def _note_changes(self, conn: sa.Connection) -> None:
+        driver = conn.connection.dbapi_connection
+        if isinstance(driver, sqlite3.Connection):
+            self._changed = driver.total_changes
 
 
 def _answer(batch: list[_Asked], outcomes: list[Outcome]) -> None:
