@@ -93,7 +93,7 @@ class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a worker executes."""
 
     #: How many tasks it has in hand at once.
-    slots: int = 250
+    slots: int = 500
     #: On how many threads functions run that are not coroutines.
     threads: int = 16
     #: How many shell and agent jobs it runs at once.

@@ -281,6 +281,34 @@ async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
     assert (await registrar.get("billing")).next_runs == tuple(NOON + minute * MINUTE for minute in range(1, 6))
 
 
+@pytest.mark.parametrize("later", [0, 30_000, 5 * MINUTE, 2 * HOUR])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="every minute"),
+        pytest.param({"schedule": "0 3 29 2 *"}, id="in two years"),
+        pytest.param({"jitter_ms": 20_000}, id="with jitter"),
+        pytest.param({"start_at": NOON + 30 * MINUTE}, id="from later on"),
+        pytest.param({"end_at": NOON + MINUTE}, id="that is over before it begins"),
+    ],
+)
+@pytest.mark.parametrize("act", ["", "pause", "skip"])
+async def test_the_next_run_is_the_first_of_the_next_runs(
+    registrar: Registrar, clock: VirtualClock, change: dict[str, Any], later: int, act: str
+) -> None:
+    await registrar.upsert({**BILLING, **change}, actor="ada")
+    coming = (await registrar.get("billing")).next_runs
+    if act == "pause":
+        await registrar.pause("billing", actor="ada")
+    if act == "skip" and coming:
+        await registrar.skip("billing", coming[0], actor="ada")
+
+    clock.advance(later)
+
+    one, two = await registrar.get("billing", coming=1), await registrar.get("billing", coming=2)
+    assert one.next_runs == two.next_runs[:1]
+
+
 @pytest.mark.req("C-15")
 @pytest.mark.parametrize(
     ("change", "field"),

@@ -11,7 +11,7 @@ from gnomon.api.routes import Reply
 
 #: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
 #: something in hand.
-_AT_ONCE, _REST_SECONDS = 4, 0.0035
+_AT_ONCE, _REST_SECONDS = 4, 0.0025
 #: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
 #: most, as those inside may wait for a store that does not answer.
 _READERS, _PATIENCE_SECONDS = 1, 0.1

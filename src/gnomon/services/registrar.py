@@ -243,7 +243,11 @@ class Registrar:
 
 def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
     """The next planned times, as if no pause were on; those that are skipped are none."""
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(now, schedule.mark_at)
+    spec, at, coming = schedule.spec, max(now, schedule.mark_at), schedule.next_fire_at
+    if limit == 1 and coming is not None and coming > at and not spec.jitter_ms and not spec.exceptions:
+        # Known already: whoever lists thousands of jobs looks at them alone.
+        return (coming,)
+    ticks = Ticks(schedule.schedule_id, spec).kept
     found: list[int] = []
     while len(found) < limit and (planned := ticks.after(at)) is not None:
         found.append(planned)
