@@ -96,6 +96,21 @@ async def test_one_who_leaves_takes_the_answer_from_nobody(book: Book) -> None:
     assert said(await stays) == '{"reading":1}'
 
 
+async def test_while_the_scheduler_is_busy_it_gets_three_times_what_the_last_reading_took() -> None:
+    crowd, loop = Crowd(lambda: True), asyncio.get_running_loop()
+    began, ended = list[float](), list[float]()
+
+    async def read() -> Reply:
+        began.append(loop.time())
+        await asyncio.sleep(0.02)
+        ended.append(loop.time())
+        return Reply()
+
+    await asyncio.gather(crowd.shared("jobs", read), crowd.shared("executions", read))
+
+    assert began[1] - ended[0] >= 3 * (ended[0] - began[0])
+
+
 def test_only_what_is_looked_at_is_shared() -> None:
     assert {route.method for route in ROUTES if route.shared} == {"GET"}
 

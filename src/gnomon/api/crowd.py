@@ -12,6 +12,8 @@ from gnomon.api.routes import Reply
 #: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
 #: something in hand.
 _AT_ONCE, _REST_SECONDS = 4, 0.0025
+#: How many times as long as a page took nobody reads the next one, while the scheduler has something in hand.
+_REST_TIMES = 3
 #: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
 #: most, as those inside may wait for a store that does not answer.
 _READERS, _PATIENCE_SECONDS = 1, 0.1
@@ -93,7 +95,9 @@ class Crowd:
     """
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        self._pace, self._turns = Pace(busy), Turns()
+        self._busy, self._pace, self._turns = busy, Pace(busy), Turns()
+        #: Until when the scheduler comes first, by the clock of the loop.
+        self._resting_until = 0.0
         self._coming: dict[Hashable, asyncio.Task[Reply]] = {}
         self._reading: dict[Hashable, asyncio.Task[Reply]] = {}
 
@@ -113,11 +117,22 @@ class Crowd:
             await asyncio.wait([before])
         async with self._turns:
             await self._pace()
+            while self._resting():
+                await self._pace()
             # Whoever comes from now on comes too late for this one.
             own = self._reading[key] = self._coming.pop(key)
+            began = asyncio.get_running_loop().time()
             try:
                 reply = await read()
                 return msgspec.structs.replace(reply, body=msgspec.Raw(msgspec.json.encode(reply.body)))
             finally:
+                self._rest_from(began)
                 if self._reading.get(key) is own:
                     del self._reading[key]
+
+    def _rest_from(self, began: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._resting_until = now + min(_PATIENCE_SECONDS, _REST_TIMES * (now - began))
+
+    def _resting(self) -> bool:
+        return self._busy() and asyncio.get_running_loop().time() < self._resting_until
