@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from time import perf_counter, time
 
@@ -20,7 +21,7 @@ from cluster_storm import Storm, storm
 from gnomon.core.model import RunId
 from nodes import quantiles
 from report import keep, table
-from shapes import SHAPES, cluster, launched, register, triggered, until_over
+from shapes import SHAPES, cluster, launched, overheard, register, triggered, until_over
 from support.servers import postgres
 
 PEERS = {"pgqueuer, batches of 100": "pgqueuer_jobs.py", "procrastinate, 5 at once": "procrastinate_jobs.py"}
@@ -84,9 +85,9 @@ def runs(chosen: argparse.Namespace) -> None:
 # ---- how late bodies begin -----------------------------------------------------------------------
 
 
-async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[list[float], list[float]]:
-    """Milliseconds to the beginning of bodies at so many a second: from being asked for, and from being taken."""
-    async with cluster(shape, slots=slots) as up:
+async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds to the beginning of bodies at so many a second: from being asked for, from being taken, and sent."""
+    async with cluster(shape, slots=slots) as up, overheard(up.bus) as heard:
         node = up.node
         asked: dict[RunId, float] = {}
         jobs = await register(node, "stamp")
@@ -105,22 +106,37 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
     # The first second is the warming up.
     in_order = sorted(taken, key=lambda name: asked[tasks[name]])[rate:]
     stamps = {name: float(begun[name] or b"nan") for name in in_order}
+    sent = sent_at(heard)
     return (
         [(stamps[name] - asked[tasks[name]]) * 1000 for name in in_order],
         [stamps[name] * 1000 - taken[name] for name in in_order],
+        [(stamps[name] - sent[name]) * 1000 for name in in_order if name in sent],
     )
+
+
+def sent_at(orders: list[bytes]) -> dict[str, float]:
+    """When the orders were written, by their tasks."""
+    read = [json.loads(one) for one in orders]
+    return {one["data"]["task_id"]: datetime.fromisoformat(one["timestamp"]).timestamp() for one in read}
 
 
 def starts(chosen: argparse.Namespace) -> None:
     """Measure and keep."""
     rows = []
     for shape in chosen.shapes:
-        asked, taken = asyncio.run(lateness(shape, chosen.rate, chosen.seconds, chosen.slots))
-        rows.append([SHAPES[shape], quantiles(asked), quantiles(taken)])
+        asked, taken, sent = asyncio.run(lateness(shape, chosen.rate, chosen.seconds, chosen.slots))
+        rows.append([SHAPES[shape], quantiles(asked), quantiles(taken), quantiles(sent) if sent else "nothing is sent"])
     note = (
-        f"At {chosen.rate} a second over {chosen.seconds - 1} seconds, until the body begins in the worker's process."
+        f"At {chosen.rate} a second over {chosen.seconds - 1} seconds, until the body begins in the worker's process. "
+        "Over NATS a task is taken in the commit in which it was asked for, and sent once that is on the disk; "
+        "without, the worker takes it by itself, in a commit of its own."
     )
-    titles = ["gnomon server and one worker", "from being asked for", "from being taken out of the store"]
+    titles = [
+        "gnomon server and one worker",
+        "from being asked for",
+        "from being taken out of the store",
+        "from being sent",
+    ]
     keep("Cluster: from dispatch to start", f"{table(titles, rows)}\n\n{note}")
 
 

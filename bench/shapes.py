@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nats
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.app import Node
@@ -18,6 +20,7 @@ from gnomon.core.jobs import read_job
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import RunId, Source
 from gnomon.core.requests import Defaults
+from gnomon.core.subjects import WORK_SUBJECTS
 from gnomon.settings import load
 from nodes import NoEvents, book_of
 from spending import Account
@@ -37,6 +40,7 @@ class Cluster:
     node: Node
     account: Account
     pids: dict[str, int]
+    bus: Nats | None = None
 
 
 @contextlib.contextmanager
@@ -100,11 +104,30 @@ async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncItera
             try:
                 await known(node.store)
                 pids = {"server": os.getpid(), "worker": process.pid, "PostgreSQL": postgres(18).pid}
-                yield Cluster(node, account, pids if bus is None else {**pids, "NATS": bus.pid})
+                yield Cluster(node, account, pids if bus is None else {**pids, "NATS": bus.pid}, bus)
             finally:
                 stop.set()
                 await running
                 await node.close()
+
+
+@contextlib.asynccontextmanager
+async def overheard(bus: Nats | None) -> AsyncIterator[list[bytes]]:
+    """What is sent to workers meanwhile, as anybody on the bus can hear it; nothing, if there is none."""
+    heard: list[bytes] = []
+    if bus is None:
+        yield heard
+        return
+
+    async def hear(message: Any) -> None:  # noqa: ANN401 - the client's own
+        heard.append(message.data)
+
+    client = await nats.connect(bus.url)
+    await client.subscribe(WORK_SUBJECTS, cb=hear)
+    try:
+        yield heard
+    finally:
+        await client.close()
 
 
 async def known(store: Any) -> None:  # noqa: ANN401 - a store of any kind

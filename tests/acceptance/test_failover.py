@@ -131,7 +131,7 @@ async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_en
     await book.apply([job], actor="ada")
     await node.launcher.trigger("wait", actor="ada")
     await asyncio.to_thread(begun.wait)
-    assert await fleet.holders()
+    await fleet.until_one_has_all()
     stop.set()
 
     async def free() -> bool:

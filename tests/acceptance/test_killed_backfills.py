@@ -51,6 +51,8 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
     database, jobs, witness = tmp_path / "gnomon.db", tmp_path / "jobs.yaml", tmp_path / "witness"
     jobs.write_text(JOBS)
     monkeypatch.setenv("GNOMON_WITNESS", str(witness))
+    # One that is in hand at every kill would pass for the cause of them.
+    monkeypatch.setenv("GNOMON_EXECUTION__MAX_LOSSES", "10")
     with up(database, "--jobs", str(jobs)) as process:
         store = await open_sqlite(str(database))
         clock = SystemClock()

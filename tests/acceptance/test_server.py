@@ -184,7 +184,7 @@ async def test_replicas_on_postgresql_answer_alike_and_a_worker_beside_them_exec
             started = other.trigger("greet")
 
             assert one.finished(started.execution_id, timeout=30).status == "completed"
-            assert [worker.slots for worker in other.workers()] == [250]
+            assert [worker.slots for worker in other.workers()] == [500]
 
 
 def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:

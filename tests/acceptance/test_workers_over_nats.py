@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,43 @@ async def test_pools_and_labels_say_who_executes_over_nats(url: str, nats: Nats,
     for name, (_, expected) in wishes.items():
         assert {pid for _, job, *_, pid in seen(witness) if job == name} <= expected
     assert took < 5
+
+
+@pytest.mark.req("R-10", "R-11")
+async def test_a_table_of_pools_counts_over_nats_and_counts_anew_when_it_changes(
+    url: str, nats: Nats, witness: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "pools.yaml"
+    table.write_text("topics: {mail: default}")
+    with (
+        server(url, nats, **BUSY_IS_FINE, GNOMON_ROUTING__POOLS_FILE=str(table)) as running,
+        client_of(running) as client,
+        field_worker(nats),
+        field_worker(nats, "--pool", "gpu", "--capability", "cuda") as gpu,
+    ):
+        until(lambda: len(client.workers()) == 2)
+        client.register({"name": "encode", "function": "witness/coroutine", "topic": "video"})
+        run = client.trigger("encode").execution_id
+        running.line_with("no_pool_mapping: no pool is named for the topic 'video'")
+        table.write_text("topics: {video: gpu}\npools: {gpu: {requires: [cuda]}}")
+
+        assert client.finished(run, timeout=60).status == "completed"
+    assert {pid for *_, pid in seen(witness)} == {gpu.pid}
+
+
+@pytest.mark.req("R-10")
+async def test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may(url: str, nats: Nats, witness: Path) -> None:
+    limits = {"GNOMON_ROUTING__TENANT_LIMITS": "default=2"}
+    with server(url, nats, **BUSY_IS_FINE, **limits) as running, client_of(running) as client, field_worker(nats):
+        until(lambda: len(client.workers()) == 1)
+        client.register(
+            {"name": "slow", "function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"}
+        )
+        asked = [client.trigger("slow").execution_id for _ in range(8)]
+        assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
+
+    at_once = list(accumulate({"start": 1, "end": -1}[what] for what, *_ in seen(witness)))
+    assert (max(at_once), len(at_once)) == (2, 16)
 
 
 async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(

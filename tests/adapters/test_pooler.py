@@ -41,7 +41,16 @@ async def test_what_is_left_on_a_session_meets_somebody_else(pooler: Pooler) -> 
     assert sorted(found) == ["", "left"]
 
 
+async def asked_often(url: str) -> None:
+    store = await open_postgres(url, pool_size=1)
+    try:
+        for _ in range(10):
+            await store.find("default", "anything")
+    finally:
+        await store.close()
+
+
 async def test_a_store_that_keeps_statements_does_not_get_far(pooler: Pooler) -> None:
     async with postgres(18).database() as url:
         with pytest.raises(DBAPIError, match=r"prepared statement .* does not exist"):
-            await open_postgres(pooler.through(url), pool_size=1)
+            await asked_often(pooler.through(url))

@@ -73,6 +73,25 @@ async def somebody_writing(store: SqlStore) -> AsyncIterator[None]:
     await writing
 
 
+@pytest.mark.guarantee("C8")
+async def test_whoever_asks_while_others_write_apart_waits_for_nobody_else_to_ask(store: SqlStore) -> None:
+    begun, go = asyncio.Semaphore(0), asyncio.Event()
+
+    def waits(conn: sa.Connection) -> None:
+        conn.exec_driver_sql("SELECT 1")
+        begun.release()
+        await_only(go.wait())
+
+    apart = [asyncio.create_task(store.transactions.write(waits, apart=True)) for _ in range(2)]
+    for _ in apart:
+        await begun.acquire()
+
+    async with asyncio.timeout(30):
+        assert await store.transactions.write(partial(seen, name="a")) == "a"
+    go.set()
+    await asyncio.gather(*apart)
+
+
 # ---- a server that goes away ---------------------------------------------------------------------
 
 

@@ -158,11 +158,23 @@ async def test_one_who_leaves_the_queue_keeps_nobody_from_passing() -> None:
     row = Row()
     everybody = [asyncio.ensure_future(row.passes(number)) for number in range(6)]
     await asyncio.sleep(0)
-    everybody.pop(1).cancel()
+    everybody.pop(4).cancel()
 
     await asyncio.gather(*everybody)
 
-    assert row.passed == [0, 2, 3, 4, 5]
+    assert row.passed == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_one_who_comes_alone_does_not_wait(*, busy: bool) -> None:
+    row = Row()
+    row.pace = Pace(lambda: busy)
+
+    for number in range(4):
+        with pytest.raises(StopIteration):
+            row.passes(number).send(None)
+
+    assert row.passed == [0, 1, 2, 3]
 
 
 async def test_whoever_comes_later_passes_too() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from gnomon.errors import Unavailable
+from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.queue import Delivered, Parcel, ServerSide, WorkerSide
 
 ACK_WAIT_MS = 1_000
@@ -235,3 +235,18 @@ class QueueContract:
 
         assert await worker.heartbeat(b"a") == b"heard a"
         assert await worker.ask(b"b") == b"granted b"
+
+    async def test_a_question_that_is_too_large_for_the_bus_reaches_nobody(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        heard: list[bytes] = []
+
+        async def hear(body: bytes) -> bytes:
+            heard.append(body)
+            return b""
+
+        await server.answer(heartbeats=hear, grants=hear)
+
+        with pytest.raises(BusUnavailable):
+            await worker.heartbeat(b"a" * (2**20 + 1))
+        assert heard == []

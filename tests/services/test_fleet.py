@@ -292,6 +292,38 @@ async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fle
     ]
 
 
+@pytest.mark.req("R-19")
+@pytest.mark.guarantee("S9")
+async def test_a_worker_that_has_reported_very_much_is_heard_all_the_same(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.all()
+    fleet.field.heart.lately.extend((TaskId(f"task_{number:055}"), 1) for number in range(100_000))
+    for _ in range(9):
+        fleet.clock.advance(LEASE_MS // 3)
+        await fleet.field.heart.beat()
+    await fleet.reconciler.step()
+    fleet.hands.end_all()
+    await fleet.field.step()
+    await fleet.hear()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
+
+
+@pytest.mark.guarantee("S9")
+async def test_what_was_reported_just_now_does_not_pass_for_lost_before_it_is_written_down(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.all()
+    fleet.clock.advance(LEASE_MS // 3 * 2)
+    fleet.hands.end_all()
+    await fleet.field.step()
+    await fleet.field.heart.beat()
+    fleet.clock.advance(LEASE_MS // 2)
+    await fleet.reconciler.step()
+    await fleet.hear()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
+
+
 @pytest.mark.guarantee("S7")
 async def test_what_a_worker_says_after_it_was_given_up_is_too_late(fleet: Fleet) -> None:
     run = await fleet.run(await fleet.job())

@@ -11,7 +11,7 @@ from gnomon.api.routes import Reply
 
 #: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
 #: something in hand.
-_AT_ONCE, _REST_SECONDS = 4, 0.0025
+_AT_ONCE, _REST_SECONDS = 4, 0.003
 #: How many times as long as a page took nobody reads the next one, while the scheduler has something in hand.
 _REST_TIMES = 3
 #: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
@@ -25,20 +25,26 @@ class Pace:
     def __init__(self, busy: Callable[[], bool]) -> None:
         self._busy = busy
         self._waiting: deque[asyncio.Future[None]] = deque()
+        #: How many may still pass before the others have a turn.
+        self._left = _AT_ONCE
 
     async def __call__(self) -> None:
-        """Wait for a turn, behind those who came before."""
+        """Wait for a turn, behind those who came before; one who comes alone does not wait at all."""
         loop = asyncio.get_running_loop()
-        if not self._waiting:
+        if self._left == _AT_ONCE:
             self._go_on(loop)
+        if self._left:
+            self._left -= 1
+            return
         passes = loop.create_future()
         self._waiting.append(passes)
         await passes
 
     def _let_pass(self, loop: asyncio.AbstractEventLoop) -> None:
-        for _ in range(min(_AT_ONCE, len(self._waiting))):
-            _call(self._waiting.popleft())
-        if self._waiting:
+        self._left = _AT_ONCE
+        while self._waiting and self._left:
+            self._left -= _call(self._waiting.popleft())
+        if self._left < _AT_ONCE:
             self._go_on(loop)
 
     def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -117,8 +123,7 @@ class Crowd:
             await asyncio.wait([before])
         async with self._turns:
             await self._pace()
-            while self._resting():
-                await self._pace()
+            await self._rest()
             # Whoever comes from now on comes too late for this one.
             own = self._reading[key] = self._coming.pop(key)
             began = asyncio.get_running_loop().time()
@@ -134,5 +139,8 @@ class Crowd:
         now = asyncio.get_running_loop().time()
         self._resting_until = now + min(_PATIENCE_SECONDS, _REST_TIMES * (now - began))
 
-    def _resting(self) -> bool:
-        return self._busy() and asyncio.get_running_loop().time() < self._resting_until
+    async def _rest(self) -> None:
+        """Wait until the scheduler has had its share, if it has something in hand."""
+        left = self._resting_until - asyncio.get_running_loop().time()
+        if left > 0 and self._busy():
+            await asyncio.sleep(left)

@@ -27,6 +27,7 @@ from gnomon.ports.work import Held
 from gnomon.ports.workers import Load, WorkerCard, Workplace
 from gnomon.services.courier import Sent
 from gnomon.services.dispatcher import limits_of
+from gnomon.services.looping import in_lots
 from gnomon.services.patience import Backoff
 from gnomon.services.reporting import announce
 from gnomon.services.shelf import Shelf, requested
@@ -36,6 +37,8 @@ from gnomon.settings import Settings
 #: How many messages are dealt with together, and how long to wait for one.
 _MESSAGES = 50
 _WAIT_MS = 250
+#: How many endings are dealt with before others have a turn, such as whoever answers requests.
+_AT_A_STRETCH = 100
 #: How soon reports come again that could not be written down, or put away.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
@@ -113,7 +116,7 @@ class Collector:
     async def _readable(self, delivered: Sequence[Delivered]) -> list[_Message]:
         """Those that can be read. The others are put away first, and only then gone."""
         found: list[_Message] = []
-        for one in delivered:
+        async for one in in_lots(delivered):
             try:
                 found.append((one, read_reports(one.body)))
             except FieldError as error:
@@ -175,9 +178,11 @@ class Collector:
             for end in one.ended:
                 ended.setdefault((end.task_id, end.fence), end)
         known = await self._known([*(held for many in started.values() for held in many), *ended])
-        endings = [await self._ending(known[held], end) for held, end in ended.items() if held in known]
-        for held, end in ended.items():
-            if held not in known:
+        endings: list[Ending] = []
+        async for held, end in in_lots(list(ended.items()), _AT_A_STRETCH):
+            if held in known:
+                endings.append(await self._ending(known[held], end))
+            else:
                 self._late(held, end.result)
         now = self._clock.now()
         # In one breath, so that they share a commit, and in this order.
@@ -251,7 +256,7 @@ class Collector:
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
             alone = [await self._alone(one, known[one.task_id, one.fence]) for one in endings]
             counted = frozenset[Held]().union(*alone)
-        for one in endings:
+        async for one in in_lots(endings, _AT_A_STRETCH):
             held = one.task_id, one.fence
             if held in counted:
                 announce(self._events, one, known[held])

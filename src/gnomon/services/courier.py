@@ -22,6 +22,7 @@ from gnomon.ports.workers import Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.handing import Handing
+from gnomon.services.looping import in_lots
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, requested
 from gnomon.services.vacancies import BELIEVED_SECONDS, DOUBTED_SECONDS, Vacancies
@@ -30,6 +31,8 @@ from gnomon.settings import Settings
 
 #: How many are sent together.
 _MOST = 500
+#: How many are wrapped before others have a turn, such as whoever answers requests.
+_AT_A_STRETCH = 100
 _REMEMBERED = 100_000
 #: How often to look for what others have let through, while there is enough to do.
 _LOOK_SECONDS = 0.25
@@ -249,7 +252,7 @@ class Courier:
         await self._shelf.fetch(one.waiting.run for one in taken if one.waiting.task.task_id not in self.backlog)
         lost: list[Waiting] = []
         count = len(self._to_send)
-        for one in self._to_send[:count]:
+        async for one in in_lots(self._to_send[:count], _AT_A_STRETCH):
             assignment = await self._assignment(one.waiting)
             if assignment is None:
                 lost.append(one.waiting)

@@ -1,5 +1,6 @@
 """The heart of a worker elsewhere: shows servers that it is alive, and stops what it must not go on with."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -18,6 +19,7 @@ from gnomon.services.patience import Backoff
 #: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.
 _RENEWALS = 3
 _PULSE_SECONDS = 1.0
+_MOST_LATELY = 2000
 _ADVICE = msgspec.json.Decoder(Advice)
 
 
@@ -43,8 +45,9 @@ class Heart:
         self._in_hand = in_hand
         #: As a server says; until one has, the worker's own.
         self.lease_ms = lease_ms
-        #: Reported since the last renewal: a server may not have written it down yet, and it must not pass for lost.
-        self.lately: list[Held] = []
+        #: The newest of what was reported since the last renewal: a server may not have written it down yet, and it
+        #: must not pass for lost. What came before these has had its time; all of it would not fit into a message.
+        self.lately: deque[Held] = deque(maxlen=_MOST_LATELY)
         #: Called when servers hear of us again, and with what has been taken from us.
         self.on_trusted: Callable[[], None] = lambda: None
         self.on_lost: Callable[[Collection[Held]], None] = lambda _: None
@@ -89,8 +92,8 @@ class Heart:
         await self._asked(renews=False, leaves=True)
 
     async def _asked(self, *, renews: bool, leaves: bool = False) -> Advice:
-        lately = len(self.lately)
-        held = (*self._in_hand(), *self.lately) if renews else ()
+        lately = frozenset(self.lately) if renews else frozenset()
+        held = (*self._in_hand(), *lately) if renews else ()
         pulse = Pulse(card=self._card(), held=held, renews=renews, leaves=leaves)
         asked_at = self._clock.now()
         advice = _ADVICE.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
@@ -98,7 +101,7 @@ class Heart:
             self.on_time(advice.now, asked_at)
         self.lease_ms = advice.lease_ms
         if renews:
-            self.lately = self.lately[lately:]
+            self.lately = deque((one for one in self.lately if one not in lately), maxlen=_MOST_LATELY)
         return advice
 
     async def _renewed(self, asked_at: float) -> None:

@@ -63,9 +63,10 @@ async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: floa
         await asyncio.sleep(0)
 
 
-async def in_lots(many: Sequence[T]) -> AsyncIterator[T]:
+async def in_lots(many: Sequence[T], size: int = _LOT) -> AsyncIterator[T]:
     """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
-    for start in range(0, len(many), _LOT):
-        for one in many[start : start + _LOT]:
+    for start in range(0, len(many), size):
+        if start:
+            await asyncio.sleep(0)
+        for one in many[start : start + size]:
             yield one
-        await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Jobs
 
 _MOST = 20_000
+_PORTION = 250
 #: What names a definition: whose it is, its own name, and its version.
 Key = tuple[str, str, int]
 
@@ -54,11 +55,15 @@ class Shelf:
                 missing.setdefault(key[0], set()).add(key[1])
         others: set[tuple[str, str]] = set()
         for tenant, names in missing.items():
-            newest = await self._jobs.newest_workflows(tenant, sorted(names)) if len(names) > 1 else ()
-            for found in newest:
-                self._keep(found)
-            others.update((tenant, found.workflow_id) for found in newest)
-            others.update((tenant, name) for name in names if len(names) == 1)
+            if len(names) == 1:
+                others.update((tenant, name) for name in names)
+                continue
+            in_order = sorted(names)
+            # In portions, as the process stands still while one is read.
+            for start in range(0, len(in_order), _PORTION):
+                for found in await self._jobs.newest_workflows(tenant, in_order[start : start + _PORTION]):
+                    self._keep(found)
+                    others.add((tenant, found.workflow_id))
         return others
 
     def _keep(self, found: Workflow) -> None:

@@ -8,6 +8,9 @@ from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
 from gnomon.errors import BusUnavailable
 from gnomon.ports.queue import Delivered, Parcel, Respond
 
+#: What NATS takes, unless it is told otherwise.
+_LARGEST = 2**20
+
 
 class _Message(Struct):
     """A message, and until when somebody has it."""
@@ -204,4 +207,6 @@ class MemoryWorkerSide:
         self._bus.reach()
         if respond is None:
             raise BusUnavailable("no server answers")
+        if len(body) > _LARGEST:
+            raise BusUnavailable(f"{len(body)} bytes do not fit into a message")
         return await respond(body)

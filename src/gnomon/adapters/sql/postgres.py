@@ -7,6 +7,8 @@ transaction no setting, no lock and no prepared statement outlives its transacti
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -22,6 +24,8 @@ T = TypeVar("T")
 _GRACE_MS = 2000
 #: However many share the patience, each waits this long for a lock, as one may have to among others who write.
 _SHORTEST_WAIT_MS = 20
+#: How long a connection is taken to be alive that was, and where it is written when it was.
+_TRUSTED_SECONDS, _USED_AT = 1.0, "gnomon_used_at"
 #: One round trip for all. The last says whether they are local to the transaction.
 _LIMIT = (
     "SELECT set_config('lock_timeout', $1, $4), set_config('statement_timeout', $2, $4),"
@@ -42,7 +46,7 @@ _NOW = sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: int | None) -> AsyncEngine:
-    """An engine on the database. A connection that has died is noticed and replaced before it is used.
+    """An engine on the database. A connection that has died while nobody used it is replaced before it is used.
 
     Reads need no transaction, nor does asking whether a connection is alive: that saves two of three round trips.
     Behind a pooler of transactions they have one, as each of their statements might go to another server otherwise.
@@ -70,7 +74,6 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         # One more than these would be made anew each time. The one that was used last knows most statements.
         max_overflow=0,
         pool_use_lifo=True,
-        pool_pre_ping=True,
         **waiting,
         connect_args=connect,
         isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
@@ -78,7 +81,28 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
     )
     if statement_cache and patience_ms is not None:
         _limit_each_connection(engine, patience_ms)
+    _doubt_the_idle(engine)
     return engine
+
+
+def _doubt_the_idle(engine: AsyncEngine) -> None:
+    """A connection is asked whether it is alive, unless it was just now: that would be a round trip for each use.
+
+    One that the server has closed is known to be without asking.
+    """
+
+    @sa.event.listens_for(engine.sync_engine, "checkin")
+    def used(_: object, record: sa.pool.ConnectionPoolEntry) -> None:
+        record.info[_USED_AT] = monotonic()
+
+    @sa.event.listens_for(engine.sync_engine, "checkout")
+    def is_alive(connection: Any, record: sa.pool.ConnectionPoolEntry, _: object) -> None:  # noqa: ANN401 - the driver's own
+        driver, now = connection.driver_connection, monotonic()
+        if not driver.is_closed() and now - record.info.get(_USED_AT, now) > _TRUSTED_SECONDS:
+            with suppress(Exception):
+                connection.ping()
+        if driver.is_closed():
+            raise sa.exc.InvalidatePoolError
 
 
 def _limit_each_connection(engine: AsyncEngine, patience_ms: int) -> None:
@@ -115,7 +139,8 @@ class PostgresTransactions:
         self._limited = statement_cache
         self._asked: deque[_Asked] = deque()
         self._writers: set[asyncio.Task[None]] = set()
-        #: Somebody is about to write all that was asked for.
+        #: How many of them go on until all is written that was asked for, and whether one is about to.
+        self._going_on = 0
         self._called = False
         self._closing = False
         #: How many transactions there were, with success or without.
@@ -147,7 +172,7 @@ class PostgresTransactions:
             self._have_written(self._write([asked]))
         else:
             self._asked.append(asked)
-            if not self._called and len(self._writers) < _WRITERS:
+            if not self._called and self._going_on < _WRITERS:
                 self._called = True
                 self._have_written(self._write_all())
         answer: T = await asked.answer
@@ -169,8 +194,12 @@ class PostgresTransactions:
     async def _write_all(self) -> None:
         """Write until nothing is left to write."""
         self._called = False
-        while self._asked:
-            await self._write([self._asked.popleft() for _ in range(min(len(self._asked), MOST_TOGETHER))])
+        self._going_on += 1
+        try:
+            while self._asked:
+                await self._write([self._asked.popleft() for _ in range(min(len(self._asked), MOST_TOGETHER))])
+        finally:
+            self._going_on -= 1
 
     async def _write(self, batch: Sequence[_Asked]) -> None:
         outcomes = await self._run([asked.job for asked in batch])
