@@ -113,9 +113,7 @@ async def test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may(url: str, n
     limits = {"GNOMON_ROUTING__TENANT_LIMITS": "default=2"}
     with server(url, nats, **BUSY_IS_FINE, **limits) as running, client_of(running) as client, field_worker(nats):
         until(lambda: len(client.workers()) == 1)
-        client.register(
-            {"name": "slow", "function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"}
-        )
+        client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"})
         asked = [client.trigger("slow").execution_id for _ in range(8)]
         assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
 

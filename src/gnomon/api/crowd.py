@@ -12,6 +12,8 @@ from gnomon.api.routes import Reply
 #: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
 #: something in hand.
 _AT_ONCE, _REST_SECONDS = 4, 0.003
+#: How many are sent what was read for them in one turn of the loop, which is soon done.
+_ANSWERED_AT_ONCE = 8
 #: How many times as long as a page took nobody reads the next one, while the scheduler has something in hand.
 _REST_TIMES = 3
 #: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
@@ -22,16 +24,17 @@ _READERS, _PATIENCE_SECONDS = 1, 0.1
 class Pace:
     """Lets a few pass in each turn of the loop, in the order in which they came: the scheduler comes in between."""
 
-    def __init__(self, busy: Callable[[], bool]) -> None:
+    def __init__(self, busy: Callable[[], bool], at_once: int = _AT_ONCE) -> None:
         self._busy = busy
+        self._at_once = at_once
         self._waiting: deque[asyncio.Future[None]] = deque()
         #: How many may still pass before the others have a turn.
-        self._left = _AT_ONCE
+        self._left = at_once
 
     async def __call__(self) -> None:
         """Wait for a turn, behind those who came before; one who comes alone does not wait at all."""
         loop = asyncio.get_running_loop()
-        if self._left == _AT_ONCE:
+        if self._left == self._at_once:
             self._go_on(loop)
         if self._left:
             self._left -= 1
@@ -41,10 +44,10 @@ class Pace:
         await passes
 
     def _let_pass(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._left = _AT_ONCE
+        self._left = self._at_once
         while self._waiting and self._left:
             self._left -= _call(self._waiting.popleft())
-        if self._left < _AT_ONCE:
+        if self._left < self._at_once:
             self._go_on(loop)
 
     def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +104,7 @@ class Crowd:
     """
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        self._busy, self._pace, self._turns = busy, Pace(busy), Turns()
+        self._busy, self._pace, self._turns = busy, Pace(busy, _ANSWERED_AT_ONCE), Turns()
         #: Until when the scheduler comes first, by the clock of the loop.
         self._resting_until = 0.0
         self._coming: dict[Hashable, asyncio.Task[Reply]] = {}
