@@ -86,7 +86,7 @@ class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: How often a run's definition is looked for before the run has failed.
     max_launches: int = 3
     #: How many waiting tasks pass the gate together.
-    batch: int = 1000
+    batch: int = 500
 
 
 class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ Everything it is told may come twice, late or out of order; the task's fence say
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -37,6 +37,8 @@ from gnomon.settings import Settings
 #: How many messages are dealt with together, and how long to wait for one.
 _MESSAGES = 50
 _WAIT_MS = 250
+#: How many beginnings and endings are written down together: more would hold up all who write.
+_TOGETHER = 1000
 #: How many endings are dealt with before others have a turn, such as whoever answers requests.
 _AT_A_STRETCH = 100
 #: How soon reports come again that could not be written down, or put away.
@@ -105,7 +107,8 @@ class Collector:
             self.on_trouble()
             return self.backoff.failed(error)
         try:
-            await self._deal_with(await self._unseen(readable))
+            for lot in _lots(await self._unseen(readable)):
+                await self._deal_with(lot)
         except Unavailable as error:
             with suppress(Unavailable):
                 await self._queue.put_off([one for one, _ in readable], after_ms=_AGAIN_MS)
@@ -318,6 +321,20 @@ class Collector:
         known = await self._known(list(granted))
         self.on_started(list(known.values()))
         return msgspec.json.encode(Granted(held=tuple(granted)))
+
+
+def _lots(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
+    """The messages in their order, together as long as there is not too much in them to be written down at once."""
+    lot, size = list[_Message](), 0
+    for one in messages:
+        reports = one[1].data
+        lot.append(one)
+        size += len(reports.started) + len(reports.ended)
+        if size >= _TOGETHER:
+            yield lot
+            lot, size = [], 0
+    if lot:
+        yield lot
 
 
 def _within_bounds(card: WorkerCard) -> WorkerCard:
