@@ -107,8 +107,8 @@ class Collector:
             self.on_trouble()
             return self.backoff.failed(error)
         try:
-            for lot in _lots(await self._unseen(readable)):
-                await self._deal_with(lot)
+            for lot in _lots(readable):
+                await self._deal_with(await self._unseen(lot))
         except Unavailable as error:
             with suppress(Unavailable):
                 await self._queue.put_off([one for one, _ in readable], after_ms=_AGAIN_MS)
