@@ -223,6 +223,8 @@ class SqliteTransactions:
         driver = conn.connection.dbapi_connection
         if isinstance(driver, sqlite3.Connection):
             self._changed = driver.total_changes
+            # A new connection counts from nothing.
+            self._settled = min(self._settled, self._changed)
 
 
 def _answer(batch: list[_Asked], outcomes: list[Outcome]) -> None:
