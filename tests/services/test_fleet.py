@@ -574,6 +574,45 @@ async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(f
     assert len(fleet.hands.started) == 1
 
 
+@pytest.mark.guarantee("S5", "S9")
+async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: Fleet) -> None:
+    await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
+    await fleet.send()
+    answer = fleet.bus.grants
+    assert answer is not None
+
+    async def slow(body: bytes) -> bytes:
+        fleet.bus.work["default"].messages[1].visible_at = 0
+        await fleet.field.pull()
+        return await answer(body)
+
+    fleet.bus.grants = slow
+    await fleet.get()
+    await fleet.get()
+
+    assert len(fleet.hands.started) == 1
+
+
+@pytest.mark.guarantee("S9")
+async def test_what_is_lost_while_it_is_being_granted_does_not_start(fleet: Fleet) -> None:
+    await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
+    await fleet.send()
+    answer = fleet.bus.grants
+    assert answer is not None
+
+    async def too_late(body: bytes) -> bytes:
+        granted = await answer(body)
+        fleet.clock.advance(LEASE_MS + 1)
+        await fleet.reconciler.step()
+        await fleet.field.heart.beat()
+        return granted
+
+    fleet.bus.grants = too_late
+    await fleet.get()
+
+    assert not fleet.hands.started
+
+
 @pytest.mark.guarantee("S5")
 async def test_a_lost_attempt_of_what_must_not_start_twice_is_not_repeated(fleet: Fleet) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))

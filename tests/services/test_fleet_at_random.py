@@ -1,5 +1,6 @@
 """A fleet on a bus that loses, doubles and shuffles, with workers and servers that die: nothing is lost or doubled."""
 
+import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ import pytest
 from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.workflow import Delivery, Retry
+from gnomon.ports.queue import Respond
 from gnomon.services.field_worker import FieldWorker
 from support.cases import EFFORT
 from support.crew import ToldRunner
@@ -67,11 +69,25 @@ class Chaos:
                     hands.end(held, Result.FAILED if self.chance(0.1) and not calm else Result.SUCCEEDED)
             steps += [worker.heart.beat, worker.pull, worker.step]
         self.dice.shuffle(steps)
-        for step in steps:
-            await step()
+        answer = self.fleet.bus.grants
+        if answer is not None and self.chance(0.5):
+            self.fleet.bus.grants = self._slow(answer)
+        await asyncio.gather(*(step() for step in steps))
+        self.fleet.bus.grants = answer
         if self.chance(0.3):
             await self.fleet.reconciler.step()
         self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
+
+    def _slow(self, answer: Respond) -> Respond:
+        """Until a wish is answered, others do something."""
+        turns = self.dice.randrange(1, 50)
+
+        async def slow(body: bytes) -> bytes:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await answer(body)
+
+        return slow
 
     def _hurt(self) -> None:
         bus, dice = self.fleet.bus, self.dice

@@ -39,7 +39,9 @@ class ToldRunner:
         return len(self.started)
 
     def start(self, assignments: Sequence[Assignment]) -> None:
-        self.started |= {(one.task.task_id, one.task.fence): one for one in assignments}
+        come = {(one.task.task_id, one.task.fence): one for one in assignments}
+        assert not come.keys() & self.started.keys(), "begun twice"
+        self.started |= come
 
     def finished(self) -> Sequence[Finished]:
         found, self._finished = self._finished, []

@@ -263,21 +263,26 @@ class FieldWorker:
 
     async def _ask(self) -> None:
         """What must not be started twice is begun if a server grants it, and otherwise never."""
-        wishes, self._wishes = self._still_ours(self._wishes), []
+        self._wishes = self._still_ours(self._wishes)
+        # Looked at once: what comes again while we ask for it has become doubtful, and is not asked for twice.
+        sure = [one for one in self._wishes if not one.doubtful]
+        unsure = [one for one in self._wishes if one.doubtful]
         # What nobody else has seen does not wait for what others may have begun.
-        for doubtful in (False, True):
-            wanted = [one for one in wishes if one.doubtful is doubtful]
-            wish = Wish(worker=self.worker, held=tuple(one.held for one in wanted), doubtful=doubtful)
-            if not wanted:
-                continue
-            try:
-                answer = await self._queue.ask(msgspec.json.encode(wish))
-            except Unavailable:
-                self._wishes += [one for one in wishes if one.doubtful >= doubtful]
-                raise
-            granted = frozenset(_GRANTED.decode(answer).held)
-            self._begin([one for one in wanted if one.held in granted])
-            self._not_ours += [one.held for one in wanted if one.held not in granted]
+        await self._wish_for(sure, doubtful=False)
+        await self._wish_for(unsure, doubtful=True)
+
+    async def _wish_for(self, wanted: Sequence[_InHand], *, doubtful: bool) -> None:
+        """They are begun, or not ours. As long as there is no answer they are wished for."""
+        if not wanted:
+            return
+        asked = frozenset(one.held for one in wanted)
+        wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
+        granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
+        # But for those that were taken from us meanwhile.
+        answered = [one for one in self._wishes if one.held in asked]
+        self._wishes = [one for one in self._wishes if one.held not in asked]
+        self._begin([one for one in answered if one.held in granted])
+        self._not_ours += [one.held for one in answered if one.held not in granted]
 
     async def _let_go_of_others(self) -> None:
         """What is not ours to begin is not ours to keep."""
