@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pytest
@@ -282,10 +282,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_what_repeats_itself_without_measure_is_refused_at_once(refusal: Refusal, bomb: str) -> None:
-    started = perf_counter()
+    started = process_time()
 
     assert "aliases repeat too much" in refusal(bomb).reason
-    assert perf_counter() - started < 1
+    assert process_time() - started < 1
 
 
 def test_ten_thousand_jobs_are_read_in_a_few_seconds(reading: Reading) -> None:
@@ -294,10 +294,10 @@ def test_ten_thousand_jobs_are_read_in_a_few_seconds(reading: Reading) -> None:
         f"  timeout: 30s\n  retry: {{max_attempts: 2, initial_delay: 5s}}\n  lock: true\n  tags: [a, b, c]\n"
         for n in range(10_000)
     )
-    started = perf_counter()
+    started = process_time()
 
     assert len(reading(f"jobs:\n{jobs}")) == 10_000
-    assert perf_counter() - started < 15
+    assert process_time() - started < 15
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "device"])

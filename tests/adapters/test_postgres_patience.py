@@ -1,6 +1,7 @@
 """Nobody waits for ever: not for a lock, not for a node that hangs, not for a server that does not answer."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -22,8 +23,8 @@ from support.proxy import Fault, Proxy
 from support.servers import Postgres, postgres
 
 PATIENCE_MS = 300
-#: Well before the connection's own limit, so that it was the server that ended the wait.
-SOON = 2.0
+#: What the server says, which is well before the connection's own limit.
+ENDED_BY_SERVER = re.compile("due to (lock|statement) timeout")
 NOW = NOON + MINUTE
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 
@@ -72,9 +73,9 @@ async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(store: SqlS
     verdict = plan(minutely(), now=NOW)
     async with held(url, table):
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="timeout"):
+        with pytest.raises(StoreUnavailable, match=ENDED_BY_SERVER):
             await store.decide([verdict], now=NOW, terms=terms)
-        assert PATIENCE_MS / 1000 <= time.monotonic() - began < SOON
+        assert time.monotonic() - began >= PATIENCE_MS / 1000
         assert await store.find("default", "report") == minutely()  # who only reads does not wait
 
     assert await store.decide([verdict], now=NOW, terms=terms) == {minutely().uid}
@@ -84,35 +85,42 @@ async def test_a_change_does_not_wait_for_ever_either(store: SqlStore, url: str)
     before = minutely()
     verdict, changed = plan(before, now=NOON), replace(before, paused_at=NOON, revision=2)
     async with held(url, "schedule"):
-        with pytest.raises(StoreUnavailable, match="timeout"):
+        with pytest.raises(StoreUnavailable, match=ENDED_BY_SERVER):
             await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
 
     assert await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
 
 
-async def test_many_who_wait_for_one_lock_share_the_patience_and_hold_up_nobody_else(store: SqlStore, url: str) -> None:
+async def test_many_who_write_together_share_the_patience(store: SqlStore) -> None:
+    def fails(conn: sa.Connection) -> list[str]:
+        conn.exec_driver_sql("SELECT 1 / 0")
+        return []
+
+    jobs = [fails, limits, limits]
+    _, *found = await asyncio.gather(*(store.transactions.write(job) for job in jobs), return_exceptions=True)
+
+    assert found == [[f"{PATIENCE_MS // 3}ms", f"{PATIENCE_MS}ms", f"{PATIENCE_MS}ms"]] * 2
+
+
+async def test_many_who_wait_for_one_lock_hold_up_nobody_else(store: SqlStore, url: str) -> None:
     terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
     verdict = plan(minutely(), now=NOW)
     async with held(url, "schedule"):
-        began = time.monotonic()
         *waited, attended = await asyncio.gather(
             *(store.decide([verdict], now=NOW, terms=terms) for _ in range(30)),
             store.attend("node", ttl_ms=1000),
             return_exceptions=True,
         )
 
-    assert time.monotonic() - began < SOON
-    assert {type(outcome) for outcome in waited} == {StoreUnavailable}
+    assert all(isinstance(one, StoreUnavailable) and ENDED_BY_SERVER.search(str(one)) for one in waited), waited
     assert isinstance(attended, Attendance)
     assert attended.nodes == 1
 
 
 async def test_a_statement_that_takes_too_long_is_ended(store: SqlStore) -> None:
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="statement timeout"):
+    with pytest.raises(StoreUnavailable, match="due to statement timeout"):
         await store.transactions.write(lambda conn: conn.exec_driver_sql("SELECT pg_sleep(30)"))
 
-    assert time.monotonic() - began < SOON
     assert await store.find("default", "report") == minutely()
 
 

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -304,12 +304,12 @@ HOSTILE = [
 @pytest.mark.parametrize("expression", HOSTILE, ids=[text[:4] for text in HOSTILE])
 @pytest.mark.parametrize("dialect", ["standard", "posix"])
 def test_hostile_text_is_refused_in_no_time(expression: str, dialect: Dialect) -> None:
-    began = perf_counter()
+    began = process_time()
 
     refusal(expression, dialect)
 
     # A hundred times what it takes: this guards against catastrophic matching, not against a busy machine.
-    assert perf_counter() - began < 1
+    assert process_time() - began < 1
 
 
 @given(st.text(), st.sampled_from(["standard", "posix"]))

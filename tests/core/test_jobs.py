@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -485,10 +485,10 @@ def test_one_delivery_refuses_the_retry_of_a_step() -> None:
     ],
 )
 def test_a_large_graph_is_read_in_no_time(steps: list[dict[str, Any]]) -> None:
-    started = perf_counter()
+    started = process_time()
 
     assert len(graph(*steps).workflow.steps) == len(steps)
-    assert perf_counter() - started < 1
+    assert process_time() - started < 1
 
 
 def test_a_complete_job_is_looked_at_whole() -> None:

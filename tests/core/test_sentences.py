@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -474,10 +474,10 @@ def test_a_long_text_is_refused_at_once() -> None:
     text = "every day " * 1000
     read("daily")
 
-    start = perf_counter()
+    start = process_time()
     error = refusal(text)
 
-    assert perf_counter() - start < 0.05
+    assert process_time() - start < 0.05
     assert error.reason == "has 10000 characters; 500 is the most"
 
 
