@@ -176,6 +176,8 @@ class Node:
             self.crew.work.set()
         elif topic is Topic.READY and (doers := self.crew or self.bureau) is not None:
             doers.dispatch.set()
+        elif topic is Topic.WORKERS and (doers := self.crew or self.bureau) is not None:
+            doers.newcomer()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""

@@ -51,6 +51,11 @@ class Bureau:
             keep_stepping(self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
         ]
 
+    def newcomer(self) -> None:
+        """Somebody may have come who can take what nobody could."""
+        self.dispatcher.try_again()
+        self.dispatch.set()
+
     def look(self) -> None:
         """Someone may have written something: look at all of it."""
         self.dispatch.set()

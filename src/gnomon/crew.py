@@ -90,6 +90,7 @@ class Crew:
         """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
         self._alone = self.worker.presence.alone = self.worker.backlog.only_source = alone
         await self.worker.step()
+        self.newcomer()
         if alone:
             await self.reconciler.recover(alive={self.worker.worker})
 
@@ -105,6 +106,11 @@ class Crew:
             keep_stepping(self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
             keep_stepping(self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
         ]
+
+    def newcomer(self) -> None:
+        """Somebody may have come who can take what nobody could."""
+        self.dispatcher.try_again()
+        self.dispatch.set()
 
     def look(self) -> None:
         """Someone may have written something: look at all of it."""

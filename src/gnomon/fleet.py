@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.gates import OpenGate
@@ -75,6 +76,12 @@ async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None
     stopping.cancel()
 
 
+def _newcomer(courier: Courier, bureau: "Bureau") -> None:
+    """A worker has come, or is another than it was: there may be room, and what nobody could take."""
+    courier.look()
+    bureau.newcomer()
+
+
 def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple[Courier, Collector]:
     """Both, and everybody who has to know of them."""
     clock, shelf = SystemClock(), Shelf(node.store)
@@ -84,7 +91,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     collector = Collector(node.store, shelf, side, OpenGate(), guard, clock, node.events, settings=node.settings)
     collector.sent = courier.sent
     collector.on_ended = courier.returned
-    collector.on_worker = courier.look
+    collector.on_worker = partial(_newcomer, courier, bureau)
     collector.on_trouble = courier.doubt
     collector.on_ready = bureau.dispatch.set
     collector.on_started = node.housekeeping.pinger.started

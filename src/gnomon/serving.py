@@ -162,6 +162,7 @@ async def _pools(plan: Serving, node: Node) -> list[PoolsKeeper]:
     read = partial(read_pools_file, file)
     watched_file = WatchedFile(str(file), stamp=partial(_stamp, file), digest=partial(digest_of, file), read=read)
     keeper = PoolsKeeper(watched_file, doers.dispatcher.router, node.events)
+    keeper.on_change = doers.newcomer
     await keeper.read()
     return [keeper]
 

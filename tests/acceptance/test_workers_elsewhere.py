@@ -17,9 +17,11 @@ import pytest
 
 import gnomon
 from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery
 from support.daemons import free_port
+from support.fleet_processes import put_off
 from support.processes import UpProcess, server, worker
 from support.witness import seen
 
@@ -61,6 +63,22 @@ def until(condition: Callable[[], bool]) -> None:
 
 def pids(witness: Path) -> set[int]:
     return {pid for *_, pid in seen(witness)}
+
+
+# ---- coming --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-04")
+async def test_a_worker_that_comes_begins_at_once_what_nobody_could_take(
+    url: str, store: SqlStore, witness: Path
+) -> None:
+    del witness
+    with server(url) as running, client_of(running) as client:
+        client.register({"name": "late", "function": "witness/coroutine", "pool": "gpu"})
+        asked = client.trigger("late").execution_id
+        await put_off(store)
+        with worker(url, "--pool", "gpu"):
+            assert client.finished(asked, timeout=60).status == "completed"
 
 
 # ---- killed --------------------------------------------------------------------------------------

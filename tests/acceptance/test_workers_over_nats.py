@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import gnomon
-from gnomon.adapters.sql.opening import open_postgres
+from gnomon.adapters.sql.store import SqlStore
 from support.bus_servers import Nats
-from support.fleet_processes import all_runs, field_worker, server
+from support.fleet_processes import all_runs, field_worker, put_off, server
 from support.processes import UpProcess, worker
 from support.witness import seen
 
@@ -61,7 +61,9 @@ async def test_a_worker_over_nats_is_known_with_all_that_it_says_of_itself(url: 
 
 
 @pytest.mark.req("R-10")
-async def test_pools_and_labels_say_who_executes_over_nats(url: str, nats: Nats, witness: Path) -> None:
+async def test_pools_and_labels_say_who_executes_over_nats(
+    url: str, store: SqlStore, nats: Nats, witness: Path
+) -> None:
     with (
         server(url, nats, **BUSY_IS_FINE) as running,
         client_of(running) as client,
@@ -82,11 +84,22 @@ async def test_pools_and_labels_say_who_executes_over_nats(url: str, nats: Nats,
 
     for name, (_, expected) in wishes.items():
         assert {pid for _, job, *_, pid in seen(witness) if job == name} <= expected
-    store = await open_postgres(url)
     tasks = await store.tasks(await all_runs(store))
-    await store.close()
     # Each of them found its worker as good as at once.
     assert max(task.routings for task in tasks) <= 1
+
+
+@pytest.mark.req("R-04")
+async def test_a_worker_that_comes_over_nats_begins_at_once_what_nobody_could_take(
+    url: str, store: SqlStore, nats: Nats, witness: Path
+) -> None:
+    del witness
+    with server(url, nats) as running, client_of(running) as client:
+        client.register({"name": "late", "function": "witness/coroutine", "pool": "gpu"})
+        asked = client.trigger("late").execution_id
+        await put_off(store)
+        with field_worker(nats, "--pool", "gpu"):
+            assert client.finished(asked, timeout=60).status == "completed"
 
 
 @pytest.mark.req("R-10", "R-11")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, open_sqlite
@@ -14,6 +15,7 @@ from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
 from gnomon.core.workflow import Retry, Step, Workflow
 from gnomon.ports.hints import Topic
+from gnomon.ports.workers import WorkerCard
 from gnomon.services.backfills import BackfillDesk
 from gnomon.services.listening import Announcer
 from gnomon.testing.clock import CountedIds, VirtualClock
@@ -69,6 +71,14 @@ async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: Told) ->
 
     assert await told.by(told.store.admit([admission(task)], now=NOON)) == {Topic.WORK}
     assert await told.by(told.store.admit([admission(task)], now=NOON)) == set()
+
+
+async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other_heartbeat(told: Told) -> None:
+    card = WorkerCard(worker="w", functions=("a",), slots=1, started_at=NOON)
+
+    assert await told.by(told.store.enlist(card, ttl_ms=1000)) == {Topic.WORKERS}
+    assert await told.by(told.store.enlist(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
+    assert await told.by(told.store.enlist(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {Topic.WORKERS}
 
 
 async def test_the_end_of_the_last_step_is_of_no_interest(told: Told) -> None:

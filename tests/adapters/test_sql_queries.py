@@ -256,6 +256,7 @@ QUERIES: dict[str, Asked] = {
     "backfills of a job": lambda conn: backfills.listed(conn, "default", "report", None, 10),
     "backfills after one": lambda conn: backfills.listed(conn, "default", None, (NOON, "bf_1"), 10),
     "waiting": lambda conn: work.waiting(conn, NOON, 10),
+    "turned away": lambda conn: work.turned_away(conn, (NOON, ""), 10),
     "next available": work.next_available_at,
     "admit": lambda conn: work.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
     "turn away": lambda conn: work.admit(

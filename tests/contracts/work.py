@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -151,6 +152,29 @@ class WorkContract:
         [task] = await store.tasks([run])
         assert (task.wait_reason, task.routings, task.note) == (WaitReason.ROUTE, 1, "no_workers: nobody")
         assert await store.next_available_at() == NOON + HOUR
+
+    @pytest.mark.req("R-04")
+    async def test_what_nobody_could_take_is_found_before_its_time_page_by_page(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        for minute in (1, 2, 3, 4):
+            await self.tick(store, schedule, minute)
+        first, second, limited, _ = [
+            task for run in await the_runs(store, schedule) for task in await store.tasks([run])
+        ]
+        waits: dict[str, Any] = {"state": TaskState.PENDING, "wait_reason": WaitReason.ROUTE}
+        later = [
+            admission(second, available_at=NOON + 2 * HOUR, routings=2, **waits),
+            admission(first, available_at=NOON + 3 * HOUR, routings=1, **waits),
+            # Not turned away: its tenant has too much on its way.
+            admission(limited, available_at=NOON + HOUR, **waits),
+        ]
+        await store.admit(later, now=NOON)
+
+        [one] = await store.turned_away(after=(NOON, ""), limit=1)
+        assert one.task.task_id == second.task_id
+        [other] = await store.turned_away(after=(one.task.available_at, one.task.task_id), limit=10)
+        assert other.task.task_id == first.task_id
 
     @pytest.mark.req("C-08")
     async def test_a_task_that_cannot_be_launched_fails_its_run_and_its_tick(

@@ -146,6 +146,27 @@ async def test_a_function_that_no_worker_has_is_a_reason_on_the_task_and_runs_on
     assert len(crew.runner.started) == 1
 
 
+@pytest.mark.req("R-04")
+async def test_what_nobody_could_take_begins_as_soon_as_somebody_comes_who_can() -> None:
+    crew = Crewed(flags={"execution.batch": 2})
+    job = await crew.job(workflow(function="unheard/of"))
+    other = await crew.job(workflow("other", function="never"), name="other", workflow_id="other")
+    runs = [await crew.run(job if number % 2 else other, f"{number}") for number in range(6)]
+    await crew.go()
+    before = {task.task_id: task for task in await crew.store.tasks(runs)}
+    assert {task.wait_reason for task in before.values()} == {WaitReason.ROUTE}
+
+    crew.runner.functions = {"unheard/of"}
+    crew.worker.enlist_again()
+    await crew.worker.step()
+    crew.dispatcher.try_again()
+    await crew.go()
+
+    assert {one.run.run_id for one in crew.runner.started.values()} == {run.run_id for run in runs[1::2]}
+    left = await crew.store.tasks(runs[::2])
+    assert [before[task.task_id] for task in left] == left, "whoever still waits has lost no try and no time"
+
+
 @pytest.mark.req("C-08")
 async def test_a_run_without_a_workflow_is_tried_a_few_times_and_then_fails_with_the_reason(crew: Crewed) -> None:
     job = minutely()

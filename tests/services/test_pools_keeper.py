@@ -46,6 +46,19 @@ async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> No
     assert crew.dispatcher.router.pools == SECOND
 
 
+async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> None:
+    crew, file, told = Crewed(), Written(), list[str]()
+    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    keeper.on_change = lambda: told.append("changed")
+    await keeper.read()
+    file.write("line 3 is wrong")
+    await keeper.step()
+    file.write(SECOND)
+    await keeper.step()
+
+    assert told == ["changed"] * 2
+
+
 async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
     crew, file = Crewed(), Written()
     keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)

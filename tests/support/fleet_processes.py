@@ -10,7 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.sql.tables import task
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
@@ -117,6 +120,17 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that another process will do, so there is nothing to await."""
     while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
         await asyncio.sleep(0.05)
+
+
+async def put_off(store: SqlStore) -> None:
+    """A task that nobody could take is to be tried again in an hour."""
+
+    async def turned_away() -> bool:
+        return bool(await store.turned_away(after=(0, ""), limit=1))
+
+    await until(turned_away)
+    later = sa.update(task).values(available_at=SystemClock().now() + 3_600_000)
+    await store.transactions.write(lambda conn: conn.execute(later))
 
 
 async def until_over(store: SqlStore) -> None:

@@ -18,6 +18,8 @@ class Topic(StrEnum):
     READY = "ready"
     #: Tasks have passed it: for workers.
     WORK = "work"
+    #: Somebody has come who may take what nobody could: for dispatchers.
+    WORKERS = "workers"
     #: Shards were given up: for electors.
     SHARDS = "shards"
 

@@ -20,6 +20,8 @@ from gnomon.core.routing import Placement
 NOTHING: Mapping[TaskId, Request] = MappingProxyType({})
 #: A task and the attempt that someone has in hand.
 Held = tuple[TaskId, int]
+#: Where a task stands among those that wait for their time: when that comes, and its name.
+Place = tuple[int, str]
 
 
 class Renewal(Struct, frozen=True):
@@ -70,6 +72,10 @@ class Work(Protocol):
 
     async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
         """PENDING tasks that wait for nothing but the gate, and whose time has come; earliest first."""
+        ...
+
+    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+        """PENDING tasks that nobody could take and that are to be tried again later; earliest first."""
         ...
 
     async def next_available_at(self) -> int | None:

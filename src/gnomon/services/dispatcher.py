@@ -26,6 +26,7 @@ from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.gate import Gate
+from gnomon.ports.work import Place
 from gnomon.ports.workers import Workplace
 from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
@@ -42,6 +43,8 @@ _BEHIND_SECONDS = 1.0
 #: What tasks have returned, as JSON: what is not among it is read.
 Outputs = Mapping[str, bytes | None]
 _NO_OUTPUTS: Outputs = {}
+#: Before every task that waits for its time.
+_FIRST: Place = (-(2**62), "")
 #: What becomes of a task, and what was asked about it, if anything had to be asked.
 _Ruled = tuple[Admission, Request | None]
 
@@ -73,7 +76,14 @@ class Dispatcher:
         #: Who says where each task goes.
         self.router = Router(place, clock, settings.routing)
         self._admitted_at = float("-inf")
+        #: Behind which place to look for what was turned away; None if that was looked at.
+        self._turned_away: Place | None = None
         self.backoff = Backoff(events, "dispatcher")
+
+    def try_again(self) -> None:
+        """Somebody has come: what nobody could take is looked at before its time. What still nobody can waits on."""
+        self._turned_away = _FIRST
+        self.router.look_again()
 
     async def step(self) -> float:
         """One look at what is ready. Returns how many seconds to wait before the next."""
@@ -84,7 +94,7 @@ class Dispatcher:
         try:
             ready = await self._place.waiting(now, limit=self._batch)
             if not ready:
-                wait = self._until(await self._place.next_available_at())
+                wait = await self._nothing_ready(now)
                 self.backoff.worked()
                 return wait
             await self._shelf.fetch(waiting.run for waiting in ready)
@@ -100,6 +110,20 @@ class Dispatcher:
         self._admitted_at = self._clock.elapsed()
         aside = (_ONE_IN - 1) * (self._admitted_at - began) if self.others_first() else 0.0
         return max(aside, self._behind())
+
+    async def _nothing_ready(self, now: int) -> float:
+        """How long to wait. There is time to look at what was turned away, if somebody has come for whom it may be."""
+        if self._turned_away is None:
+            return self._until(await self._place.next_available_at())
+        after, self._turned_away = self._turned_away, None
+        found = await self._place.turned_away(after=after, limit=self._batch)
+        ruled = await self._admissible(found, now, _NO_OUTPUTS)
+        if len(found) == self._batch and self._turned_away is None:
+            last = found[-1].task
+            self._turned_away = last.available_at, last.task_id
+        done = await self._admit(ruled, now) if ruled else frozenset()
+        self._announce([one for one, _ in ruled if one.task_id in done], found)
+        return 0.0
 
     def _behind(self) -> float:
         """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""

@@ -1,5 +1,7 @@
 """The keeper of a table of pools: what the file says counts, and counts anew whenever the file changes."""
 
+from collections.abc import Callable
+
 from gnomon.core.routing import Pools
 from gnomon.errors import UsageError
 from gnomon.ports.events import Events
@@ -17,11 +19,14 @@ class PoolsKeeper:
         self._file = file
         self._router = router
         self._events = events
+        #: Called when something else counts than before.
+        self.on_change: Callable[[], None] = lambda: None
 
     async def read(self) -> None:
         """What the file says counts from now on; UsageError if it is wrong."""
         found = await self._file.read()
         self._router.pools = found
+        self.on_change()
         pools = {name for names in found.topics.values() for name in names}
         self._events.emit("pools_read", file=self._file.name, topics=len(found.topics), pools=len(pools))
 

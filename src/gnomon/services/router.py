@@ -66,6 +66,10 @@ class Router:
 
     # ---- who is there ------------------------------------------------------------------------
 
+    def look_again(self) -> None:
+        """Nothing that was read about workers is believed any more."""
+        self._read_at = float("-inf")
+
     def _believed(self, seconds: float) -> bool:
         return self._clock.elapsed() - self._read_at <= seconds
 

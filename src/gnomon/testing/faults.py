@@ -14,7 +14,7 @@ from gnomon.errors import StoreUnavailable
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Reach, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
 from gnomon.testing.recording import Recording, Store
@@ -177,6 +177,11 @@ class FaultyWorkplace:
         if found:
             await self._trouble.working()
         return found
+
+    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+        """See Work.turned_away."""
+        await self._trouble.before()
+        return await self._store.turned_away(after=after, limit=limit)
 
     async def next_available_at(self) -> int | None:
         """See Work.next_available_at."""

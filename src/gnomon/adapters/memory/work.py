@@ -26,7 +26,7 @@ from gnomon.core.model import (
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Reach, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
@@ -41,6 +41,12 @@ class MemoryWork(MemoryPlacing):
     async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
         """See Work.waiting."""
         found = sorted((t for t in self._waiting_tasks() if t.available_at <= now), key=_earliest)
+        return [self._with_run(task) for task in found[:limit]]
+
+    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+        """See Work.turned_away."""
+        tasks = (t for t in self._waiting_tasks() if t.wait_reason is WaitReason.ROUTE and t.routings)
+        found = sorted((t for t in tasks if _earliest(t) > after), key=_earliest)
         return [self._with_run(task) for task in found[:limit]]
 
     async def next_available_at(self) -> int | None:

@@ -51,7 +51,7 @@ from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import Gone, Pause, Revision
 from gnomon.ports.shards import Attendance
-from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Reach, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal
 from gnomon.ports.workers import WorkerCard
 
 
@@ -85,6 +85,10 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
     async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
         """See Work.waiting."""
         return await self.transactions.read(lambda conn: work.waiting(conn, now, limit))
+
+    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+        """See Work.turned_away."""
+        return await self.transactions.read(lambda conn: work.turned_away(conn, after, limit))
 
     async def next_available_at(self) -> int | None:
         """See Work.next_available_at."""

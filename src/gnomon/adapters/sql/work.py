@@ -22,7 +22,7 @@ from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.reconciling import OpenAttempt
 from gnomon.core.states import TaskState
 from gnomon.ports.hints import Topic
-from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Reach, Renewal
+from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
 
 _PENDING = TaskState.PENDING.value
 _SUCCEEDED = TaskState.SUCCEEDED.value
@@ -47,6 +47,9 @@ def _page(those: str, *, order: str = "task.available_at, task.task_id", lock: s
 
 
 _WAITING = _page(f"{tables.WAITS} AND task.available_at <= ?")
+_TURNED_AWAY = _page(
+    f"{tables.WAITS} AND wait_reason = 'route' AND routings > 0 AND (task.available_at, task.task_id) > (?, ?)"
+)
 _BY_NAME = bulk.statement(f"{_WITH_RUN.format(tasks='task')} WHERE task.task_id IN KEYS")
 _NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {tables.WAITS} ORDER BY available_at, task_id LIMIT 1")  # noqa: S608
 _STATES = bulk.statement(
@@ -111,6 +114,11 @@ def _in_reach(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
 def waiting(conn: sa.Connection, now: int, limit: int) -> Sequence[Waiting]:
     """See Work.waiting."""
     return sorted(map(waiting_of, bulk.rows(conn, _WAITING, now, limit)), key=_earliest)
+
+
+def turned_away(conn: sa.Connection, after: Place, limit: int) -> Sequence[Waiting]:
+    """See Work.turned_away."""
+    return sorted(map(waiting_of, bulk.rows(conn, _TURNED_AWAY, *after, limit)), key=_earliest)
 
 
 def next_available_at(conn: sa.Connection) -> int | None:

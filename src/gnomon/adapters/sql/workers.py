@@ -7,6 +7,8 @@ import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, house_tables
+from gnomon.adapters.sql.hinting import hint
+from gnomon.ports.hints import Topic
 from gnomon.ports.workers import Load, WorkerCard
 
 _worker = house_tables.worker.c
@@ -20,6 +22,10 @@ _UNSEEN = sa.select(_worker.worker).where(_worker.seen_until <= sa.bindparam("no
 _FORGET = sa.delete(house_tables.worker).where(_worker.worker.in_(_UNSEEN))
 _ALIVE = sa.select(house_tables.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
 _DISMISS = sa.delete(house_tables.worker).where(_worker.worker == sa.bindparam("name"))
+#: What says which tasks it may be given.
+_KNOWN = sa.select(_worker.pool, _worker.functions, _worker.labels, _worker.capabilities, _worker.draining).where(
+    _worker.worker == sa.bindparam("name")
+)
 _NAMES = msgspec.json.Decoder(tuple[str, ...])
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
@@ -41,6 +47,9 @@ def enlist(conn: sa.Connection, card: WorkerCard, ttl_ms: int, now: int) -> None
         "draining": card.draining,
         "seen_at": now,
     }
+    before = conn.execute(_KNOWN, {"name": card.worker}).mappings().one_or_none()
+    if before is None or any(row[name] != value for name, value in before.items()):
+        hint(conn, Topic.WORKERS)
     bulk.many(conn, _SEE, [tuple(row[name] for name in _COLUMNS)])
     # Every start of a process has a new name: without this they would pile up for ever.
     conn.execute(_FORGET, {"now": now})
