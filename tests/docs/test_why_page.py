@@ -1,4 +1,4 @@
-"""The page about why shows what is printed, for one afternoon of one job."""
+"""The page about why, and the first one, show what is printed, for one afternoon of one job."""
 
 import re
 import shlex
@@ -15,8 +15,13 @@ from gnomon.services.why_answering import why_answer
 from gnomon.testing.clock import VirtualClock
 from support.story import Story
 
-PAGE = Path(__file__).parents[2] / "docs" / "why.md"
-SESSIONS = re.findall(r"^```text\n\$ gnomon (why .*)\n((?:.*\n)*?)```$", PAGE.read_text(), re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+SESSION = re.compile(r"^```text\n\$ gnomon (why .*)\n((?:.*\n)*?)```$", re.MULTILINE)
+SESSIONS = [
+    pytest.param(*session, id=f"{page}: {session[0]}")
+    for page in ("docs/why.md", "README.md")
+    for session in SESSION.findall((ROOT / page).read_text())
+]
 #: Nobody wants to read the whole of them.
 RUN = re.compile(r"run_(\w{4})\w+(\w{4})")
 
@@ -39,7 +44,7 @@ async def an_afternoon(story: Story) -> None:
     await story.until("14:30:20")
 
 
-@pytest.mark.parametrize(("command", "printed"), SESSIONS, ids=[command for command, _ in SESSIONS])
+@pytest.mark.parametrize(("command", "printed"), SESSIONS)
 async def test_a_session_prints_what_is_printed(command: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     clock = VirtualClock(NOON)
     story = Story(MemoryStore(clock.now), clock)
@@ -53,4 +58,4 @@ async def test_a_session_prints_what_is_printed(command: str, printed: str, caps
 
 
 def test_there_are_sessions() -> None:
-    assert len(SESSIONS) == 5
+    assert len(SESSIONS) == 6
