@@ -187,7 +187,7 @@ class Courier:
         """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
         if self._taking:
             return False
-        complete, asked_at = self.backlog.complete, self._clock.elapsed()
+        moment, asked_at = self.backlog.moment(), self._clock.elapsed()
         self._taking, self._passed_over, self._emptied_at = True, False, float("-inf")
         try:
             rooms = [await self._take_for(pool) for pool in list(self.vacancies.pools)]
@@ -197,7 +197,7 @@ class Courier:
         if all_taken:
             self._emptied_at = asked_at
         if all_taken or not self.vacancies.slots:
-            self.backlog.none_left(complete)
+            self.backlog.none_left(moment, (one.waiting for one in self._to_send))
         return any(rooms)
 
     async def _take_for(self, pool: str) -> bool | None:

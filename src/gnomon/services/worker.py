@@ -203,16 +203,15 @@ class Worker:
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
         self._taking = True
-        complete = self.backlog.complete
         try:
             taken = await self._place.take(
                 self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog, reach=self.presence.reach
             )
         finally:
             self._taking = False
-        if len(taken) < free:
-            self.backlog.none_left(complete, moment)
         self._to_start += [(waiting, asked_at) for waiting in taken]
+        if len(taken) < free:
+            self.backlog.none_left(moment, (waiting for waiting, _ in self._to_start))
         return bool(taken)
 
     def _watch_overrunning(self) -> None:
