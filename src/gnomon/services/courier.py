@@ -81,7 +81,6 @@ class Courier:
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
-        self._poll_seconds = settings.worker.poll_secs
         self._limits = limits_of(settings.execution)
         self.courier = courier
         #: What a dispatcher in this process has let through: we need not read it again.
