@@ -1,5 +1,6 @@
 """A server elsewhere: which one is meant, and what it is shown."""
 
+import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,6 +52,8 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    #: The file of a profile that the token was read from, if others than its owner can read it, too.
+    exposed_file: str = ""
 
     @property
     def in_the_open(self) -> bool:
@@ -77,8 +80,11 @@ def chosen(typed: Typed, environment: Mapping[str, str], settings: Callable[[], 
     token = _token(typed, profile, environment)
     if token is None and urlsplit(server).hostname in _THIS_MACHINE:
         token = own_token(settings())
-    files = {} if profile is None else {"ca_file": profile.ca_file, "cert_file": profile.cert_file}
-    return Elsewhere(server=server, token=token, key_file=profile.key_file if profile else "", **files)
+    if profile is None:
+        return Elsewhere(server=server, token=token)
+    files = {"ca_file": profile.ca_file, "cert_file": profile.cert_file, "key_file": profile.key_file}
+    exposed = profile.token_file if typed.token_file is None and _exposed(profile.token_file) else ""
+    return Elsewhere(server=server, token=token, exposed_file=exposed, **files)
 
 
 def _profile(typed: Typed, environment: Mapping[str, str]) -> Profile | None:
@@ -114,6 +120,15 @@ def _read(file: Path) -> str:
     if not token or len(token.split()) != 1:
         raise FileError(file, "holds no token")
     return token
+
+
+def _exposed(file: str) -> bool:
+    """Whether others than the owner of a file can read it."""
+    try:
+        mode = Path(file).expanduser().stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 @asynccontextmanager

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.test_killed_workers import all_runs, until
 from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
-from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import Result, RunId, RunStatus, Source
+from gnomon.core.model import Result, RunStatus
 from support.cases import EFFORT
+from support.fleet_processes import all_runs, launch, until_over
 from support.processes import up
 from support.witness import seen
 
@@ -41,14 +39,6 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     await store.close()
 
 
-async def launch(store: SqlStore, count: int) -> None:
-    schedule = await store.find("default", "diamond")
-    assert schedule is not None
-    ids, now = RandomIds(), SystemClock().now()
-    runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
-    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
-
-
 @pytest.mark.req("H-07")
 @pytest.mark.guarantee("S13", "E2")
 @pytest.mark.timeout(180)
@@ -63,17 +53,13 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     dice = random.Random("killed graphs")
     with up(database, "--jobs", str(file)) as first:
         first.kill()
-    await launch(store, 150)
+    await launch(store, "diamond", 150)
     for _ in range(6 * EFFORT):
         with up(database, "--jobs", str(file)) as victim:
             await asyncio.sleep(dice.uniform(0.05, 0.6))  # the moment of death must be any
             victim.kill()
     with up(database, "--jobs", str(file)) as last:
-
-        async def all_over() -> bool:
-            return all(run.over for run in await all_runs(store))
-
-        await until(all_over)
+        await until_over(store)
         assert last.terminate() == 0
 
     runs = await all_runs(store)

@@ -4,7 +4,7 @@ import asyncio
 import random
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,9 @@ import pytest
 from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds
-from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import Result, Run, RunId, RunStatus, Source, TickKind
-from gnomon.ports.runs import RunQuery
+from gnomon.core.model import Result, RunStatus, TickKind
 from support.cases import EFFORT
+from support.fleet_processes import all_runs, launch, until, until_over
 from support.processes import up
 from support.witness import seen
 
@@ -56,33 +55,6 @@ async def store(database: Path) -> AsyncIterator[SqlStore]:
     await store.close()
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that another process will do, so there is nothing to await."""
-    while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
-        await asyncio.sleep(0.05)
-
-
-async def launch(store: SqlStore, job: str, count: int) -> None:
-    schedule = await store.find("default", job)
-    assert schedule is not None
-    ids, now = RandomIds(), 1_772_452_800_000
-    runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
-    await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=now)
-
-
-async def all_runs(store: SqlStore) -> list[Run]:
-    found: list[Run] = []
-    after = None
-    while page := await store.list_runs(RunQuery(limit=1000, after=after)):
-        found += page
-        after = page[-1].created_at, page[-1].run_id
-    return found
-
-
-async def paused_and_over(store: SqlStore) -> bool:
-    return all(run.over for run in await all_runs(store))
-
-
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9", "S17", "E2")
 @pytest.mark.timeout(180)
 async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_reason(
@@ -102,7 +74,7 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
     with up(database, "--jobs", str(jobs)) as last:
         for name in ("every-second", "in-turn", "once-at-most"):
             await pause(store, name)
-        await until(lambda: paused_and_over(store))
+        await until_over(store)
         assert last.terminate() == 0
 
     await assert_every_tick_was_decided_once(store)

@@ -8,11 +8,10 @@ import pytest
 
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock
-from gnomon.core.launching import Launch, wanted_run
-from gnomon.core.model import Result, Run, RunId, RunStatus, Source
+from gnomon.core.model import Result, Run, RunStatus
 from gnomon.services.registrar import Registrar
 from gnomon.testing.checker import check
-from support.fleet_processes import all_runs, together, until
+from support.fleet_processes import all_runs, launch, together, until, until_over
 from support.shapes import SHAPES, Shape, standing
 from support.verdicts import history_of
 from support.witness import seen
@@ -55,29 +54,16 @@ EXPECTED = {
 }
 
 
-async def launched(store: SqlStore, job: str) -> RunId:
-    schedule = await store.find("default", job)
-    assert schedule is not None
-    ids, now = RandomIds(), SystemClock().now()
-    run = wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now)
-    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps)], now=now)
-    return run.run_id
-
-
 async def all_over(store: SqlStore, witness: Path) -> list[Run]:
     """All runs, once every job has had its run, some ticks have been, and the one that never ends was cancelled."""
     await until(lambda: _begun(store, witness, 4))
-    cancelled = await launched(store, "to-cancel")
+    [cancelled] = await launch(store, "to-cancel")
     for job in EXPECTED.keys() - {"to-cancel"}:
-        await launched(store, job)
+        await launch(store, job)
     await until(lambda: _work_of(witness, "to-cancel"))
     await store.cancel(cancelled, reason="enough", now=SystemClock().now())
     await Registrar(store, store, SystemClock(), RandomIds()).pause("tick", actor="test")
-
-    async def over() -> bool:
-        return all(run.over for run in await all_runs(store))
-
-    await until(over)
+    await until_over(store)
     return await all_runs(store)
 
 

@@ -57,8 +57,8 @@ async def test_jobs_that_pile_up_share_a_commit(engine: SqliteTransactions) -> N
     assert len(await engine.read(names)) == 200
 
 
-def many_seen(conn: sa.Connection, count: int) -> None:
-    conn.execute(sa.insert(node), [{"holder": f"n{number:05d}", "seen_until": 1} for number in range(count)])
+def many_seen(conn: sa.Connection, count: int, word: str = "n") -> None:
+    conn.execute(sa.insert(node), [{"holder": f"{word}{number:05d}", "seen_until": 1} for number in range(count)])
 
 
 def in_the_file_itself(path: str) -> int:
@@ -67,22 +67,47 @@ def in_the_file_itself(path: str) -> int:
         return int(file.execute("SELECT count(*) FROM node").fetchone()[0])
 
 
-async def test_a_quiet_moment_after_much_was_written_is_used_for_a_checkpoint(
-    engine: SqliteTransactions, path: str
-) -> None:
-    made = asyncio.Event()
+@pytest.fixture
+async def checkpoints(engine: SqliteTransactions) -> asyncio.Semaphore:
+    """As many as were made in quiet moments, to be waited for."""
+    made = asyncio.Semaphore(0)
     loop, checkpoint = asyncio.get_running_loop(), engine.checkpoint
 
     def watched() -> None:
         checkpoint()
-        loop.call_soon_threadsafe(made.set)
+        loop.call_soon_threadsafe(made.release)
 
     engine.checkpoint = watched  # type: ignore[method-assign]
+    return made
+
+
+async def test_a_quiet_moment_after_much_was_written_is_used_for_a_checkpoint(
+    engine: SqliteTransactions, path: str, checkpoints: asyncio.Semaphore
+) -> None:
     await engine.write(partial(many_seen, count=5000))
 
     async with asyncio.timeout(30):
-        await made.wait()
+        await checkpoints.acquire()
     assert in_the_file_itself(path) == 5000
+
+
+async def test_quiet_moments_are_used_after_a_new_connection_which_has_written_less_than_the_old_one(
+    engine: SqliteTransactions, path: str, checkpoints: asyncio.Semaphore
+) -> None:
+    def failing(_: sa.Connection) -> None:
+        raise StoreUnavailable("away")
+
+    await engine.write(partial(many_seen, count=7000))
+    async with asyncio.timeout(30):
+        await checkpoints.acquire()
+    with pytest.raises(StoreUnavailable):
+        await engine.write(failing)
+    await engine.write(partial(seen, name="again"))
+    await engine.write(partial(many_seen, count=5000, word="m"))
+
+    async with asyncio.timeout(30):
+        await checkpoints.acquire()
+    assert in_the_file_itself(path) == 12_001
 
 
 async def test_a_checkpoint_that_cannot_be_made_is_left_to_a_commit(engine: SqliteTransactions, path: str) -> None:

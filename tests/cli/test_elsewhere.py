@@ -46,6 +46,13 @@ class Elsewhere(Prompt):
         done = super().run(*arguments)
         return done._replace(out=[line for line in done.out if not LOGGED.match(line)])
 
+    def keep_token(self, mode: int) -> Path:
+        """A file with the token, and who can read it."""
+        file = self.folder / "token"
+        file.write_text(f"{self.token}\n")
+        file.chmod(mode)
+        return file
+
     def there(self, *arguments: str) -> Done:
         return self.run("--server", self.address, *arguments)
 
@@ -241,7 +248,7 @@ def test_a_token_that_anybody_on_the_way_can_read_is_noticed(
 
 def test_a_profile_names_a_server_and_where_its_token_is(prompt: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GNOMON_TOKEN")
-    (prompt.folder / "token").write_text(f"{prompt.token}\n")
+    prompt.keep_token(0o600)
 
     assert prompt.lines("profiles", "list") == ["no profiles: gnomon profiles add NAME --server URL names a server"]
     prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-file", "token")
@@ -257,6 +264,29 @@ def test_a_profile_names_a_server_and_where_its_token_is(prompt: Elsewhere, monk
     ]
     assert prompt.lines("profiles", "remove", "prod") == ["prod is forgotten"]
     assert prompt.run("profiles", "remove", "prod").code == 2
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_token_that_others_can_read_is_shown_with_a_warning(prompt: Elsewhere, mode: int) -> None:
+    file = prompt.keep_token(mode)
+    prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-file", "token")
+
+    done = prompt.run("--profile", "prod", "jobs", "list")
+
+    assert done.err == [f"warning: {file} holds a token and can be read by others: chmod 600 {file}"]
+    assert (done.code, done.out) == (0, prompt.there("jobs", "list").out)
+
+
+@pytest.mark.parametrize("typed", [(), ("--token-file", "open")])
+def test_a_token_that_nobody_else_can_read_or_that_was_named_at_the_prompt_needs_no_warning(
+    prompt: Elsewhere, typed: tuple[str, ...]
+) -> None:
+    file = prompt.keep_token(0o644)
+    file.rename(prompt.folder / "open")
+    prompt.keep_token(0o600)
+    prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-file", "token")
+
+    assert prompt.run("--profile", "prod", *typed, "jobs", "list").err == []
 
 
 def test_the_file_of_profiles_is_its_owners_alone(prompt: Elsewhere) -> None:

@@ -160,6 +160,13 @@ async def survives_a_kill(server: Nats | Redis, leases: Leases) -> None:
     assert await leases.acquire("k", "b", ttl_ms=TTL) is None
 
 
+async def nobody_holds(leases: Leases, token: int) -> None:
+    """Whoever held it has lost it, learns of that, and others can have it."""
+    assert await leases.renew("k", token, ttl_ms=TTL) is None
+    assert not await leases.release("k", token)
+    await taken(leases, "k", "b")
+
+
 @pytest.mark.guarantee("C5")
 async def test_nats_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Nats() as server:
@@ -174,10 +181,7 @@ async def test_nats_may_be_killed_and_what_it_kept_is_still_held() -> None:
 async def test_a_bucket_that_is_deleted_takes_the_leases_along_and_is_made_again(nats_leases: NatsLeases) -> None:
     token = await taken(nats_leases, "k", "a")
     await nats_leases._stream.delete_key_value(BUCKET)  # noqa: SLF001 - as an operator would, by another way
-
-    assert await nats_leases.renew("k", token, ttl_ms=TTL) is None
-    assert not await nats_leases.release("k", token)
-    await taken(nats_leases, "k", "b")
+    await nobody_holds(nats_leases, token)
 
 
 @pytest.mark.parametrize("keeper", ["nats", "redis"])
@@ -219,10 +223,7 @@ async def test_redis_may_be_killed_and_what_it_kept_is_still_held() -> None:
 async def test_flushall_frees_every_lease_and_breaks_nothing(redis_leases: RedisLeases) -> None:
     token = await taken(redis_leases, "k", "a")
     await redis_leases._client.flushall()  # noqa: SLF001 - as an operator would, by another way
-
-    assert await redis_leases.renew("k", token, ttl_ms=TTL) is None
-    assert not await redis_leases.release("k", token)
-    await taken(redis_leases, "k", "b")
+    await nobody_holds(redis_leases, token)
 
 
 @pytest.mark.guarantee("C6")

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from gnomon.core.fire_diff import Fate
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs import Job, read_job
@@ -48,6 +50,36 @@ def test_a_field_of_a_step_is_named_by_the_step() -> None:
     )
 
     assert changed_fields(before, after) == (FieldChange("dag.extract.timeout", None, "5m"),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (
+            "https://a.example/1",
+            "https://b.example/2",
+            FieldChange("ping", "https://a.example/…", "https://b.example/…"),
+        ),
+        (
+            "https://a.example/1",
+            "https://a.example/2",
+            FieldChange("ping", "https://a.example/…", "https://a.example/…"),
+        ),
+        (None, "https://me:pw@a.example/1?key=2", FieldChange("ping", None, "https://a.example/…")),
+        ("https://a.example/1", "${secret:PING}", FieldChange("ping", "https://a.example/…", "${secret:PING}")),
+        (
+            {"url": "https://a.example/1", "on": "start"},
+            {"url": "https://a.example/2", "on": "start"},
+            FieldChange("ping.url", "https://a.example/…", "https://a.example/…"),
+        ),
+    ],
+)
+def test_the_address_of_a_ping_is_told_without_what_makes_it_ones_own(
+    before: object, after: object, change: FieldChange
+) -> None:
+    said: dict[str, Any] = {} if before is None else {"ping": before}
+
+    assert changed_fields(job(**said), job(ping=after)) == (change,)
 
 
 def test_a_setting_that_changes_a_job_is_told_as_one() -> None:

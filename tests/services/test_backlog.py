@@ -69,18 +69,47 @@ def test_what_could_not_be_let_through_is_forgotten(backlog: Backlog) -> None:
 def test_if_nothing_is_left_to_take_others_have_taken_it(backlog: Backlog) -> None:
     backlog.expect([request("a")])
     backlog.written()
-    complete = backlog.complete
+    moment = backlog.moment()
     backlog.expect([request("b")])
-    backlog.none_left(complete)
+    backlog.none_left(moment)
+
+    assert list(backlog) == ["b"]
+
+
+def test_what_was_taken_last_is_known_until_it_is_begun(backlog: Backlog) -> None:
+    backlog.expect([request("a"), request("b")])
+    backlog.written()
+    backlog.none_left(backlog.moment(), [request("b").waiting])
 
     assert list(backlog) == ["b"]
 
 
 def test_what_is_still_being_written_is_not_given_up(backlog: Backlog) -> None:
     backlog.expect([request("a")])
-    backlog.none_left(backlog.complete)
+    backlog.none_left(backlog.moment())
 
     assert list(backlog) == ["a"]
+
+
+def test_what_is_taken_along_with_an_admission_finds_it_written(backlog: Backlog) -> None:
+    backlog.only_source = True
+    backlog.expect([request("a")])
+    backlog.none_left(backlog.moment(along=True))
+    backlog.written()
+
+    assert backlog.exhausted(backlog.moment())
+
+
+def test_what_is_taken_along_with_one_admission_says_nothing_of_another(backlog: Backlog) -> None:
+    backlog.only_source = True
+    backlog.expect([request("a")])
+    backlog.expect([request("b")])
+    backlog.none_left(backlog.moment(along=True))
+    backlog.written()
+    backlog.written()
+
+    assert not backlog.exhausted(backlog.moment())
+    assert list(backlog) == ["a", "b"]
 
 
 def test_it_is_full_long_before_it_forgets(backlog: Backlog) -> None:

@@ -12,6 +12,7 @@ from gnomon.core.gating import Released, Waiting
 from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Delivery, Retry
+from gnomon.ports.queue import Respond
 from gnomon.ports.work import Held
 from support.crew import ToldRunner
 from support.fleet import Fleet
@@ -551,12 +552,17 @@ async def test_of_two_workers_who_ask_one_is_granted(fleet: Fleet) -> None:
     assert (len(hands.started), fleet.hands.started) == (1, {})
 
 
-@pytest.mark.guarantee("S5")
-async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(fleet: Fleet) -> None:
+async def sent_with_care(fleet: Fleet) -> Respond:
+    """What must not start twice waits for a worker; a server grants it with the answer that this gives back."""
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
-    answer = fleet.bus.grants
-    assert answer is not None
+    assert fleet.bus.grants is not None
+    return fleet.bus.grants
+
+
+@pytest.mark.guarantee("S5")
+async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(fleet: Fleet) -> None:
+    answer = await sent_with_care(fleet)
 
     async def lost(body: bytes) -> bytes:
         from gnomon.errors import BusUnavailable
@@ -576,10 +582,7 @@ async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(f
 
 @pytest.mark.guarantee("S5", "S9")
 async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: Fleet) -> None:
-    await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
-    await fleet.send()
-    answer = fleet.bus.grants
-    assert answer is not None
+    answer = await sent_with_care(fleet)
 
     async def slow(body: bytes) -> bytes:
         fleet.bus.work["default"].messages[1].visible_at = 0
@@ -595,10 +598,7 @@ async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: Fle
 
 @pytest.mark.guarantee("S9")
 async def test_what_is_lost_while_it_is_being_granted_does_not_start(fleet: Fleet) -> None:
-    await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
-    await fleet.send()
-    answer = fleet.bus.grants
-    assert answer is not None
+    answer = await sent_with_care(fleet)
 
     async def too_late(body: bytes) -> bytes:
         granted = await answer(body)

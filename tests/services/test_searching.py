@@ -8,7 +8,8 @@ from gnomon.core.jobs import read_job
 from gnomon.core.model import RunStatus, TickKind
 from gnomon.core.requests import Defaults
 from gnomon.ports.runs import RunQuery
-from gnomon.services.jobs import JobBook, TicksAsked
+from gnomon.services.job_views import TicksAsked
+from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.searching import Search
 from gnomon.testing.clock import CountedIds, VirtualClock

@@ -99,12 +99,14 @@ def together(*starting: AbstractContextManager[UpProcess]) -> Iterator[list[UpPr
 # ---- asking for work -----------------------------------------------------------------------------
 
 
-async def launch(store: SqlStore, job: str, count: int) -> None:
+async def launch(store: SqlStore, job: str, count: int = 1) -> list[RunId]:
+    """So many new runs of a job, by their names."""
     schedule = await store.find("default", job)
     assert schedule is not None
     ids, now = RandomIds(), SystemClock().now()
     runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
-    await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=now)
+    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
+    return [run.run_id for run in runs]
 
 
 async def all_runs(store: SqlStore) -> list[Run]:

@@ -8,12 +8,10 @@ import asyncio
 import contextlib
 import itertools
 import struct
-import threading
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Self
 
-_PATIENCE = 10.0
+from support.between import Between
+
 _CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
 #: What asks for an answer that ends with "ready for query", and what that is.
 _ASKING, _READY = b"QSF", b"Z"
@@ -45,33 +43,18 @@ class _Client:
     answering: "asyncio.Task[None] | None" = field(default=None)
 
 
-class Pooler:
-    """In front of a server, on a thread of its own."""
+class Pooler(Between):
+    """In front of a server."""
 
     def __init__(self, port: int, *, sessions: int = 6) -> None:
-        self._to = port
+        super().__init__(port)
         self._most = sessions
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pooler", daemon=True)
-        self._server: asyncio.Server | None = None
         #: By what clients say when they connect: whose sessions, and of which database.
         self._free: dict[bytes, asyncio.Queue[_Session | None]] = {}
         self._clients: dict[bytes, _Client] = {}
         self._numbers = itertools.count(1)
-        self.port = 0
         #: How many transactions there were.
         self.dealt = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._do(self._listen())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._do(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE)
-        self._loop.close()
 
     def through(self, url: str) -> str:
         """The address by which somebody comes to the same database through here."""
@@ -79,28 +62,13 @@ class Pooler:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
     async def _close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await super()._close()
         for free in self._free.values():
             while not free.empty():
                 session = free.get_nowait()
                 if session is not None:
                     _abort(session)
-        for _ in range(3):
-            await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

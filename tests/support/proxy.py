@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import socket
 import struct
-import threading
-from collections.abc import Coroutine
 from enum import StrEnum
-from typing import Any, Self
+
+from support.between import Between
 
 _CHUNK = 65_536
-_PATIENCE = 10.0
 
 
 class Fault(StrEnum):
@@ -34,29 +32,14 @@ _SWALLOWS = {
 }
 
 
-class Proxy:
-    """Between its port and another one, on a thread of its own. What it has swallowed never arrives."""
+class Proxy(Between):
+    """Between its port and another one. What it has swallowed never arrives."""
 
     def __init__(self, port: int) -> None:
-        self._to = port
+        super().__init__(port)
         self._fault = Fault.NONE
         self._delay = 0.0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._do(self._listen())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._do(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE)
-        self._loop.close()
 
     # ---- what can be wrong -------------------------------------------------------------------
 
@@ -83,13 +66,6 @@ class Proxy:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
     async def _change(self, fault: Fault) -> None:
         if fault is self._fault:
             return
@@ -102,18 +78,8 @@ class Proxy:
         self._reset_all()
 
     async def _close(self) -> None:
-        self._fault = Fault.CUT
-        if self._server is not None:
-            self._server.close()
-        self._reset_all()
-        mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        # Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them.
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await self._change(Fault.CUT)
+        await super()._close()
 
     def _reset_all(self) -> None:
         for writer in self._open:

@@ -1,15 +1,14 @@
 """Files that people write: configuration and jobs. Read whole or refused, with the line that is wrong."""
 
-import gc
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gnomon.adapters.garbage import uncollected
 from gnomon.adapters.yaml_nodes import Node, Refusal, compose
 from gnomon.core.jobs import JOB_FIELDS, Job, read_job, read_when
 from gnomon.core.requests import Defaults
@@ -84,33 +83,21 @@ class JobsFile:
 
 def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
-    with _uncollected():
+    with uncollected():
         return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
 
 
 def read_jobs_as_said(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
     """The same, each with what was written."""
-    with _uncollected():
+    with uncollected():
         file = JobsFile(path)
         return list(zip(file.jobs(lambda said: read_job(said, defaults, now=now)), file.mappings, strict=True))
 
 
 def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """The same, but of a job that is not complete only its name and when it fires."""
-    with _uncollected():
+    with uncollected():
         return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: there is none, and each look at a large file would stop every thread."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:

@@ -33,7 +33,8 @@ from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
 from gnomon.errors import FieldError, Forbidden, NameTaken, NotFound, Stale
 from gnomon.services import answering
 from gnomon.services.applying import Change, Plan
-from gnomon.services.jobs import Applied, OnlyIf, TicksAsked
+from gnomon.services.job_views import TicksAsked
+from gnomon.services.jobs import Applied, OnlyIf
 
 _IF_MATCH = Header(
     name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.cli.offices import Where, at_door, in_office, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.output import Format, print_data, print_list, visible
 from gnomon.cli.readable import first_line, moment
 from gnomon.client import operating_asks
 from gnomon.core.operating_answers import AuditRecord
@@ -26,13 +26,8 @@ def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None
         return await some_of(door, operating_asks.audit(page=page_of(limit), **asked), limit)
 
     found = at_door(where, work, tenant=tenant)
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no entries")
-        return
-    print_table(["at", "actor", "action", "what", "details", "sealed"], [_row(one) for one in found])
+    columns = ["at", "actor", "action", "what", "details", "sealed"]
+    print_list(found, form, columns, _row, none="no entries")
 
 
 def verify(expect: str | None, head_file: Path | None, where: Where, form: Format) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
 from gnomon.client import asks, operating_asks
@@ -125,14 +125,8 @@ def list_backfills(job: str | None, limit: int, where: Where, form: Format) -> N
         return await some_of(door, operating_asks.backfills(job=job, page=page_of(limit)), limit)
 
     found = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no backfills")
-        return
     columns = ["backfill", "job", "from", "to", "state", "done", "ran", "skipped", "failed"]
-    print_table(columns, [_row(one) for one in found])
+    print_list(found, form, columns, _row, none="no backfills")
 
 
 def _row(one: BackfillDetail) -> list[str]:

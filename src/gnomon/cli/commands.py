@@ -7,7 +7,19 @@ import typer
 
 from gnomon.cli import foreseeing, guarding, importers, operating, single_ticks
 from gnomon.cli.completing import job_names
-from gnomon.cli.options import Bus, Config, Database, From, MetricsPort, Output, Port, Quiet
+from gnomon.cli.options import (
+    Bus,
+    Config,
+    Database,
+    From,
+    Imports,
+    MetricsPort,
+    Output,
+    Port,
+    Quiet,
+    Slots,
+    WatchedJobs,
+)
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
@@ -160,17 +172,11 @@ def clean(
 @app.command()
 def up(
     *,
-    place: Annotated[
-        str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")] = None,
-    jobs: Annotated[
-        list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
-    ] = None,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
-    ] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
+    place: Database = None,
+    config: Config = None,
+    jobs: WatchedJobs = None,
+    imports: Imports = None,
+    slots: Slots = None,
     port: Port = None,
     no_api: Annotated[bool, typer.Option("--no-api", help="Answer no requests over HTTP.")] = False,
     quiet: Quiet = False,
@@ -186,13 +192,9 @@ def up(
 @app.command()
 def server(
     *,
-    place: Annotated[
-        str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")] = None,
-    jobs: Annotated[
-        list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
-    ] = None,
+    place: Database = None,
+    config: Config = None,
+    jobs: WatchedJobs = None,
     port: Port = None,
     quiet: Quiet = False,
 ) -> None:
@@ -211,9 +213,7 @@ def worker(
     ] = None,
     nats: Bus = None,
     config: Config = None,
-    imports: Annotated[
-        list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
-    ] = None,
+    imports: Imports = None,
     pool: Annotated[
         str | None, typer.Option(metavar="POOL", help="The pool that it takes tasks from; default.")
     ] = None,
@@ -224,7 +224,7 @@ def worker(
         list[str] | None,
         typer.Option("--capability", metavar="WORD", help="What tasks may require; may be repeated."),
     ] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="How many tasks run at once.")] = None,
+    slots: Slots = None,
     metrics_port: MetricsPort = None,
     quiet: Quiet = False,
 ) -> None:

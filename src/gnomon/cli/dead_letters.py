@@ -4,7 +4,7 @@ import msgspec
 
 from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.cli.waiting import working
 from gnomon.client import asks
@@ -20,25 +20,20 @@ def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unr
         return await some_of(door, asks.dead_letters(job=job, resolved=not unresolved, page=page_of(limit)), limit)
 
     found = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no dead letters")
-        return
-    rows = [
-        [
-            letter.dead_letter_id,
-            letter.job,
-            _state(letter),
-            letter.reason.replace("_", " "),
-            str(letter.attempts),
-            moment(letter.last_attempt_at),
-            first_line(letter.last_error),
-        ]
-        for letter in found
+    columns = ["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"]
+    print_list(found, form, columns, _row, none="no dead letters")
+
+
+def _row(letter: DeadLetterSummary) -> list[str]:
+    return [
+        letter.dead_letter_id,
+        letter.job,
+        _state(letter),
+        letter.reason.replace("_", " "),
+        str(letter.attempts),
+        moment(letter.last_attempt_at),
+        first_line(letter.last_error),
     ]
-    print_table(["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"], rows)
 
 
 def show(dead_letter_id: str, where: Where, form: Format) -> None:

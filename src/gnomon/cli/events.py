@@ -6,7 +6,7 @@ import msgspec
 
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.client import asks
 from gnomon.core.answers import EventDetail, EventEntry
@@ -31,17 +31,11 @@ def list_events(name: str | None, limit: int, where: Where, form: Format) -> Non
         return await some_of(door, asks.events(name=name, page=page_of(limit)), limit)
 
     found = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no events")
-        return
-    rows = [
-        [one.event_id, one.name, moment(one.emitted_at), one.key or "", _body(one, 40), _counted(one.entries)]
-        for one in found
-    ]
-    print_table(["event", "name", "emitted", "key", "body", "became"], rows)
+    print_list(found, form, ["event", "name", "emitted", "key", "body", "became"], _row, none="no events")
+
+
+def _row(one: EventDetail) -> list[str]:
+    return [one.event_id, one.name, moment(one.emitted_at), one.key or "", _body(one, 40), _counted(one.entries)]
 
 
 def show(event_id: str, where: Where, form: Format) -> None:

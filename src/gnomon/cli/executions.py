@@ -9,7 +9,7 @@ import msgspec
 
 from gnomon.cli.drawing import draw, state_of
 from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.output import Format, print_data, print_list, print_table, visible
 from gnomon.cli.readable import facts, first_line, moment, span
 from gnomon.client import asks
 from gnomon.core.answers import (
@@ -45,25 +45,20 @@ def list_executions(job: str | None, status: str | None, limit: int, where: Wher
         return await some_of(door, asks.executions(job=job, status=status, page=page_of(limit)), limit)
 
     runs = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(runs, form)
-        return
-    if not runs:
-        say("no executions")
-        return
-    rows = [
-        [
-            run.execution_id,
-            run.job,
-            run.trigger,
-            run.status,
-            moment(run.planned_at),
-            span(run.duration_ms),
-            first_line(run.error),
-        ]
-        for run in runs
+    columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
+    print_list(runs, form, columns, _row, none="no executions")
+
+
+def _row(run: Execution) -> list[str]:
+    return [
+        run.execution_id,
+        run.job,
+        run.trigger,
+        run.status,
+        moment(run.planned_at),
+        span(run.duration_ms),
+        first_line(run.error),
     ]
-    print_table(["execution", "job", "trigger", "status", "planned", "took", "error"], rows)
 
 
 def _list_skipped(job: str | None, limit: int, where: Where, form: Format) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.cli.executions import sentence
 from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table, visible
+from gnomon.cli.output import Format, print_data, print_list, print_table, visible
 from gnomon.cli.readable import facts, first_line, moment, span, zone_of
 from gnomon.cli.skips import exception_text
 from gnomon.cli.starts import start_of
@@ -66,14 +66,12 @@ def list_jobs(where: Where, form: Format) -> None:
         return await some_of(door, asks.jobs(page=page_of()))
 
     found = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no jobs: gnomon jobs apply -f FILE registers them")
-        return
-    rows = [[one.job, one.state, one.schedule, moment(one.next_run_at, one.timezone)] for one in found]
-    print_table(["job", "state", "schedule", "next run"], rows)
+    none = "no jobs: gnomon jobs apply -f FILE registers them"
+    print_list(found, form, ["job", "state", "schedule", "next run"], _row, none)
+
+
+def _row(one: JobSummary) -> list[str]:
+    return [one.job, one.state, one.schedule, moment(one.next_run_at, one.timezone)]
 
 
 def show(name: str, where: Where, form: Format) -> None:

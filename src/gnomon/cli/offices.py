@@ -61,8 +61,8 @@ def at_door(where: Where, work: Callable[[Door], Awaitable[T]], *, make: bool = 
     if elsewhere is not None and tenant is not None:
         raise UsageError("--tenant is for the store at hand: at a server, the token says whose things it is about")
 
-    if elsewhere is not None and elsewhere.in_the_open:
-        sys.stderr.write(f"warning: anybody on the way to {elsewhere.server} can read the token: https keeps it\n")
+    if elsewhere is not None:
+        _warn(elsewhere)
 
     async def done() -> T:
         who = Who(actor(), tenant or "default")
@@ -122,6 +122,15 @@ def actor() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "somebody"
+
+
+def _warn(elsewhere: Elsewhere) -> None:
+    """Who types a command is told who else can have the token."""
+    if elsewhere.in_the_open:
+        sys.stderr.write(f"warning: anybody on the way to {elsewhere.server} can read the token: https keeps it\n")
+    if elsewhere.exposed_file:
+        file = elsewhere.exposed_file
+        sys.stderr.write(f"warning: {file} holds a token and can be read by others: chmod 600 {file}\n")
 
 
 def say(line: str) -> None:

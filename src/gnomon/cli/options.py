@@ -22,6 +22,13 @@ MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
+WatchedJobs = Annotated[
+    list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
+]
+Imports = Annotated[
+    list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
+]
+Slots = Annotated[int | None, typer.Option("--slots", min=1, help="How many tasks run at once.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
 JobsFiles = Annotated[
     list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")

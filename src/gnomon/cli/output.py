@@ -3,8 +3,10 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
@@ -16,10 +18,13 @@ __all__ = [
     "let_go_of_broken_output",
     "let_go_of_output",
     "print_data",
+    "print_list",
     "print_table",
     "speaks_unicode",
     "visible",
 ]
+
+T = TypeVar("T")
 
 
 class Format(StrEnum):
@@ -64,6 +69,16 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     for line in lines:
         cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def print_list(found: Sequence[T], form: Format, columns: list[str], row: Callable[[T], list[str]], none: str) -> None:
+    """Print what was found, for people a row each; if there is nothing, they are told so."""
+    if form is not Format.TABLE:
+        print_data(found, form)
+    elif not found:
+        sys.stdout.write(f"{none}\n")
+    else:
+        print_table(columns, [row(one) for one in found])
 
 
 def visible(text: str) -> str:

@@ -1,7 +1,7 @@
 """`gnomon workers`: who can execute what, and how busy they are."""
 
-from gnomon.cli.offices import Where, answer_to, say
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.offices import Where, answer_to
+from gnomon.cli.output import Format, print_list
 from gnomon.cli.readable import moment
 from gnomon.client import asks
 from gnomon.core.answers import WorkerDetail
@@ -12,13 +12,8 @@ _COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "func
 def list_workers(where: Where, form: Format) -> None:
     """List the workers that are alive."""
     found = answer_to(where, asks.workers()).items
-    if form is not Format.TABLE:
-        print_data(found, form)
-        return
-    if not found:
-        say("no worker is alive: gnomon up starts one, and so does gnomon worker")
-        return
-    print_table(list(_COLUMNS), [_row(card) for card in found])
+    none = "no worker is alive: gnomon up starts one, and so does gnomon worker"
+    print_list(found, form, list(_COLUMNS), _row, none)
 
 
 def _row(card: WorkerDetail) -> list[str]:

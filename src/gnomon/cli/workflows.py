@@ -5,7 +5,7 @@ from pathlib import Path
 from gnomon.cli.drawing import draw_definition
 from gnomon.cli.given import json_file
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
-from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import facts
 from gnomon.client import asks
 from gnomon.core.answers import WorkflowSummary
@@ -36,13 +36,12 @@ def list_workflows(where: Where, form: Format) -> None:
         return await some_of(door, asks.workflows(page=page_of()))
 
     found = at_door(where, work)
-    if form is not Format.TABLE:
-        print_data(found, form)
-    elif not found:
-        say("no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one")
-    else:
-        rows = [[one.workflow_id, str(one.version), str(len(one.steps)), ", ".join(one.tags)] for one in found]
-        print_table(["workflow", "version", "steps", "tags"], rows)
+    none = "no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one"
+    print_list(found, form, ["workflow", "version", "steps", "tags"], _row, none)
+
+
+def _row(one: WorkflowSummary) -> list[str]:
+    return [one.workflow_id, str(one.version), str(len(one.steps)), ", ".join(one.tags)]
 
 
 def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:

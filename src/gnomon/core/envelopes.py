@@ -151,7 +151,19 @@ def order_of(held: Assignment, *, deadline: int) -> Order:
 
 def assignment_of(order: Order) -> Assignment:
     """The assignment as far as a worker must know it: enough to run it, and to say what came of it."""
-    run = Run(
+    run, step = _run_of(order), _step_of(order)
+    workflow = Workflow(
+        workflow_id=run.workflow_id,
+        version=run.workflow_version,
+        steps=(step, _OTHERS) if order.one_of_many else (step,),
+        tenant=order.tenant,
+        delivery=order.delivery,
+    )
+    return Assignment(task=_task_of(order), run=run, workflow=workflow, step=step, input=order.input)
+
+
+def _run_of(order: Order) -> Run:
+    return Run(
         run_id=RunId(order.execution_id),
         tenant=order.tenant,
         schedule_uid=None,
@@ -167,10 +179,13 @@ def assignment_of(order: Order) -> Assignment:
         created_at=order.planned_at,
         idempotency_key=order.idempotency_key or None,
     )
-    task = Task(
+
+
+def _task_of(order: Order) -> Task:
+    return Task(
         task_id=TaskId(order.task_id),
         tenant=order.tenant,
-        run_id=run.run_id,
+        run_id=RunId(order.execution_id),
         step=order.step,
         state=TaskState.RUNNING,
         wait_reason=WaitReason.READY,
@@ -179,15 +194,6 @@ def assignment_of(order: Order) -> Assignment:
         attempts=order.attempt - 1,
         fence=order.fence,
     )
-    step = _step_of(order)
-    workflow = Workflow(
-        workflow_id=run.workflow_id,
-        version=run.workflow_version,
-        steps=(step, _OTHERS) if order.one_of_many else (step,),
-        tenant=order.tenant,
-        delivery=order.delivery,
-    )
-    return Assignment(task=task, run=run, workflow=workflow, step=step, input=order.input)
 
 
 def _step_of(order: Order) -> Step:

@@ -1,5 +1,6 @@
 """What a job says about pings."""
 
+import re
 from typing import Any
 
 from gnomon.core.pings import Moment, Ping, hidden, is_address
@@ -7,6 +8,7 @@ from gnomon.core.said import Said, printable
 from gnomon.errors import FieldError
 
 _SECRET = "${secret:"  # noqa: S105 - how one is named
+_ONLY_A_SECRET = re.compile(r"\$\{secret:[^{}]+\}")
 
 
 def read_ping(said: Said) -> Ping | None:
@@ -24,6 +26,11 @@ def ping_as_data(ping: Ping) -> str | dict[str, Any]:
     if ping == Ping(url=ping.url):
         return ping.url
     return {"url": ping.url, "on": [moment.value for moment in ping.on]}
+
+
+def address_as_told(url: str) -> str:
+    """The address as anybody may read it: without what makes it one's own, unless a secret's name is all there is."""
+    return url if _ONLY_A_SECRET.fullmatch(url) else hidden(url)
 
 
 def _moments(said: Said) -> tuple[Moment, ...]:

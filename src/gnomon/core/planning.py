@@ -14,8 +14,11 @@ from gnomon.core.editing import kept_grid
 from gnomon.core.fire_diff import MOST_WALKED, FireChange, FireDiff, Firing, fire_diff
 from gnomon.core.instants import DAY_SECONDS, instant_of, second_of
 from gnomon.core.job_data import job_as_data
+from gnomon.core.job_pings import address_as_told
 from gnomon.core.jobs import Job
 from gnomon.core.zones import Zone
+
+_ADDRESSES = ("ping", "ping.url")
 
 
 class FieldChange(Struct, frozen=True):
@@ -78,10 +81,15 @@ def changed_fields(before: Job, after: Job) -> tuple[FieldChange, ...]:
     """The fields that differ, in the words of a jobs file; those of a step are named `dag.STEP.FIELD`."""
     old, new = dict(_fields(before)), dict(_fields(after))
     return tuple(
-        FieldChange(field, old.get(field), new.get(field))
+        FieldChange(field, _told(field, old.get(field)), _told(field, new.get(field)))
         for field in dict.fromkeys((*old, *new))
         if old.get(field) != new.get(field)
     )
+
+
+def _told(field: str, value: Any) -> Any:  # noqa: ANN401 - as a field has it
+    """The value as it may stand in a plan, which many read: whoever knows the address of a ping can ping."""
+    return address_as_told(value) if field in _ADDRESSES and isinstance(value, str) else value
 
 
 def _fields(job: Job) -> Iterator[tuple[str, Any]]:

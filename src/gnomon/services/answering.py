@@ -18,7 +18,8 @@ from gnomon.core.workflow import Workflow
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.dead_letters import DeadLetterView, Replayed
 from gnomon.services.executions import ExecutionView, Said, StepView
-from gnomon.services.jobs import Applied, Fire, JobView, Lock
+from gnomon.services.job_views import Fire, JobView, Lock
+from gnomon.services.jobs import Applied
 from gnomon.services.launcher import Triggered
 from gnomon.services.listening import Emitted
 from gnomon.services.registrar import View

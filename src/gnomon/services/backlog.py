@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gnomon.core.gating import Request
+from gnomon.core.gating import Request, Waiting
 from gnomon.core.model import TaskId
 
 _MOST = 4000
@@ -13,9 +13,8 @@ class Backlog(Mapping[TaskId, Request]):
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        #: Numbered in the order in which they came.
+        #: Each with the number of the admission that it came with.
         self._known: dict[TaskId, tuple[int, Request]] = {}
-        self._count = 0
         self._under_way = 0
         #: Nothing can be taken but what was let through here.
         self.only_source = False
@@ -48,8 +47,7 @@ class Backlog(Mapping[TaskId, Request]):
         self._admissions += 1
         for request in requests:
             if request.own_input is None:
-                self._count += 1
-                self._known[request.waiting.task.task_id] = self._count, request
+                self._known[request.waiting.task.task_id] = self._admissions, request
         while len(self._known) > self._most:
             del self._known[next(iter(self._known))]
 
@@ -59,17 +57,13 @@ class Backlog(Mapping[TaskId, Request]):
         for task_id in void:
             self._known.pop(task_id, None)
 
-    @property
-    def complete(self) -> int | None:
-        """All that came until now can be taken; None if some of it is still being written down."""
-        return None if self._under_way else self._count
-
-    def moment(self, *, along: bool) -> int:
+    def moment(self, *, along: bool = False) -> int:
         """What was let through until now can be taken now; -1 if some of it is still being written down.
 
-        What is asked for along with an admission is carried out behind it, and so finds it written.
+        What is asked for along with an admission is carried out behind it, and so finds it written; but nobody knows
+        whether it is behind another one, too.
         """
-        return self._admissions if along or not self._under_way else -1
+        return self._admissions if self._under_way <= int(along) else -1
 
     def exhausted(self, moment: int) -> bool:
         """Whether it is known that there is nothing to take."""
@@ -79,10 +73,11 @@ class Backlog(Mapping[TaskId, Request]):
         """Nothing is known of what there is to take."""
         self._emptied_at = -1
 
-    def none_left(self, complete: int | None, moment: int = -1) -> None:
-        """There was nothing more to take, when so many had come: whatever is still here, others have taken."""
+    def none_left(self, moment: int, in_hand: Iterable[Waiting] = ()) -> None:
+        """Beside these there was nothing to take at that moment: what else is here of until then, others have taken."""
         self._emptied_at = moment
-        gone = [name for name, (number, _) in self._known.items() if number <= (complete or 0)]
+        ours = {one.task.task_id for one in in_hand}
+        gone = [name for name, (number, _) in self._known.items() if number <= moment and name not in ours]
         for task_id in gone:
             self._forget(task_id)
 

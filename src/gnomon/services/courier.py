@@ -81,7 +81,6 @@ class Courier:
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
-        self._poll_seconds = settings.worker.poll_secs
         self._limits = limits_of(settings.execution)
         self.courier = courier
         #: What a dispatcher in this process has let through: we need not read it again.
@@ -187,7 +186,7 @@ class Courier:
         """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
         if self._taking:
             return False
-        complete, asked_at = self.backlog.complete, self._clock.elapsed()
+        moment, asked_at = self.backlog.moment(), self._clock.elapsed()
         self._taking, self._passed_over, self._emptied_at = True, False, float("-inf")
         try:
             rooms = [await self._take_for(pool) for pool in list(self.vacancies.pools)]
@@ -197,7 +196,7 @@ class Courier:
         if all_taken:
             self._emptied_at = asked_at
         if all_taken or not self.vacancies.slots:
-            self.backlog.none_left(complete)
+            self.backlog.none_left(moment, (one.waiting for one in self._to_send))
         return any(rooms)
 
     async def _take_for(self, pool: str) -> bool | None:

@@ -10,10 +10,8 @@ from msgspec import Struct
 
 from gnomon.core.jobs import Job
 from gnomon.core.missed import NONE_OF_THEM, Choice
-from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Run, Schedule, ScheduleUid, Tick
 from gnomon.core.requests import printable, schedule_name
-from gnomon.core.ticks import Ticks
-from gnomon.core.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids
@@ -30,6 +28,7 @@ from gnomon.services.applying import (
     prunable,
     removed,
 )
+from gnomon.services.job_views import FOREVER, Fire, JobView, TickPage, TicksAsked, fires_of, lock_of
 from gnomon.services.looping import in_lots
 from gnomon.services.registrar import Registrar, Resumed, next_runs
 from gnomon.services.shelf import Shelf
@@ -47,9 +46,6 @@ _FIRES = 10_000
 _LOOK_BACK = 100
 #: How many definitions are kept at hand for those who look at one page again and again.
 _DEFINITIONS = 2000
-_FOREVER = 1 << 62
-#: How much longer than an attempt may take a lock is said to last.
-_LOCK_MARGIN_MS = MINUTE_MS
 
 
 class Applied(Struct, frozen=True):
@@ -62,56 +58,6 @@ class Applied(Struct, frozen=True):
     version: int
     #: None if it is paused, too.
     next_run_at: int | None
-
-
-class Lock(Struct, frozen=True, kw_only=True):
-    """Who excludes other runs of a job, as others may look at it. What excludes them is the run itself."""
-
-    key: str
-    execution_id: RunId
-    acquired_at: int
-    ttl_ms: int
-
-
-class JobView(Struct, frozen=True, kw_only=True):
-    """A job as an operator looks at it."""
-
-    schedule: Schedule
-    #: In the version that runs; None if nobody has registered it.
-    workflow: Workflow | None
-    #: Planned times to come, as if no pause were on.
-    next_runs: tuple[int, ...]
-    #: The last decisions, newest first.
-    last_ticks: tuple[Tick, ...] = ()
-    #: Runs that are not over, newest first, waiting ones included.
-    under_way: tuple[Run, ...] = ()
-    lock: Lock | None = None
-
-
-class Fire(Struct, frozen=True):
-    """A planned time to come."""
-
-    planned_at: int
-    schedule: Schedule
-
-
-class TicksAsked(Struct, frozen=True, kw_only=True):
-    """Which decisions to look at."""
-
-    kind: TickKind | None = None
-    status: TickStatus | None = None
-    since: int = -_FOREVER
-    before: int = _FOREVER
-    limit: int = 100
-
-
-class TickPage(Struct, frozen=True):
-    """Some decisions, and before which planned time to look for more; None if there are none."""
-
-    ticks: list[Tick]
-    before: int | None
-    #: How many were looked at for that.
-    looked: int = 0
 
 
 class JobBook:
@@ -269,7 +215,7 @@ class JobBook:
         with _called_a_job():
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
-        before = _FOREVER
+        before = FOREVER
         while len(found) < limit and (ticks := await self._history.ticks(uid, before=before, limit=_PAGE)):
             found += [tick for tick in ticks if not tick.decision.starts_a_run]
             before = ticks[-1].decision.planned_at
@@ -315,7 +261,7 @@ class JobBook:
             for start in range(0, len(page), lot):
                 last = found[-1].planned_at if len(found) == limit else until
                 coming = [
-                    fire for schedule in page[start : start + lot] for fire in _fires(schedule, after, last, limit)
+                    fire for schedule in page[start : start + lot] for fire in fires_of(schedule, after, last, limit)
                 ]
                 found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
                 await asyncio.sleep(0)
@@ -325,24 +271,8 @@ class JobBook:
     async def _under_way(self, schedule: Schedule) -> tuple[Run, ...]:
         if not schedule.active_runs + schedule.queued_runs:
             return ()
-        runs = await self._history.runs(schedule.uid, before=_FOREVER, limit=_LOOK_BACK)
+        runs = await self._history.runs(schedule.uid, before=FOREVER, limit=_LOOK_BACK)
         return tuple(run for run in runs if not run.over)
-
-
-def lock_of(
-    schedule: Schedule, workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int
-) -> Lock | None:
-    """The lock of a job that has one, while one of its runs is under way."""
-    holders = [run for run in under_way if not run.queued]
-    if workflow is None or not workflow.lock or not holders:
-        return None
-    timeout = max(step.timeout_ms or default_timeout_ms for step in workflow.steps)
-    return Lock(
-        key=f"scheduler.lock.{schedule.schedule_id}",
-        execution_id=holders[-1].run_id,
-        acquired_at=holders[-1].created_at,
-        ttl_ms=timeout + _LOCK_MARGIN_MS,
-    )
 
 
 def _refuse_doubles(jobs: Sequence[Job]) -> None:
@@ -369,18 +299,6 @@ def _applied(plan: Plan, now: int) -> Applied:
 def _just_before(name: str) -> str:
     """A text that comes before the name and after all other names that do."""
     return f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
-
-
-def _fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[Fire]:
-    if schedule.paused_at is not None:
-        return
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(after, schedule.mark_at)
-    for _ in range(limit):
-        planned = ticks.after(at)
-        if planned is None or planned > until:
-            return
-        yield Fire(planned, schedule)
-        at = planned
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gnomon.core.planning import OddDay, is_odd
 from gnomon.services.answering import at, job_detail, zone_of
 from gnomon.services.applying import Change
 from gnomon.services.backfills import Preview
-from gnomon.services.jobs import JobView
+from gnomon.services.job_views import JobView
 from gnomon.services.planning import JobsPlan, PlannedJob
 from gnomon.services.registrar import Resumed
 

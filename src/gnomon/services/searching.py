@@ -14,7 +14,8 @@ from gnomon.core.model import Run, Tick
 from gnomon.errors import NotFound
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions, RunQuery
-from gnomon.services.jobs import JobBook, JobView, TicksAsked
+from gnomon.services.job_views import JobView, TicksAsked
+from gnomon.services.jobs import JobBook
 from gnomon.services.shelf import Shelf
 
 T = TypeVar("T")

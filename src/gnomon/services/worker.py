@@ -30,6 +30,8 @@ from gnomon.settings import Settings
 
 #: Writes endings down, and passes the tasks that they surely make on in the same commit.
 HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[None]], Outputs], Awaitable[None]]
+#: What was taken, and when we asked for it.
+_Taken = tuple[Waiting, float]
 #: Renewals in the time that a lease lasts.
 _RENEWALS = 3
 #: The longest and the shortest time between two looks at whether our lease still holds.
@@ -37,6 +39,8 @@ _WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
 #: How often a worker that stops looks for what has ended, and how often it tries to report the last of it.
 _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
+#: How many bodies are begun without a break.
+_AT_A_STRETCH = 100
 
 
 class Worker:
@@ -65,8 +69,8 @@ class Worker:
         self.backlog = Backlog()
         #: In a process with a dispatcher.
         self.hand_over: HandOver | None = None
-        #: Taken, and when we asked for it; not yet begun.
-        self._to_start: list[tuple[Waiting, float]] = []
+        #: Not yet begun.
+        self._to_start: list[_Taken] = []
         #: Finished and not yet past the gate; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
         self._unreported: list[Ending] = []
@@ -157,7 +161,8 @@ class Worker:
         return following, outputs, frozenset(passed_on)
 
     async def _report(self, passed_on: frozenset[Held] = frozenset()) -> None:
-        endings = self._unreported
+        # What comes to these while they are written down is for the next time.
+        endings = tuple(self._unreported)
         if not endings:
             return
         try:
@@ -203,16 +208,15 @@ class Worker:
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
         self._taking = True
-        complete = self.backlog.complete
         try:
             taken = await self._place.take(
                 self.worker, limit=free, lease_ms=lease, now=now, known=self.backlog, reach=self.presence.reach
             )
         finally:
             self._taking = False
-        if len(taken) < free:
-            self.backlog.none_left(complete, moment)
         self._to_start += [(waiting, asked_at) for waiting in taken]
+        if len(taken) < free:
+            self.backlog.none_left(moment, (waiting for waiting, _ in self._to_start))
         return bool(taken)
 
     def _watch_overrunning(self) -> None:
@@ -223,26 +227,42 @@ class Worker:
             self._events.emit("slots_overrun", worker=self.worker, count=overrunning, slots=self._settings.slots)
 
     async def _start(self) -> None:
-        """What was taken is begun; if its definition cannot be read now, in a later step."""
-        if not self._to_start:
-            return
+        """What was taken is begun, some at a time; if its definition cannot be read now, in a later step."""
+        # What is taken along while others have their turn is begun in the next step.
+        left = len(self._to_start)
+        await self._shelf.fetch(
+            waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.backlog
+        )
+        while left:
+            lot = self._to_start[: min(left, _AT_A_STRETCH)]
+            self._begin(lot, [await self._assignment(waiting) for waiting, _ in lot])
+            left -= len(lot)
+            if left:
+                await asyncio.sleep(0)
+
+    def _begin(self, lot: Sequence[_Taken], found: Sequence[tuple[Assignment, str | None]]) -> None:
+        """They are in hand, and begun unless there is a reason not to.
+
+        All at once: nobody who has a turn finds them in hand and not begun, or counts them twice.
+        """
         ready: list[Assignment] = []
-        begun = len(self._to_start)
-        unknown = [waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.backlog]
-        await self._shelf.fetch(unknown)
-        for waiting, asked_at in self._to_start[:begun]:
-            assignment, reason = await self._assignment(waiting)
-            if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:
-                # By now others may think that it was lost, and have begun it themselves.
-                reason = f"{self.worker} stood still for too long before it could start"
+        for (waiting, asked_at), (assignment, unfit) in zip(lot, found, strict=True):
+            reason = unfit
+            if not self._may_begin(asked_at):
+                reason = f"{self.worker} stood still or stopped before it could start"
             if reason is None:
                 ready.append(assignment)
             else:
                 outcome = Outcome(result=Result.NEVER_STARTED, error=reason)
                 self._unreported.append(ending(assignment, outcome, now=self._clock.now(), limits=self._limits))
             self._held[waiting.task.task_id, waiting.task.fence] = assignment
-        self._to_start = self._to_start[begun:]
+        del self._to_start[: len(lot)]
         self._runner.start(ready)
+
+    def _may_begin(self, asked_at: float) -> bool:
+        """Whether we go on, and what we asked for then is surely still ours: others do not think that we are lost."""
+        heard_of_at = asked_at if self.presence.alone else min(asked_at, self._alive_at)
+        return not self._draining and self._clock.elapsed() - heard_of_at <= self._settings.lease_ms / 1000 * TRUST
 
     async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:
         """What is to be done, and why it cannot be done here, if so."""

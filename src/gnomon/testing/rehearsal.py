@@ -5,14 +5,13 @@ workers and stores, so that a month of a hundred jobs takes seconds. A run begin
 job is said to last. What runs when an outage begins has to begin again when it is over, unless it may start only once.
 """
 
-import gc
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
+from gnomon.adapters.garbage import uncollected
 from gnomon.core.editing import fresh
 from gnomon.core.jobs import Job
 from gnomon.core.keys import SHARDS
@@ -33,18 +32,6 @@ _LONG_MS = 4_000 * DAY_MS
 #: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
 _TICKING = Ticking(tick_ms=1, batch=10_000)
 _LEADING = Leading(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: nothing here is part of a cycle, and looking takes a fifth of the time."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Silence:
@@ -243,7 +230,7 @@ class Rehearsal:
         for job in self._jobs:
             if job.enabled:
                 self._stage.enter(job, durations.get(job.name, usual_ms))
-        with _uncollected():
+        with uncollected():
             for outage in outages:
                 await self._play(outage.from_at - 1, progress)
                 self.loads.aftermaths.append(Aftermath(outage=outage, ticks=Counter()))

@@ -153,25 +153,9 @@ def _options_text(trigger: Cron | Every | At | OnDemand | OnEvent) -> str | None
 
 
 def _spec_of(row: Row) -> Spec:
-    (
-        workflow_id,
-        version,
-        user_id,
-        steps,
-        start_at,
-        end_at,
-        overlap,
-        catchup,
-        jitter,
-        grace,
-        window,
-        cap,
-        queue,
-        ahead,
-        once,
-        options,
-        exceptions,
-    ) = row[_TRIGGER_ENDS:]
+    said = row[_TRIGGER_ENDS:]
+    workflow_id, version, user_id, steps, start_at, end_at, overlap, catchup = said[:8]
+    jitter, grace, window, cap, queue, ahead, once, options, exceptions = said[8:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
         workflow_id=workflow_id,

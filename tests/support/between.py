@@ -1,0 +1,65 @@
+"""What stands between clients and a server: a port of its own, on a thread of its own."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, Self
+
+_PATIENCE = 10.0
+
+
+class Between(ABC):
+    """Whoever connects to its port is dealt with on its own loop, so that a test may be busy with something else."""
+
+    def __init__(self, port: int) -> None:
+        #: Where the server is.
+        self._to = port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=type(self).__name__.lower(), daemon=True)
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    @abstractmethod
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody is here, and stays until this is over."""
+
+    # ---- its life ----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._close())
+        self._do(_some_turns())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE)
+        self._loop.close()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        """It has been done on the thread of its own."""
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        """Nobody comes any more, and nobody is left."""
+        if self._server is not None:
+            self._server.close()
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _some_turns() -> None:
+    """Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them."""
+    for _ in range(3):
+        await asyncio.sleep(0)
