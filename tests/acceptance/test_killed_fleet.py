@@ -24,6 +24,7 @@ from support.fleet_processes import (
     server,
     together,
     until,
+    until_begun,
     until_over,
     until_some_work,
 )
@@ -192,7 +193,7 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
     with server(url, nats, "--jobs", jobs), field_worker(nats):
         await stop_ticking(store)
         await launch(store, "long", 1)
-        await until_some_work(witness)
+        await until_begun(witness, "long")
         nats.kill()
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
 
@@ -211,7 +212,7 @@ async def test_a_cancel_reaches_a_worker_elsewhere(
     with server(url, nats, "--jobs", jobs), field_worker(nats, GNOMON_WORKER__KILL_GRACE_MS="100"):
         await stop_ticking(store)
         await launch(store, "long", 1)
-        await until_some_work(witness)
+        await until_begun(witness, "long")
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
         await store.cancel(run.run_id, reason="enough", now=0)
         await until_over(store)

@@ -142,6 +142,12 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(store: S
     assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
 
 
+async def test_whoever_reads_while_the_server_hangs_up_need_not_know(store: SqlStore) -> None:
+    asked = ["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT 'an answer'"]
+
+    assert await store.transactions.read(lambda conn: conn.exec_driver_sql(asked.pop(0)).scalar()) == "an answer"
+
+
 async def test_nobody_at_the_address_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
         await open_postgres("postgresql://gnomon@127.0.0.1:1/gnomon")

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 
 from contracts.store import EVERYTHING, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite
-from gnomon.adapters.sql.failures import translated
+from gnomon.adapters.sql.failures import hung_up, translated
 from gnomon.errors import StaleTerm, StoreUnavailable, UsageError
 from support.servers import postgres
 
@@ -204,3 +204,8 @@ def test_a_database_that_cannot_be_reached_is_said_in_words() -> None:
     told = translated(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
 
     assert str(told) == "the database cannot be reached: Connect call failed ('127.0.0.1', 5432)"
+
+
+def test_a_server_that_is_about_to_hang_up_has_done_so() -> None:
+    assert hung_up(wrapped(_dbapi.InternalClientError("another operation is in progress")))
+    assert not hung_up(wrapped(_dbapi.InterfaceError("something else")))

@@ -149,6 +149,13 @@ async def until_some_work(witness: Path, count: int = 1) -> None:
     await until(some)
 
 
+async def until_begun(witness: Path, job: str) -> None:
+    async def begun() -> bool:
+        return any(what == "start" and name == job for what, name, *_ in seen(witness))
+
+    await until(begun)
+
+
 # ---- judging -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import sqlalchemy as sa
+
 from gnomon.errors import StoreUnavailable, UsageError
 
 #: Primary result codes of SQLite that are the world's doing.
@@ -84,6 +86,11 @@ def sqlstate_of(error: BaseException) -> str | None:
     return said if isinstance(said, str) else None
 
 
+def hung_up(error: sa.exc.DBAPIError) -> bool:
+    """Whether the server had closed the connection, as far as the driver has noticed."""
+    return error.connection_invalidated or _kind(_origin(error)) in _HANGING_UP
+
+
 def _refused_value(error: Exception) -> bool:
     origin = _origin(error)
     # An int that is too large, as sqlite3 says it. Arithmetic of our own overflows in other words.
@@ -111,10 +118,15 @@ def _worldly(error: Exception) -> bool:
 #: What asyncpg raises for a value before it asks the server.
 _BAD_INPUT = "asyncpg.exceptions._base.DataError"
 _LONGEST = 120
+#: What asyncpg raises when it has read that the server closes the connection, and the connection is not closed yet.
+_HANGING_UP = {
+    "asyncpg.exceptions._base.InternalClientError",
+    "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InternalClientError",
+}
 #: By module and name, so that neither driver is imported for the sake of the other.
 _DRIVER_GAVE_UP = {
     "asyncpg.exceptions._base.InterfaceError",
-    "asyncpg.exceptions._base.InternalClientError",
+    *_HANGING_UP,
     "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InterfaceError",
     "sqlalchemy.exc.PendingRollbackError",
     "sqlalchemy.exc.TimeoutError",

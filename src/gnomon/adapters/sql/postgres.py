@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gnomon.adapters.sql.bulk import MAY_COPY
-from gnomon.adapters.sql.failures import CROSSED, lost, sqlstate_of, translated
+from gnomon.adapters.sql.failures import CROSSED, hung_up, lost, sqlstate_of, translated
 from gnomon.adapters.sql.transactions import MOST_TOGETHER, PATIENCE_MS, Job, Outcome, run_together, settle
 from gnomon.errors import StoreUnavailable
 
@@ -155,13 +155,23 @@ class PostgresTransactions:
         if self._closing:
             raise StoreUnavailable("the store is closed")
         try:
-            async with self._engine.connect() as conn:
-                return await conn.run_sync(job)
+            return await self._read(job)
         except Exception as error:
             failure = translated(error)
             if failure is error:
                 raise
             raise failure from error
+
+    async def _read(self, job: Job[T]) -> T:
+        try:
+            async with self._engine.connect() as conn:
+                return await conn.run_sync(job)
+        except sa.exc.DBAPIError as error:
+            if not hung_up(error):
+                raise
+        # Whoever only reads has done nothing yet, and need not know that the server had closed the connection.
+        async with self._engine.connect() as conn:
+            return await conn.run_sync(job)
 
     async def write(self, job: Job[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
