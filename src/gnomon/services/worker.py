@@ -157,7 +157,8 @@ class Worker:
         return following, outputs, frozenset(passed_on)
 
     async def _report(self, passed_on: frozenset[Held] = frozenset()) -> None:
-        endings = self._unreported
+        # As they are now: meanwhile others may have ended, and will be reported next.
+        endings = list(self._unreported)
         if not endings:
             return
         try:
@@ -226,22 +227,21 @@ class Worker:
         """What was taken is begun; if its definition cannot be read now, in a later step."""
         if not self._to_start:
             return
+        taken = list(self._to_start)
+        await self._shelf.fetch(waiting.run for waiting, _ in taken if waiting.task.task_id not in self.backlog)
+        known = [await self._assignment(waiting) for waiting, _ in taken]
+        # Looked at once nothing is waited for any more: what was asked for before that others may have begun by now.
+        oldest = self._clock.elapsed() - self._settings.lease_ms / 1000 * TRUST
         ready: list[Assignment] = []
-        begun = len(self._to_start)
-        unknown = [waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.backlog]
-        await self._shelf.fetch(unknown)
-        for waiting, asked_at in self._to_start[:begun]:
-            assignment, reason = await self._assignment(waiting)
-            if self._clock.elapsed() - asked_at > self._settings.lease_ms / 1000 * TRUST:
-                # By now others may think that it was lost, and have begun it themselves.
-                reason = f"{self.worker} stood still for too long before it could start"
-            if reason is None:
+        for (waiting, asked_at), (assignment, reason) in zip(taken, known, strict=True):
+            self._held[waiting.task.task_id, waiting.task.fence] = assignment
+            why = f"{self.worker} stood still for too long before it could start" if asked_at < oldest else reason
+            if why is None:
                 ready.append(assignment)
             else:
-                outcome = Outcome(result=Result.NEVER_STARTED, error=reason)
+                outcome = Outcome(result=Result.NEVER_STARTED, error=why)
                 self._unreported.append(ending(assignment, outcome, now=self._clock.now(), limits=self._limits))
-            self._held[waiting.task.task_id, waiting.task.fence] = assignment
-        self._to_start = self._to_start[begun:]
+        self._to_start = self._to_start[len(taken) :]
         self._runner.start(ready)
 
     async def _assignment(self, waiting: Waiting) -> tuple[Assignment, str | None]:
