@@ -55,6 +55,8 @@ class _InHand(Struct):
     came_at: float
     #: After this instant it is not begun.
     deadline: int
+    #: Whether it may still be begun.
+    waits: bool = True
 
     @property
     def held(self) -> Held:
@@ -116,7 +118,7 @@ class FieldWorker:
         lease_ms = settings.worker.lease_ms
         self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
         self.heart.on_trusted = self.room.set
-        self.heart.on_lost = self._lost
+        self.heart.on_lost, self.heart.on_cancelled = self._lost, self._cancelled
 
     @property
     def in_hand(self) -> int:
@@ -157,8 +159,9 @@ class FieldWorker:
     def _takes(self, order: Order, delivered: Delivered) -> bool:
         held = TaskId(order.task_id), order.fence
         if held in self._held:
-            # The bus has lost patience, but it is us who work on it.
-            self._held[held].delivered = delivered
+            # The bus has lost patience, but it is us who work on it. What was in doubt stays in doubt.
+            ours = self._held[held]
+            ours.delivered = replace(delivered, doubtful=ours.doubtful or delivered.doubtful)
             return True
         once = order.delivery is Delivery.AT_MOST_ONCE
         if held in self._done or (delivered.tries > 1 and not once):
@@ -183,6 +186,7 @@ class FieldWorker:
         return f"{self.worker} stops" if self._draining else None
 
     def _never(self, came: _InHand, reason: str) -> None:
+        came.waits = False
         if came.doubtful:
             # Somebody else may have begun it: what becomes of it is not for us to say.
             self._not_ours.append(came.held)
@@ -247,6 +251,8 @@ class FieldWorker:
 
     def _begin(self, come: Sequence[_InHand]) -> None:
         ours = self._still_ours(come)
+        for one in ours:
+            one.waits = False
         if ours:
             self._runner.start([one.assignment for one in ours])
 
@@ -254,7 +260,8 @@ class FieldWorker:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
         now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
         ours = []
-        for one in come:
+        # What was taken from us meanwhile has been spoken of.
+        for one in [one for one in come if one.waits]:
             if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
                 ours.append(one)
             else:
@@ -278,11 +285,10 @@ class FieldWorker:
         asked = frozenset(one.held for one in wanted)
         wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
         granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
-        # But for those that were taken from us meanwhile.
-        answered = [one for one in self._wishes if one.held in asked]
         self._wishes = [one for one in self._wishes if one.held not in asked]
-        self._begin([one for one in answered if one.held in granted])
-        self._not_ours += [one.held for one in answered if one.held not in granted]
+        # But for those that were taken from us meanwhile.
+        self._begin([one for one in wanted if one.held in granted])
+        self._not_ours += [one.held for one in self._taken_back(asked - granted)]
 
     async def _let_go_of_others(self) -> None:
         """What is not ours to begin is not ours to keep."""
@@ -318,10 +324,25 @@ class FieldWorker:
 
     def _lost(self, lost: Collection[Held]) -> None:
         """What has been taken from us, and is not begun yet, is not begun."""
-        gone = [one.held for one in (*self._new, *self._wishes) if one.held in lost]
-        self._new = [one for one in self._new if one.held not in lost]
-        self._wishes = [one for one in self._wishes if one.held not in lost]
-        self._not_ours += gone
+        self._not_ours += [one.held for one in self._taken_back(lost)]
+
+    def _cancelled(self, cancelled: Collection[Held]) -> None:
+        """What is to be cancelled, and is not begun yet, is not begun."""
+        for one in self._taken_back(cancelled):
+            if one.doubtful:
+                self._not_ours.append(one.held)
+            else:
+                outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began")
+                self._ended.append(ended_of(one.assignment, outcome))
+
+    def _taken_back(self, held: Collection[Held]) -> list[_InHand]:
+        """Those of them that waited to be begun, also for an answer; they do no longer."""
+        back = [one for name in held if (one := self._held.get(name)) is not None and one.waits]
+        for one in back:
+            one.waits = False
+        self._new = [one for one in self._new if one.waits]
+        self._wishes = [one for one in self._wishes if one.waits]
+        return back
 
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""

@@ -1,0 +1,150 @@
+"""A fleet whose answers take their time: whatever happens until one has come, it is what is then that counts."""
+
+import pytest
+
+from gnomon.core.model import Result, RunStatus
+from gnomon.core.workflow import Delivery
+from gnomon.errors import BusUnavailable
+from gnomon.services.field_worker import FieldWorker
+from support.crew import ToldRunner
+from support.fleet import Fleet
+from support.labour import workflow
+
+LEASE_MS = 30_000
+
+
+@pytest.fixture
+async def fleet() -> Fleet:
+    fleet = Fleet()
+    await fleet.open()
+    return fleet
+
+
+def side_of(worker: FieldWorker) -> object:
+    """What the worker has of the bus."""
+    return worker._queue  # noqa: SLF001 - there is no other way to be in the middle
+
+
+async def another(fleet: Fleet, *functions: str) -> tuple[FieldWorker, ToldRunner]:
+    worker = fleet.field_worker("field_2", hands := ToldRunner(*functions))
+    await worker.heart.beat()
+    return worker, hands
+
+
+# ---- while a worker says that it begins ----------------------------------------------------------
+
+
+@pytest.mark.guarantee("S11")
+async def test_what_is_cancelled_while_its_beginning_is_being_reported_is_not_begun(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.send()
+    side = side_of(fleet.field)
+    report = side.report  # type: ignore[attr-defined]
+
+    async def slow(name: str, body: bytes) -> None:
+        await report(name, body)
+        await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+        await fleet.field.heart.beat(at_once=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "report", slow)
+        await fleet.field.pull()
+        await fleet.field.step()
+    await fleet.field.step()
+    await fleet.hear()
+
+    assert not fleet.hands.started
+    assert (await fleet.now(run)).status is RunStatus.CANCELLED
+
+
+@pytest.mark.guarantee("S11")
+async def test_what_is_cancelled_while_it_is_wished_for_is_not_begun(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
+    await fleet.send()
+    side = side_of(fleet.field)
+    ask = side.ask  # type: ignore[attr-defined]
+
+    async def slow(body: bytes) -> bytes:
+        granted: bytes = await ask(body)
+        await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+        await fleet.field.heart.beat(at_once=True)
+        return granted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "ask", slow)
+        await fleet.field.pull()
+        await fleet.field.step()
+    await fleet.field.step()
+    await fleet.hear()
+
+    assert not fleet.hands.started
+    assert (await fleet.now(run)).status is RunStatus.CANCELLED
+
+
+@pytest.mark.guarantee("S9")
+async def test_what_is_lost_while_its_beginning_is_being_reported_is_not_begun(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+    side = side_of(fleet.field)
+    report = side.report  # type: ignore[attr-defined]
+
+    async def slow(name: str, body: bytes) -> None:
+        await report(name, body)
+        await fleet.reconciler.recover(alive={"nobody"})
+        await fleet.field.heart.beat(at_once=True)
+
+    monkeypatch.setattr(side, "report", slow)
+    await fleet.field.pull()
+    await fleet.field.step()
+
+    assert not fleet.hands.started
+
+
+# ---- while a worker shows that it is alive -------------------------------------------------------
+
+
+@pytest.mark.guarantee("C4", "S9")
+async def test_what_was_lost_is_stopped_though_the_bus_goes_away_right_after_the_answer(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.all()
+    [held] = fleet.hands.started
+    await fleet.reconciler.recover(alive={"nobody"})
+
+    async def away(_: object) -> None:
+        raise BusUnavailable("away")
+
+    monkeypatch.setattr(side_of(fleet.field), "extend", away)
+    await fleet.field.heart.beat(at_once=True)
+
+    assert fleet.hands.stopped == [(held, Result.LOST)]
+
+
+# ---- a bus that forgets, and has things twice ----------------------------------------------------
+
+
+@pytest.mark.guarantee("C5", "S9")
+async def test_what_was_in_doubt_once_stays_in_doubt_when_it_comes_again(fleet: Fleet) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+    [message] = fleet.bus.work["default"].messages.values()
+    await fleet.get()
+    other, hands = await another(fleet)
+    fleet.bus.forgetful = True
+    fleet.bus.work["default"].forget()
+    await other.pull()
+    fleet.bus.forgetful = False
+    fleet.bus.work["default"].add("once more", message.body)
+    await other.pull()
+    await other.step()
+    await fleet.hear()
+    await other.step()
+
+    assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
