@@ -3,7 +3,8 @@
 import pytest
 
 from gnomon.core.model import Result, RunStatus
-from gnomon.core.workflow import Delivery
+from gnomon.core.states import TaskState
+from gnomon.core.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable
 from gnomon.services.field_worker import FieldWorker
 from support.crew import ToldRunner
@@ -148,3 +149,59 @@ async def test_what_was_in_doubt_once_stays_in_doubt_when_it_comes_again(fleet: 
     await other.step()
 
     assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
+
+
+@pytest.mark.guarantee("C5", "S5", "S9")
+@pytest.mark.parametrize("delivery", Delivery)
+async def test_what_one_worker_has_begun_no_other_gives_back(fleet: Fleet, delivery: Delivery) -> None:
+    run = await fleet.run(await fleet.job(workflow(delivery=delivery, retry=Retry(max_attempts=3))))
+    await fleet.send()
+    [message] = fleet.bus.work["default"].messages.values()
+    await fleet.get()
+    await fleet.hear()
+    fleet.bus.work["default"].add("once more", message.body)
+    other, _ = await another(fleet, "something.else")
+    await fleet.get(other)
+    await fleet.hear()
+
+    [attempt] = await fleet.attempts_of(run)
+    assert (attempt.worker, attempt.result) == ("field_1", None)
+
+
+@pytest.mark.guarantee("C5", "S7")
+async def test_what_came_of_it_counts_though_another_gave_it_back_in_the_same_breath(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.send()
+    [message] = fleet.bus.work["default"].messages.values()
+    await fleet.get()
+    await fleet.hear()
+    fleet.bus.work["default"].add("once more", message.body)
+    other, _ = await another(fleet, "something.else")
+    await fleet.get(other)
+    fleet.hands.end_all()
+    await fleet.field.step()
+    await fleet.hear()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
+
+
+@pytest.mark.guarantee("C5", "S9")
+async def test_a_worker_stops_what_another_was_granted_because_the_bus_lost_its_word(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.send()
+    await fleet.get()
+    [held] = fleet.hands.started
+    fleet.bus.reports.messages.clear()
+    fleet.bus.forgetful = True
+    fleet.bus.work["default"].forget()
+    other, hands = await another(fleet)
+    await fleet.get(other)
+    assert list(hands.started) == [held]
+    await fleet.field.heart.beat(at_once=True)
+    await other.heart.beat(at_once=True)
+
+    assert (fleet.hands.stopped, hands.stopped) == ([(held, Result.LOST)], [])
+    await fleet.field.step()
+    await fleet.hear()
+    [task] = await fleet.store.tasks([run])
+    assert task.state is TaskState.RUNNING, "what the first one says of it now means nothing"
