@@ -87,6 +87,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     collector.on_worker = courier.look
     collector.on_trouble = courier.doubt
     collector.on_ready = bureau.dispatch.set
+    bureau.reconciler.hear_out = side.caught_up
     collector.on_started = node.housekeeping.pinger.started
     dispatcher = bureau.dispatcher
     dispatcher.backlog = courier.backlog

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gnomon.adapters.memory.queue import MemoryServerSide
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Delivery, Retry
@@ -205,3 +206,32 @@ async def test_a_worker_stops_what_another_was_granted_because_the_bus_lost_its_
     await fleet.hear()
     [task] = await fleet.store.tasks([run])
     assert task.state is TaskState.RUNNING, "what the first one says of it now means nothing"
+
+
+# ---- a server that stood still -------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("C7", "S4")
+@pytest.mark.parametrize("delivery", Delivery)
+async def test_what_was_reported_while_servers_stood_still_is_no_loss(fleet: Fleet, delivery: Delivery) -> None:
+    run = await fleet.run(await fleet.job(workflow(delivery=delivery)))
+    await fleet.all()
+    fleet.hands.end_all()
+    await fleet.field.step()
+    fleet.clock.advance(2 * LEASE_MS)
+    fleet.reconciler.hear_out = fleet.hear
+    await fleet.reconciler.step()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
+
+
+@pytest.mark.guarantee("S17")
+async def test_whoever_has_died_is_found_out_though_nobody_can_say_whether_all_was_heard(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.all()
+    fleet.clock.advance(LEASE_MS)
+    fleet.bus.away = True
+    fleet.reconciler.hear_out = MemoryServerSide(fleet.bus).caught_up
+    await fleet.reconciler.step()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [Result.LOST]

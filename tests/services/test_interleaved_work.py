@@ -10,6 +10,7 @@ from gnomon.core.attempts import Ending
 from gnomon.core.model import Result
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Delivery, Workflow
+from gnomon.errors import StoreUnavailable
 from gnomon.ports.work import Held
 from support.crew import Crewed
 from support.labour import workflow
@@ -82,3 +83,34 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
     assert reads > 1
     assert not crew.runner.started
     assert {one.state for one in await crew.store.tasks(runs)} == {TaskState.PENDING}
+
+
+@pytest.mark.guarantee("C7", "S4")
+@pytest.mark.parametrize("delivery", Delivery)
+async def test_what_ended_while_the_store_was_away_is_no_loss(
+    crew: Crewed, monkeypatch: pytest.MonkeyPatch, delivery: Delivery
+) -> None:
+    run = await crew.run(await crew.job(workflow(delivery=delivery)))
+    await crew.go()
+    open_attempts, sleep = crew.store.open_attempts, crew.clock.sleep
+    back_at = crew.clock.now() + 2 * crew.settings.worker.lease_ms
+
+    async def away_until_then(**page: Any) -> Any:  # noqa: ANN401 - as it is called
+        if crew.clock.now() < back_at:
+            raise StoreUnavailable("away")
+        return await open_attempts(**page)
+
+    async def meanwhile(seconds: float) -> None:
+        await sleep(seconds)
+        if seconds > 1:
+            # It had to wait for its next try, too.
+            await crew.worker.step()
+
+    crew.runner.end_all()
+    monkeypatch.setattr(crew.store, "open_attempts", away_until_then)
+    monkeypatch.setattr(crew.clock, "sleep", meanwhile)
+    crew.clock.advance(2 * crew.settings.worker.lease_ms - 10)
+    await crew.reconciler.step()
+
+    [task] = await crew.store.tasks([run])
+    assert [one.result for one in await crew.store.attempts([task.task_id])] == [Result.SUCCEEDED]
