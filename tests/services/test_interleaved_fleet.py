@@ -235,3 +235,47 @@ async def test_whoever_has_died_is_found_out_though_nobody_can_say_whether_all_w
     await fleet.reconciler.step()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.LOST]
+
+
+# ---- what does not fit ---------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("S18", "S25")
+async def test_an_output_that_fits_into_no_message_ends_its_task_and_holds_up_no_other(fleet: Fleet) -> None:
+    job = await fleet.job()
+    large, small = await fleet.run(job, "a"), await fleet.run(job, "b")
+    await fleet.all()
+    for held, assignment in list(fleet.hands.started.items()):
+        fleet.hands.end(held, output=b'"' + b"x" * (2**21 if assignment.run.run_id == large.run_id else 5) + b'"')
+    for _ in range(3):
+        await fleet.field.step()
+    await fleet.hear()
+
+    assert [(await fleet.now(run)).status for run in (large, small)] == [RunStatus.FAILED, RunStatus.COMPLETED]
+    assert "fits" in ((await fleet.now(large)).error or "")
+
+
+@pytest.mark.guarantee("S18", "S25")
+async def test_an_input_that_fits_into_no_message_ends_its_task_and_holds_up_no_other(fleet: Fleet) -> None:
+    large = await fleet.run(
+        await fleet.job(workflow("large", input={"x": "x" * 2**21}), name="large", workflow_id="large"), "a"
+    )
+    small = await fleet.run(await fleet.job(name="small"), "b")
+    await fleet.all()
+    fleet.hands.end_all()
+    await fleet.field.step()
+    await fleet.hear()
+
+    assert [(await fleet.now(run)).status for run in (large, small)] == [RunStatus.FAILED, RunStatus.COMPLETED]
+    assert "fits" in ((await fleet.now(large)).error or "")
+
+
+@pytest.mark.guarantee("S18")
+async def test_a_message_of_nonsense_that_fits_into_no_report_holds_up_nothing(fleet: Fleet) -> None:
+    run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
+    fleet.bus.of("default").add("bad", b"{" * 2**20)
+    await fleet.all()
+    await fleet.field.step()
+
+    assert (await fleet.now(run)).status is RunStatus.RUNNING
+    assert len(fleet.bus.work["default"].messages) == 1

@@ -14,7 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Outcome
-from gnomon.core.envelopes import Ended, Order, Reports, Started, assignment_of, ended_of, read_order, reports_message
+from gnomon.core.envelopes import (
+    LARGEST,
+    Ended,
+    Order,
+    Reports,
+    Started,
+    assignment_of,
+    ended_of,
+    read_order,
+    reports_message,
+)
 from gnomon.core.lease import START_BY
 from gnomon.core.model import Result, TaskId
 from gnomon.core.workflow import Delivery
@@ -39,10 +49,8 @@ _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
 #: What it has done lately: whatever comes of it again is not for us.
 _REMEMBERED = 100_000
-#: In one message: a server of NATS takes no more than a megabyte.
+#: In one message, unless a single end takes more.
 _MOST_BYTES = 512 * 1024
-#: Beyond this, what a task has said is left out, so that what came of it arrives.
-_LONGEST = 1000 * 1000
 
 _GRANTED = msgspec.json.Decoder(Granted)
 
@@ -244,9 +252,6 @@ class FieldWorker:
         begun = tuple(Started(*one.held) for one in starts)
         reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
         body = reports_message(reports, message_id=name, now=self._clock.now())
-        if len(body) > _LONGEST:
-            shorter = replace(reports, ended=tuple(replace(one, logs=()) for one in ends))
-            body = reports_message(shorter, message_id=name, now=self._clock.now())
         return _Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
 
     def _begin(self, come: Sequence[_InHand]) -> None:
@@ -304,7 +309,7 @@ class FieldWorker:
         while self._unreadable:
             one = self._unreadable[0]
             self._count += 1
-            await self._queue.report(f"{self.worker}:{self._count}", one.body)
+            await self._queue.report(f"{self.worker}:{self._count}", one.body[:LARGEST])
             await self._queue.terminate([one])
             del self._unreadable[0]
 

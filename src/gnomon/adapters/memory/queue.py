@@ -120,6 +120,7 @@ class MemoryServerSide:
         """See Outgoing.publish."""
         self._bus.reach()
         for parcel in parcels:
+            _fits(parcel.body)
             if parcel.to is None:
                 self._bus.of(parcel.pool).add(parcel.name, parcel.body)
             elif parcel.to in self._bus.direct:
@@ -193,6 +194,7 @@ class MemoryWorkerSide:
     async def report(self, name: str, body: bytes) -> None:
         """See WorkerSide.report."""
         self._bus.reach()
+        _fits(name.encode() + body)
         self._bus.reports.add(name, body)
 
     async def heartbeat(self, body: bytes) -> bytes:
@@ -207,6 +209,11 @@ class MemoryWorkerSide:
         self._bus.reach()
         if respond is None:
             raise BusUnavailable("no server answers")
-        if len(body) > _LARGEST:
-            raise BusUnavailable(f"{len(body)} bytes do not fit into a message")
+        _fits(body)
         return await respond(body)
+
+
+def _fits(body: bytes) -> None:
+    """Whoever sends what is too large finds out."""
+    if len(body) > _LARGEST:
+        raise BusUnavailable(f"{len(body)} bytes do not fit into a message")
