@@ -51,8 +51,10 @@ class Puller:
         self._reconnects = 0
         #: How many deliveries the consumer had made, to whomever, when it made the last one to us.
         self._deliveries = 0
-        #: What was stored before then may have been given to somebody else, whatever the server says.
+        #: What was stored before then may have been given to somebody else, whatever the server says: it may have
+        #: forgotten whom it gave what before we came.
         self._doubtful_until_ms = 0.0
+        self._doubt()
         #: Why the last request could not be met.
         self._trouble = ""
         self._subscription: Subscription | None = None
@@ -62,8 +64,9 @@ class Puller:
         if self._subscription is None:
             self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
         if not self._come:
-            await self._ask(limit)
+            # First: something may come while we ask.
             self._something.clear()
+            await self._ask(limit)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._something.wait()
@@ -128,7 +131,7 @@ class Puller:
     def _notice_another(self, reply: str) -> None:
         """A consumer that counts its deliveries from the beginning is another one of the same name."""
         number = deliveries_of(reply)
-        if number < self._deliveries:
+        if number <= self._deliveries:
             self._doubt()
         self._deliveries = number
 
