@@ -279,3 +279,21 @@ async def test_a_message_of_nonsense_that_fits_into_no_report_holds_up_nothing(f
 
     assert (await fleet.now(run)).status is RunStatus.RUNNING
     assert len(fleet.bus.work["default"].messages) == 1
+
+
+# ---- a task that nobody begins -------------------------------------------------------------------
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.guarantee("S9")
+async def test_what_a_worker_may_still_begin_is_not_given_up() -> None:
+    fleet = Fleet(flags={"worker.lease_ms": 10 * LEASE_MS, "reconciler.dispatch_timeout_ms": LEASE_MS})
+    await fleet.open()
+    run = await fleet.run(await fleet.job())
+    await fleet.send()
+    fleet.clock.advance(LEASE_MS + 1)
+    await fleet.reconciler.step()
+    await fleet.get()
+
+    assert [one.result for one in await fleet.attempts_of(run)] == [None]
+    assert len(fleet.hands.started) == 1

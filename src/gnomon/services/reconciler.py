@@ -33,7 +33,8 @@ class Reconciler:
         self._events = events
         self._settings = settings.reconciler
         self._patience = Patience(
-            dispatch_ms=settings.reconciler.dispatch_timeout_ms,
+            # Until its lease is over, whoever was given it may begin.
+            dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
             running_ms=settings.reconciler.running_timeout_ms,
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
