@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.gates import OpenGate
-from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.adapters.system import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.services.collector import Collector
@@ -77,7 +77,7 @@ async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None
 
 def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple[Courier, Collector]:
     """Both, and everybody who has to know of them."""
-    clock, shelf = SystemClock(), Shelf(node.store)
+    clock, shelf = node.clock, Shelf(node.store)
     name = RandomIds().new("courier", clock.now())
     courier = Courier(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
     guard = node.commons.guard
