@@ -71,6 +71,14 @@ async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) ->
 
 
 @pytest.mark.usefixtures("clocks_agree")
+async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
+    puller = Puller(client, "S", "C")
+    await client.jetstream().publish("s.one", b"", headers={pulling.AGAIN: "1"})
+
+    assert (await one_from(puller)).doubtful
+
+
+@pytest.mark.usefixtures("clocks_agree")
 async def test_whoever_was_not_there_does_not_know_what_was_given_out_before(client: Client) -> None:
     await sent(client, 1)
     await one_from(Puller(client, "S", "C"))

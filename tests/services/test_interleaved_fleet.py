@@ -1,5 +1,7 @@
 """A fleet whose answers take their time: whatever happens until one has come, it is what is then that counts."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from gnomon.adapters.memory.queue import MemoryServerSide
@@ -7,6 +9,7 @@ from gnomon.core.model import Result, RunStatus
 from gnomon.core.states import TaskState
 from gnomon.core.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable
+from gnomon.ports.queue import Parcel
 from gnomon.services.field_worker import FieldWorker
 from support.crew import ToldRunner
 from support.fleet import Fleet
@@ -206,6 +209,36 @@ async def test_a_worker_stops_what_another_was_granted_because_the_bus_lost_its_
     await fleet.hear()
     [task] = await fleet.store.tasks([run])
     assert task.state is TaskState.RUNNING, "what the first one says of it now means nothing"
+
+
+@pytest.mark.guarantee("C5", "S9")
+async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_before(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.run(await fleet.job())
+    side = fleet.courier._queue  # noqa: SLF001 - there is no other way to be in the middle
+    publish = side.publish
+
+    async def unheard(parcels: Sequence[Parcel]) -> frozenset[str]:
+        await publish(parcels)
+        return frozenset()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "publish", unheard)
+        await fleet.send()
+    await fleet.get()
+    stream = fleet.bus.work["default"]
+    stream.lose_names()
+    other, hands = await another(fleet)
+    fleet.clock.advance(1_000)
+    await fleet.courier.step()
+    assert len(stream.messages) == 2
+    await other.pull()
+    await other.step()
+    await fleet.hear()
+    await other.step()
+
+    assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
 
 
 # ---- a server that stood still -------------------------------------------------------------------

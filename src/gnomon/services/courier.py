@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Outcome, ending
 from gnomon.core.envelopes import LARGEST, order_message, order_of
@@ -314,8 +315,10 @@ class Courier:
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
         if not self._unsent:
             return
-        arrived = await self._queue.publish([parcel for parcel, _ in self._unsent.values()])
-        for name in arrived:
+        parcels = [parcel for parcel, _ in self._unsent.values()]
+        # Whatever is sent once more may have arrived now.
+        self._unsent = {name: (replace(one, again=True), until) for name, (one, until) in self._unsent.items()}
+        for name in await self._queue.publish(parcels):
             parcel, _ = self._unsent.pop(name)
             self.vacancies.sent(parcel.pool)
 

@@ -17,6 +17,7 @@ class _Message(Struct):
 
     name: str
     body: bytes
+    again: bool = False
     tries: int = 0
     visible_at: int = 0
 
@@ -31,12 +32,12 @@ class _Stream:
         self._names: set[str] = set()
         self._last = 0
 
-    def add(self, name: str, body: bytes) -> None:
+    def add(self, name: str, body: bytes, *, again: bool = False) -> None:
         """It is there once, however often it comes."""
         if name not in self._names:
             self._names.add(name)
             self._last += 1
-            self.messages[self._last] = _Message(name, body)
+            self.messages[self._last] = _Message(name, body, again)
 
     def deliver(self, limit: int) -> list[Delivered]:
         """What can be given to somebody now."""
@@ -51,13 +52,18 @@ class _Stream:
                 continue
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
-            found.append(Delivered(message.body, message.tries, number, self._bus.forgetful))
+            doubtful = self._bus.forgetful or message.again
+            found.append(Delivered(message.body, message.tries, number, doubtful))
         return found
 
     def drop(self, delivered: Sequence[Delivered]) -> None:
         """They do not come again."""
         for one in delivered:
             self.messages.pop(one.handle, None)
+
+    def lose_names(self) -> None:
+        """What comes again is there again."""
+        self._names.clear()
 
     def forget(self) -> None:
         """Nobody was ever given anything, as far as is known here."""
@@ -122,7 +128,7 @@ class MemoryServerSide:
         for parcel in parcels:
             _fits(parcel.body)
             if parcel.to is None:
-                self._bus.of(parcel.pool).add(parcel.name, parcel.body)
+                self._bus.of(parcel.pool).add(parcel.name, parcel.body, again=parcel.again)
             elif parcel.to in self._bus.direct:
                 self._bus.direct[parcel.to].append(Delivered(parcel.body, 1, None))
         return frozenset(one.name for one in parcels if one.to is None or one.to in self._bus.direct)

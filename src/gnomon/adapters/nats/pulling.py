@@ -27,6 +27,8 @@ _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
 #: By how much the clock of NATS may differ from ours.
 _DOUBT_MS = 5_000.0
+#: Stands above a message that may have arrived before.
+AGAIN = "Gnomon-Again"
 #: What a server says of a request whose time is over, and of one that has nothing to wait for.
 _OVER = ("408", "404")
 
@@ -146,7 +148,7 @@ class Puller:
                 self._requests.popleft()
         self._notice_another(message.reply)
         tries, stored_ms = fate_of(message.reply)
-        doubtful = stored_ms < self._doubtful_until_ms
+        doubtful = stored_ms < self._doubtful_until_ms or bool(message.headers and AGAIN in message.headers)
         self._come.append(Delivered(message.data, tries, message.reply, doubtful))
         self._something.set()
 
