@@ -70,6 +70,19 @@ async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) ->
     assert [(await one_from(puller)).doubtful for _ in range(3)] == [False] * 3
 
 
+async def test_whoever_has_something_already_can_know_that_the_consumer_was_made_again(client: Client) -> None:
+    puller = Puller(client, "S", "C")
+    await sent(client, 1)
+    await one_from(puller)
+    before = puller.doubts
+    assert await puller.pull(limit=1, wait_ms=1) == []
+    await client.flush()
+    await made_again(client)
+    await one_from(puller)
+
+    assert puller.doubts > before
+
+
 @pytest.mark.usefixtures("clocks_agree")
 async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
     puller = Puller(client, "S", "C")

@@ -241,6 +241,32 @@ async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_befor
     assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
 
 
+@pytest.mark.guarantee("C5", "S9")
+async def test_what_came_before_the_bus_forgot_whom_it_gave_it_is_asked_for(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+    other, hands = await another(fleet)
+    side = side_of(fleet.field)
+    report = side.report  # type: ignore[attr-defined]
+
+    async def slow(name: str, body: bytes) -> None:
+        fleet.bus.work["default"].forget()
+        await fleet.get(other)
+        await report(name, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "report", slow)
+        await fleet.field.pull()
+        await fleet.field.step()
+    await fleet.hear()
+    await fleet.field.step()
+
+    assert (len(fleet.hands.started), len(hands.started)) == (0, 1)
+    assert not fleet.field.in_hand
+
+
 # ---- a server that stood still -------------------------------------------------------------------
 
 

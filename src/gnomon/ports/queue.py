@@ -133,6 +133,11 @@ class ServerSide(Outgoing, Incoming, Protocol):
 class WorkerSide(Protocol):
     """Where one worker gets tasks, and says what came of them."""
 
+    @property
+    def doubts(self) -> int:
+        """How often the bus may have forgotten whom it gave what: if more than before, others may have what we do."""
+        ...
+
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """The next tasks, as soon as there are some; none after so long."""
         ...

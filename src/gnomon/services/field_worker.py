@@ -63,6 +63,8 @@ class _InHand(Struct):
     came_at: float
     #: After this instant it is not begun.
     deadline: int
+    #: How often the bus may have forgotten whom it gave what, when it came.
+    doubts: int
     #: Whether it may still be begun.
     waits: bool = True
 
@@ -175,7 +177,8 @@ class FieldWorker:
         if held in self._done or (delivered.tries > 1 and not once):
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
-        came = self._held[held] = _InHand(assignment_of(order), delivered, self._clock.elapsed(), order.deadline)
+        now, doubts = self._clock.elapsed(), self._queue.doubts
+        came = self._held[held] = _InHand(assignment_of(order), delivered, now, order.deadline, doubts)
         reason = self._refusal(order)
         if reason is not None:
             self._never(came, reason)
@@ -226,7 +229,7 @@ class FieldWorker:
             return
         await self._queue.report(saying.name, saying.body)
         self._saying = None
-        self._begin(saying.starts)
+        self._begin(self._undoubted(saying.starts))
         gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
         self._remember(saying.ends)
         self.heart.lately += saying.ends
@@ -253,6 +256,16 @@ class FieldWorker:
         reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
         body = reports_message(reports, message_id=name, now=self._clock.now())
         return _Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+
+    def _undoubted(self, come: Sequence[_InHand]) -> list[_InHand]:
+        """Those that nobody else can have been given; the others are to be granted first."""
+        doubts = self._queue.doubts
+        stale = [one for one in come if one.waits and one.doubts < doubts]
+        for one in stale:
+            # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
+            one.delivered = replace(one.delivered, doubtful=True)
+        self._wishes += stale
+        return [one for one in come if one.doubts >= doubts]
 
     def _begin(self, come: Sequence[_InHand]) -> None:
         ours = self._still_ours(come)

@@ -17,7 +17,8 @@ class _Message(Struct):
 
     name: str
     body: bytes
-    again: bool = False
+    #: Whether somebody may have been given it, though it is not known here.
+    doubtful: bool = False
     tries: int = 0
     visible_at: int = 0
 
@@ -30,7 +31,7 @@ class _Stream:
         self._bus = bus
         self.messages: dict[int, _Message] = {}
         self._names: set[str] = set()
-        self._last = 0
+        self._last = self.forgot = 0
 
     def add(self, name: str, body: bytes, *, again: bool = False) -> None:
         """It is there once, however often it comes."""
@@ -52,7 +53,7 @@ class _Stream:
                 continue
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
-            doubtful = self._bus.forgetful or message.again
+            doubtful = self._bus.forgetful or message.doubtful
             found.append(Delivered(message.body, message.tries, number, doubtful))
         return found
 
@@ -67,8 +68,9 @@ class _Stream:
 
     def forget(self) -> None:
         """Nobody was ever given anything, as far as is known here."""
+        self.forgot += 1
         for message in self.messages.values():
-            message.tries = message.visible_at = 0
+            message.tries, message.visible_at, message.doubtful = 0, 0, True
 
     def hold(self, delivered: Sequence[Delivered], for_ms: int) -> None:
         """They come again after so long."""
@@ -171,6 +173,11 @@ class MemoryWorkerSide:
         self._bus = bus
         self._pool = pool
         self._direct = bus.direct.setdefault(worker, [])
+
+    @property
+    def doubts(self) -> int:
+        """See WorkerSide.doubts."""
+        return self._bus.work[self._pool].forgot if self._pool in self._bus.work else 0
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull. Nobody waits where time stands still."""

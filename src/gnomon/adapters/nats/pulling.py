@@ -55,7 +55,7 @@ class Puller:
         self._deliveries = 0
         #: What was stored before then may have been given to somebody else, whatever the server says: it may have
         #: forgotten whom it gave what before we came.
-        self._doubtful_until_ms = 0.0
+        self._doubtful_until_ms, self._doubts = 0.0, 0
         self._doubt()
         #: Why the last request could not be met.
         self._trouble = ""
@@ -80,6 +80,12 @@ class Puller:
             # Room is left: what comes meanwhile is here when we are asked again.
             await self._ask(limit - len(taken))
         return taken
+
+    @property
+    def doubts(self) -> int:
+        """How often the consumer may have forgotten whom it gave what."""
+        self._notice_reconnects()
+        return self._doubts
 
     def offer(self, delivered: Delivered) -> None:
         """This has come on another way, and is handed over with what was asked for."""
@@ -128,6 +134,7 @@ class Puller:
             self._doubt()
 
     def _doubt(self) -> None:
+        self._doubts += 1
         self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
 
     def _notice_another(self, reply: str) -> None:

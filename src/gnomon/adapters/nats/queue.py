@@ -193,6 +193,11 @@ class NatsWorkerSide:
         self._direct = subjects.direct_subject(worker)
         self._listening: Subscription | None = None
 
+    @property
+    def doubts(self) -> int:
+        """See WorkerSide.doubts."""
+        return self._work.doubts
+
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull."""
         if self._listening is None:
