@@ -70,6 +70,33 @@ async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) ->
     assert [(await one_from(puller)).doubtful for _ in range(3)] == [False] * 3
 
 
+async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_DOUBT_MS", 0.0)
+    puller = Puller(client, "S", "C")
+    await sent(client, 2)
+    async with asyncio.timeout(10):
+        assert not (await puller.pull(limit=1, wait_ms=5_000))[0].doubtful
+        await puller._ask(1)  # noqa: SLF001 - as a pull with more room does
+        while not puller._come:  # noqa: ASYNC110, SLF001 - it comes by itself
+            await asyncio.sleep(0.01)
+    monkeypatch.setitem(client.stats, "reconnects", client.stats["reconnects"] + 1)
+
+    assert (await puller.pull(limit=1, wait_ms=0))[0].doubtful
+
+
+async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puller = Puller(client, "S", "C")
+    puller.offer(Delivered(b"for us alone", 1, None))
+    monkeypatch.setattr(Client, "is_connected", property(lambda _: False))
+
+    assert [one.body for one in await puller.pull(limit=2, wait_ms=0)] == [b"for us alone"]
+    monkeypatch.undo()
+
+
 async def test_whoever_has_something_already_can_know_that_the_consumer_was_made_again(client: Client) -> None:
     puller = Puller(client, "S", "C")
     await sent(client, 1)
