@@ -90,6 +90,45 @@ async def test_what_is_cancelled_while_it_is_wished_for_is_not_begun(
     assert (await fleet.now(run)).status is RunStatus.CANCELLED
 
 
+@pytest.mark.guarantee("S11")
+@pytest.mark.parametrize("delivery", Delivery)
+async def test_what_was_cancelled_on_its_way_is_not_begun_if_it_took_long(fleet: Fleet, delivery: Delivery) -> None:
+    run = await fleet.run(await fleet.job(workflow(delivery=delivery)))
+    await fleet.send()
+    await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+    fleet.clock.advance(2_001)
+    await fleet.get()
+    await fleet.hear()
+
+    assert not fleet.hands.started
+    assert (await fleet.now(run)).status is RunStatus.CANCELLED
+    assert not fleet.field.in_hand
+
+
+@pytest.mark.guarantee("S11")
+async def test_what_waited_long_until_its_beginning_was_reported_is_granted_first(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await fleet.run(await fleet.job())
+    await fleet.send()
+    side = side_of(fleet.field)
+    report = side.report  # type: ignore[attr-defined]
+
+    async def slow(name: str, body: bytes) -> None:
+        fleet.clock.advance(2_001)
+        await report(name, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(side, "report", slow)
+        await fleet.field.pull()
+        await fleet.field.step()
+    await fleet.hear()
+    await fleet.field.step()
+
+    assert len(fleet.hands.started) == 1
+    assert (await fleet.now(run)).status is RunStatus.RUNNING
+
+
 @pytest.mark.guarantee("S9")
 async def test_what_is_lost_while_its_beginning_is_being_reported_is_not_begun(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch

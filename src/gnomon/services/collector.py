@@ -324,10 +324,21 @@ class Collector:
         wish = _WISHES.decode(body)
         if wish.doubtful:
             await self._queue.caught_up()
-        granted = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        begun = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        granted = begun - await self._call_off(begun, wish.worker)
         known = await self._known(list(granted))
         self.on_started(list(known.values()))
         return msgspec.json.encode(Granted(held=tuple(granted)))
+
+    async def _call_off(self, begun: frozenset[Held], worker: str) -> frozenset[Held]:
+        """Those whose runs are to be cancelled are, instead of being begun; these come back."""
+        unwanted = begun & await self._place.asked_to_stop(worker) if begun else begun
+        if unwanted:
+            known = await self._known(list(unwanted))
+            outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began", told_by=worker)
+            now = self._clock.now()
+            await self._report([ending(one, outcome, now=now, limits=self._limits) for one in known.values()], known)
+        return unwanted
 
 
 def _lots(messages: Iterable[_Message]) -> Iterator[list[_Message]]:

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Outcome
+from gnomon.core.attempts import Outcome
 from gnomon.core.envelopes import (
     LARGEST,
     Ended,
@@ -35,6 +34,7 @@ from gnomon.ports.queue import Delivered, Granted, Wish, WorkerSide
 from gnomon.ports.runner import Runner
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard
+from gnomon.services.coming import InHand, Saying
 from gnomon.services.heart import Heart
 from gnomon.services.patience import Backoff
 from gnomon.services.presence import Presence
@@ -49,43 +49,12 @@ _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
 #: What it has done lately: whatever comes of it again is not for us.
 _REMEMBERED = 100_000
+#: For so long after it was sent a task is begun without being granted.
+_SOON_MS = 2_000
 #: In one message, unless a single end takes more.
 _MOST_BYTES = 512 * 1024
 
 _GRANTED = msgspec.json.Decoder(Granted)
-
-
-class _InHand(Struct):
-    """An assignment, the message that brought it, and when it came."""
-
-    assignment: Assignment
-    delivered: Delivered
-    came_at: float
-    #: After this instant it is not begun.
-    deadline: int
-    #: How often the bus may have forgotten whom it gave what, when it came.
-    doubts: int
-    #: Whether it may still be begun.
-    waits: bool = True
-
-    @property
-    def held(self) -> Held:
-        """Its task and attempt."""
-        return self.assignment.task.task_id, self.assignment.task.fence
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether somebody else may have been given it before."""
-        return self.delivered.doubtful or self.delivered.tries > 1
-
-
-class _Saying(Struct, frozen=True):
-    """A report that is being made: what is begun and let go of once it is kept."""
-
-    name: str
-    body: bytes
-    starts: Sequence[_InHand]
-    ends: Sequence[Held]
 
 
 class FieldWorker:
@@ -109,15 +78,15 @@ class FieldWorker:
         self.worker = worker
         #: How it presents itself to servers.
         self.presence = Presence(settings.worker, worker, started_at=clock.now())
-        self._held: dict[Held, _InHand] = {}
+        self._held: dict[Held, InHand] = {}
         self._done: OrderedDict[Held, None] = OrderedDict()
         #: Come and not yet begun: what may simply begin, and what must be granted first.
-        self._new: list[_InHand] = []
-        self._wishes: list[_InHand] = []
+        self._new: list[InHand] = []
+        self._wishes: list[InHand] = []
         self._ended: list[Ended] = []
         self._not_ours: list[Held] = []
         self._unreadable: list[Delivered] = []
-        self._saying: _Saying | None = None
+        self._saying: Saying | None = None
         self._count = 0
         self._looked_at = float("-inf")
         self._draining = False
@@ -178,11 +147,13 @@ class FieldWorker:
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
         now, doubts = self._clock.elapsed(), self._queue.doubts
-        came = self._held[held] = _InHand(assignment_of(order), delivered, now, order.deadline, doubts)
+        ask_from = order.deadline - int(self.heart.lease_ms * START_BY) + _SOON_MS
+        came = InHand(assignment_of(order), delivered, now, order.deadline, ask_from, doubts)
+        self._held[held] = came
         reason = self._refusal(order)
         if reason is not None:
             self._never(came, reason)
-        elif once or came.doubtful:
+        elif once or came.doubtful or self._clock.now() > ask_from:
             self._wishes.append(came)
         else:
             self._new.append(came)
@@ -196,7 +167,7 @@ class FieldWorker:
             return f"no_workers: {self.worker} has no function {order.function!r}"
         return f"{self.worker} stops" if self._draining else None
 
-    def _never(self, came: _InHand, reason: str) -> None:
+    def _never(self, came: InHand, reason: str) -> None:
         came.waits = False
         if came.doubtful:
             # Somebody else may have begun it: what becomes of it is not for us to say.
@@ -229,7 +200,7 @@ class FieldWorker:
             return
         await self._queue.report(saying.name, saying.body)
         self._saying = None
-        self._begin(self._undoubted(saying.starts))
+        self._begin(self._at_once(saying.starts))
         gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
         self._remember(saying.ends)
         self.heart.lately += saying.ends
@@ -238,7 +209,7 @@ class FieldWorker:
             # If the bus does not hear it, they come again, and are known.
             await self._queue.acknowledge(gone)
 
-    def _next_report(self) -> _Saying | None:
+    def _next_report(self) -> Saying | None:
         """All that there is to say, as far as it fits into a message. It is said again under the same name."""
         starts, self._new = self._still_ours(self._new), []
         ended, size = 0, 0
@@ -255,26 +226,26 @@ class FieldWorker:
         begun = tuple(Started(*one.held) for one in starts)
         reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
         body = reports_message(reports, message_id=name, now=self._clock.now())
-        return _Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+        return Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
 
-    def _undoubted(self, come: Sequence[_InHand]) -> list[_InHand]:
-        """Those that nobody else can have been given; the others are to be granted first."""
-        doubts = self._queue.doubts
-        stale = [one for one in come if one.waits and one.doubts < doubts]
-        for one in stale:
-            # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
-            one.delivered = replace(one.delivered, doubtful=True)
-        self._wishes += stale
-        return [one for one in come if one.doubts >= doubts]
+    def _at_once(self, come: Sequence[InHand]) -> list[InHand]:
+        """Those that nobody else can have been given or cancelled; the others are to be granted first."""
+        now, doubts = self._clock.now(), self._queue.doubts
+        for one in come:
+            if one.doubts < doubts:
+                # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
+                one.delivered = replace(one.delivered, doubtful=True)
+        self._wishes += [one for one in come if one.waits and (one.doubts < doubts or now > one.ask_from)]
+        return [one for one in come if one.doubts >= doubts and now <= one.ask_from]
 
-    def _begin(self, come: Sequence[_InHand]) -> None:
+    def _begin(self, come: Sequence[InHand]) -> None:
         ours = self._still_ours(come)
         for one in ours:
             one.waits = False
         if ours:
             self._runner.start([one.assignment for one in ours])
 
-    def _still_ours(self, come: Iterable[_InHand]) -> list[_InHand]:
+    def _still_ours(self, come: Iterable[InHand]) -> list[InHand]:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
         now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
         ours = []
@@ -296,7 +267,7 @@ class FieldWorker:
         await self._wish_for(sure, doubtful=False)
         await self._wish_for(unsure, doubtful=True)
 
-    async def _wish_for(self, wanted: Sequence[_InHand], *, doubtful: bool) -> None:
+    async def _wish_for(self, wanted: Sequence[InHand], *, doubtful: bool) -> None:
         """They are begun, or not ours. As long as there is no answer they are wished for."""
         if not wanted:
             return
@@ -353,7 +324,7 @@ class FieldWorker:
                 outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began")
                 self._ended.append(ended_of(one.assignment, outcome))
 
-    def _taken_back(self, held: Collection[Held]) -> list[_InHand]:
+    def _taken_back(self, held: Collection[Held]) -> list[InHand]:
         """Those of them that waited to be begun, also for an answer; they do no longer."""
         back = [one for name in held if (one := self._held.get(name)) is not None and one.waits]
         for one in back:
