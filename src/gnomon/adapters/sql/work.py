@@ -67,11 +67,17 @@ def _hands(columns: str) -> bulk.Statement:
 
 
 _HELD = _hands(named(RUN))
-_RENEWED = bulk.statement(
+_RENEWING = (
     "SELECT task.task_id, task.fence, task.state, run.cancel_requested_at,"
     " CASE WHEN attempt.started_at IS NULL THEN NULL ELSE attempt.worker END FROM task"
     " JOIN run ON run.run_id = task.run_id"
-    " JOIN attempt ON attempt.task_id = task.task_id AND attempt.number = task.fence WHERE task.task_id IN KEYS"
+    " JOIN attempt ON attempt.task_id = task.task_id AND attempt.number = task.fence"
+    " WHERE task.task_id IN KEYS AND attempt.ended_at IS NULL"
+)
+# Whoever is just ending one of them is waited for: it is not ours any more then.
+_RENEWED = bulk.Statement(
+    bulk.statement(_RENEWING).sqlite,
+    bulk.statement(f"{_RENEWING} ORDER BY attempt.task_id FOR UPDATE OF attempt").postgresql,
 )
 #: With what may have changed about a run since one of its tasks was taken.
 _REPORTED = _hands("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
