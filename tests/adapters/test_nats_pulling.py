@@ -118,15 +118,6 @@ async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
     assert (await one_from(puller)).doubtful
 
 
-@pytest.mark.usefixtures("clocks_agree")
-async def test_whoever_was_not_there_does_not_know_what_was_given_out_before(client: Client) -> None:
-    await sent(client, 1)
-    await one_from(Puller(client, "S", "C"))
-    await made_again(client)
-
-    assert (await one_from(Puller(client, "S", "C"))).doubtful
-
-
 async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

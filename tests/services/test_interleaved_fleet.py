@@ -194,6 +194,22 @@ async def test_what_was_in_doubt_once_stays_in_doubt_when_it_comes_again(fleet: 
     assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
 
 
+@pytest.mark.guarantee("C5", "S9")
+async def test_whoever_was_not_there_asks_for_what_was_sent_before(fleet: Fleet) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+    [message] = fleet.bus.work["default"].messages.values()
+    await fleet.get()
+    message.tries = message.visible_at = 0
+    other, hands = await another(fleet)
+    await other.pull()
+    await other.step()
+    await fleet.hear()
+    await other.step()
+
+    assert (len(fleet.hands.started), len(hands.started)) == (1, 0)
+
+
 @pytest.mark.guarantee("C5", "S5", "S9")
 @pytest.mark.parametrize("delivery", Delivery)
 async def test_what_one_worker_has_begun_no_other_gives_back(fleet: Fleet, delivery: Delivery) -> None:

@@ -20,8 +20,10 @@ class InHand(Struct):
     ask_from: int
     #: How often the bus may have forgotten whom it gave what, when it came.
     doubts: int
-    #: Whether it may still be begun.
+    #: Whether it may still be begun, whether a server has granted it, and why it is not begun here although it may be.
     waits: bool = True
+    granted: bool = False
+    refusal: str | None = None
 
     @property
     def held(self) -> Held:

@@ -51,6 +51,8 @@ _LAST_TRIES = 40
 _REMEMBERED = 100_000
 #: For so long after it was sent a task is begun without being granted.
 _SOON_MS = 2_000
+#: By so much ours may differ from a server's.
+_CLOCKS_DIFFER_MS = 1_000
 #: In one message, unless a single end takes more.
 _MOST_BYTES = 512 * 1024
 
@@ -96,7 +98,9 @@ class FieldWorker:
         self._pulling = Backoff(events, "worker")
         lease_ms = settings.worker.lease_ms
         self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
-        self.heart.on_trusted = self.room.set
+        self.heart.on_trusted = self._trusted
+        #: What was sent before then the bus may have given to others, and have forgotten so before we came.
+        self._since: int | None = None
         self.heart.on_lost, self.heart.on_cancelled = self._lost, self._cancelled
 
     @property
@@ -146,14 +150,17 @@ class FieldWorker:
         if held in self._done or (delivered.tries > 1 and not once):
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
+        sent_at = order.deadline - int(self.heart.lease_ms * START_BY)
+        if delivered.handle is not None and (self._since is None or sent_at <= self._since):
+            # Unless it is for us alone.
+            delivered = replace(delivered, doubtful=True)
         now, doubts = self._clock.elapsed(), self._queue.doubts
-        ask_from = order.deadline - int(self.heart.lease_ms * START_BY) + _SOON_MS
-        came = InHand(assignment_of(order), delivered, now, order.deadline, ask_from, doubts)
+        came = InHand(assignment_of(order), delivered, now, order.deadline, sent_at + _SOON_MS, doubts)
         self._held[held] = came
-        reason = self._refusal(order)
-        if reason is not None:
-            self._never(came, reason)
-        elif once or came.doubtful or self._clock.now() > ask_from:
+        came.refusal = self._refusal(order)
+        if came.refusal is not None and not came.doubtful:
+            self._never(came, came.refusal)
+        elif once or came.doubtful or self._clock.now() > came.ask_from:
             self._wishes.append(came)
         else:
             self._new.append(came)
@@ -169,7 +176,7 @@ class FieldWorker:
 
     def _never(self, came: InHand, reason: str) -> None:
         came.waits = False
-        if came.doubtful:
+        if came.doubtful and not came.granted:
             # Somebody else may have begun it: what becomes of it is not for us to say.
             self._not_ours.append(came.held)
             return
@@ -242,8 +249,11 @@ class FieldWorker:
         ours = self._still_ours(come)
         for one in ours:
             one.waits = False
-        if ours:
-            self._runner.start([one.assignment for one in ours])
+            if one.refusal is not None:
+                self._never(one, one.refusal)
+        able = [one.assignment for one in ours if one.refusal is None]
+        if able:
+            self._runner.start(able)
 
     def _still_ours(self, come: Iterable[InHand]) -> list[InHand]:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
@@ -275,8 +285,11 @@ class FieldWorker:
         wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
         granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
         self._wishes = [one for one in self._wishes if one.held not in asked]
+        ours = [one for one in wanted if one.held in granted]
+        for one in ours:
+            one.granted = True
         # But for those that were taken from us meanwhile.
-        self._begin([one for one in wanted if one.held in granted])
+        self._begin(ours)
         self._not_ours += [one.held for one in self._taken_back(asked - granted)]
 
     async def _let_go_of_others(self) -> None:
@@ -307,6 +320,11 @@ class FieldWorker:
     def _card(self) -> WorkerCard:
         card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
         return replace(card, slots=max(0, card.slots - self._runner.overrunning))
+
+    def _trusted(self) -> None:
+        if self._since is None:
+            self._since = self._clock.now() + _CLOCKS_DIFFER_MS
+        self.room.set()
 
     def _in_hand(self) -> dict[Held, Delivered]:
         return {held: one.delivered for held, one in self._held.items()}

@@ -56,10 +56,8 @@ class Puller:
         self._reconnects = 0
         #: How many deliveries the consumer had made, to whomever, when it made the last one to us.
         self._deliveries = 0
-        #: What was stored before then may have been given to somebody else, whatever the server says: it may have
-        #: forgotten whom it gave what before we came.
+        #: What was stored before then may have been given to somebody else, whatever the server says.
         self._doubtful_until_ms, self._doubts = 0.0, 0
-        self._doubt()
         #: Why the last request could not be met.
         self._trouble = ""
         self._subscription: Subscription | None = None
