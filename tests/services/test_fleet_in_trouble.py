@@ -29,11 +29,11 @@ from support.crew import ToldRunner
 from support.fleet import Fleet
 from support.labour import workflow
 
-RUNS, SLOTS, MOST_AT_ONCE = 40, 8, 12
+RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
 #: What lets another attempt of the same task start.
 JUSTIFIED = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
-#: How often everybody gets on in a turn.
-BREATHS = 150
+#: How many turns there are until all faults are over, and how often everybody gets on in each.
+TURNS, BREATHS = 120, 120
 
 
 class Flaky:
@@ -51,7 +51,7 @@ class Flaky:
         await self._trouble.stand_still()
         answer = await asked(*words, **named)
         await self._trouble.stand_still()
-        if self._trouble.chance(0.03):
+        if self._trouble.chance(0.06):
             raise self._failure("the answer was lost")
         return answer
 
@@ -131,8 +131,8 @@ class Trouble:
 
     async def stand_still(self) -> None:
         """For some turns, or not at all."""
-        if self.chance(0.08):
-            for _ in range(self.dice.choice((1, 1, 2, 4, 30))):
+        if self.chance(0.06):
+            for _ in range(self.dice.choice((1, 2, 5, 12, 30))):
                 if not self.calm:
                     await self._next.wait()
 
@@ -154,7 +154,7 @@ class Trouble:
             self.workers.append(Hands(self))
         for hands in self.workers:
             for held in list(hands.runner.started):
-                if self.calm or self.chance(0.4):
+                if self.calm or self.chance(0.2):
                     hands.runner.end(held, Result.FAILED if self.chance(0.1) else Result.SUCCEEDED)
         steps = [step for one in self.everybody() for step in one.steps]
         self.dice.shuffle(steps)
@@ -231,7 +231,7 @@ async def test_whoever_stands_still_wherever_every_start_has_a_reason_and_every_
     retry = Retry(max_attempts=50, initial_delay_ms=10)
     job = await trouble.fleet.job(workflow(retry=retry, delivery=delivery))
     trouble.runs = [await trouble.fleet.run(job, f"{number:03}") for number in range(RUNS)]
-    for _ in range(60):
+    for _ in range(TURNS):
         await trouble.turn()
     await trouble.end()
 
