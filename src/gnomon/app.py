@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
 
+from gnomon.adapters.guided_clock import GuidedClock
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.sql.opening import open_sqlite, sqlite_path
 from gnomon.adapters.sql.sqlite import FileLock
@@ -15,6 +16,7 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.bureau import Bureau
 from gnomon.crew import Crew
 from gnomon.errors import Unavailable
+from gnomon.guiding import set_by_store
 from gnomon.hinting import hints_on
 from gnomon.housekeeping import Housekeeping, OverheardEvents
 from gnomon.office import defaults_of, hidden_password, open_server
@@ -53,15 +55,17 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
     ) -> None:
-        clock, ids = SystemClock(), RandomIds()
-        self.store, self.settings = store, settings
-        self._clock = clock
-        self._lock = lock
+        clock, ids = GuidedClock(), RandomIds()
+        self.store, self.settings, self._lock = store, settings, lock
+        #: On a server, set by its clock, as all are who share it; on a file it is the machine's.
+        self.clock = clock
         self._hints = hints_on(store, settings, events)
         self.instruments = Instruments(store, settings, clock, events)
         self.events = events = OverheardEvents(self.instruments.events)
         holder = ids.new("node", clock.now())
-        self._elector = Elector(store, clock, events, settings.leader, holder=holder, alone=lock is not None)
+        # By the machine's own clock, whatever others go by: it says how wrong that is.
+        self._elector = Elector(store, SystemClock(), events, settings.leader, holder=holder, alone=lock is not None)
+        self.set_clock = partial(set_by_store, clock, store, events, node=holder)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
         self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
         self.commons = Commons(store, settings, clock, events, holder=holder, alone=lock is not None)
@@ -97,16 +101,18 @@ class Node:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
             store, lock = await open_server(settings.database), None
-        events = events or LoggedEvents()
-        return cls(
+        node = cls(
             store,
             settings,
             lock=lock,
-            events=events,
+            events=events or LoggedEvents(),
             functions=functions,
             imports=imports,
             dispatches=dispatches,
         )
+        if lock is None:
+            await node.set_clock()
+        return node
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do our share until told to stop; on a file that another process has, stand by until it is free."""
@@ -115,7 +121,7 @@ class Node:
         database = hidden_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         self.scheduling = True
-        sealer = Sealer(self.store, self._clock, self.events)
+        sealer = Sealer(self.store, self.clock, self.events)
         sealer.busy = lambda: self.crew is None or self.crew.worker.in_hand > 0
         self.commons.take_turns(self.crew or self.bureau, sealer)
         services = [
@@ -123,6 +129,8 @@ class Node:
             keep_stepping(sealer.step, stop=stop, events=self.events),
             *self.housekeeping.services(stop),
         ]
+        if self._lock is None:
+            services.append(keep_stepping(self.set_clock, stop=stop, events=self.events))
         services += await self._doers(stop)
         self.instruments.vitals.on_duty = True
         if self._hints is not None:

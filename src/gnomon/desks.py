@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.system import RandomIds, tzdata_version
 from gnomon.api.desk import Desk
 from gnomon.core.certificates import read_certificates
 from gnomon.core.health import Report
@@ -34,7 +34,7 @@ def desk_on(
     changed: Callable[[], None] = lambda: None,
 ) -> Desk:
     """A desk with the books of an office. What is started goes through the launcher, if there is one of its own."""
-    store, clock, defaults = office.store, SystemClock(), defaults_of(settings)
+    store, clock, defaults = office.store, office.clock, defaults_of(settings)
     launcher = launcher or office.launcher
     return Desk(
         tokens=tokens,

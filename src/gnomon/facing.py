@@ -79,7 +79,7 @@ def own_access(settings: Settings) -> LocalAccess | None:
 def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
     """Everything that a request to this node may need."""
     desk = desk_on(
-        Office(node.store, node.settings),
+        Office(node.store, node.settings, clock=node.clock),
         node.settings,
         tokens=tokens,
         hub=hub,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.gates import OpenGate
-from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.adapters.system import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.services.collector import Collector
@@ -84,7 +84,7 @@ def _newcomer(courier: Courier, bureau: "Bureau") -> None:
 
 def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple[Courier, Collector]:
     """Both, and everybody who has to know of them."""
-    clock, shelf = SystemClock(), Shelf(node.store)
+    clock, shelf = node.clock, Shelf(node.store)
     name = RandomIds().new("courier", clock.now())
     courier = Courier(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
     guard = node.commons.guard
@@ -94,6 +94,7 @@ def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple
     collector.on_worker = partial(_newcomer, courier, bureau)
     collector.on_trouble = courier.doubt
     collector.on_ready = bureau.dispatch.set
+    bureau.reconciler.hear_out = side.caught_up
     collector.on_started = node.housekeeping.pinger.started
     dispatcher = bureau.dispatcher
     dispatcher.backlog = courier.backlog

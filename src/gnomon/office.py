@@ -17,6 +17,7 @@ from gnomon.core.requests import Defaults
 from gnomon.errors import NoDatabase
 from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of
+from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.sections import Database
 from gnomon.services.audit import AuditBook
@@ -128,10 +129,10 @@ def archives(settings: Settings) -> bool:
 class Office:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
-    def __init__(self, store: SqlStore, settings: Settings) -> None:
-        clock, ids = SystemClock(), RandomIds()
+    def __init__(self, store: SqlStore, settings: Settings, *, clock: Clock | None = None) -> None:
+        clock, ids = clock or SystemClock(), RandomIds()
         timeout = settings.execution.default_timeout_ms
-        self.store = store
+        self.store, self.clock = store, clock
         self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
         self.planner = Planner(self.jobs, store, clock)
         self.launcher = Launcher(store, store, store, store, clock, ids)

@@ -138,7 +138,7 @@ async def _registered(
         node.store,
         node.store,
         node.store,
-        SystemClock(),
+        node.clock,
         RandomIds(),
         tzdata=tzdata_version(),
         default_timeout_ms=plan.settings.execution.default_timeout_ms,

@@ -17,7 +17,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.watching import FileWatch
 from gnomon.adapters.system import RandomIds
 from gnomon.crew import runner_of
-from gnomon.errors import Unavailable
+from gnomon.guiding import set_by_store
 from gnomon.hinting import hints_on
 from gnomon.housekeeping import OverheardEvents, pinger_of
 from gnomon.office import open_existing
@@ -35,8 +35,6 @@ from gnomon.settings import Settings
 _LOOK_SECONDS = 0.25
 #: How many looks at a server make one look at what is to be cancelled.
 _LOOKS = 4
-#: How often our clock is compared with the store's.
-_COMPARE_SECONDS = 10.0
 
 
 class Shift(Struct, frozen=True, kw_only=True):
@@ -129,12 +127,7 @@ class Workshop:
 
     async def _set_clock(self) -> float:
         """What we write down is compared with what others do, so that we go by the clock of the store."""
-        asked_at, engine = self._clock.now(), self.store.transactions
-        with suppress(Unavailable):
-            wrong = self._clock.hear(await engine.read(engine.now), asked_at=asked_at)
-            if wrong:
-                self.events.emit("clock_corrected", worker=self.worker.worker, wrong_ms=wrong)
-        return _COMPARE_SECONDS
+        return await set_by_store(self._clock, self.store, self.events, worker=self.worker.worker)
 
     async def close(self) -> None:
         """Let go of the store."""

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from nats.js.errors import NotFoundError
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core import subjects
-from gnomon.core.model import Result, RunStatus
+from gnomon.core.model import Attempt, Result, RunStatus
 from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
@@ -193,14 +194,20 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
     with server(url, nats, "--jobs", jobs), field_worker(nats):
         await stop_ticking(store)
         await launch(store, "long", 1)
-        await until_begun(witness, "long")
-        nats.kill()
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
 
-        async def lost() -> bool:
-            tasks = [task.task_id for task in await store.tasks([run])]
-            return any(one.result is Result.LOST for one in await store.attempts(tasks))
+        async def attempts() -> Sequence[Attempt]:
+            return await store.attempts([task.task_id for task in await store.tasks([run])])
 
+        async def begun() -> bool:
+            return any(one.started_at is not None for one in await attempts())
+
+        async def lost() -> bool:
+            return any(one.result is Result.LOST for one in await attempts())
+
+        # Else nobody would know that it had begun.
+        await until(begun)
+        nats.kill()
         await until(lost)
         nats.start()
 

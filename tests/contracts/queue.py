@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.queue import Delivered, Parcel, ServerSide, WorkerSide
@@ -160,6 +161,15 @@ class QueueContract:
             await asyncio.sleep(0.01)
         assert list(kept) == [b"poison"]
         await self.until(server, 0)
+
+    @pytest.mark.guarantee("C5", "S9")
+    async def test_what_may_have_arrived_before_is_given_out_as_what_others_may_have(
+        self, server: ServerSide, worker: WorkerSide
+    ) -> None:
+        await server.publish([replace(parcel("a"), again=True)])
+        [came] = await self.pulled(worker, 1)
+
+        assert (came.tries, came.doubtful) == (1, True)
 
     async def test_after_the_last_pull_nothing_more_comes(self, server: ServerSide, worker: WorkerSide) -> None:
         await server.publish([parcel("a")])

@@ -440,6 +440,30 @@ class WorkContract:
         [again] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
         assert await store.report([replace(lost, lease_until=again.attempt.lease_until)])
 
+    @pytest.mark.guarantee("S9")
+    async def test_what_another_worker_has_begun_is_lost_to_whoever_else_believes_to_have_it(
+        self, store: Store, run: Run
+    ) -> None:
+        taken = await taken_by(store, "courier", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+        assert not (await store.renew("w1", [held], lease_ms=LEASE)).lost
+        await store.begin([held], now=NOON, worker="w2")
+
+        assert (await store.renew("w1", [held], lease_ms=LEASE)).lost == {held}
+        assert not (await store.renew("w2", [held], lease_ms=LEASE)).lost
+
+    @pytest.mark.guarantee("S5", "S9")
+    async def test_what_a_worker_says_of_what_another_has_begun_is_void_where_it_matters_who_says_it(
+        self, store: Store, run: Run
+    ) -> None:
+        taken = await taken_by(store, "courier", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+        await store.begin([held], now=NOON, worker="w2")
+        of_others, of_its_own = (ended(taken, Result.NEVER_STARTED, now=NOON, told_by=one) for one in ("w1", "w2"))
+
+        assert not await store.report([of_others])
+        assert await store.report([of_its_own]) == {held}
+
     async def test_open_attempts_are_paged_by_task(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):
             await self.tick(store, schedule, minute)

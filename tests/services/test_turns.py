@@ -181,3 +181,14 @@ async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_k
     sealer.turn = Turn(Away(), crew.clock, "sealer", "b", ttl_ms=TTL)
     await sealer.step()
     assert sealer.backoff.failing
+
+
+async def test_a_turn_whose_keeper_did_not_answer_once_is_still_ours_when_it_does() -> None:
+    house = House()
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL)
+    house.leases.away = True
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL), "by the store"
+    house.leases.away = False
+    house.clock.advance(TTL // 2)
+
+    assert await house.one.take_turn("seal", "a", ttl_ms=TTL)

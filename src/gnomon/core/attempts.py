@@ -64,6 +64,8 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     quarantine: str | None = None
     #: The end of the lease that was found to be over: if it has been renewed since, nothing was lost.
     lease_until: int | None = None
+    #: Who says so, where that matters: of what another worker has begun it is not to be believed.
+    told_by: str | None = None
     logs: tuple[LogLine, ...] = ()
 
 
@@ -89,6 +91,8 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     dead_letter: str | None = None
     #: Only if this is still the end of the attempt's lease; None: however that may be.
     lease_until: int | None = None
+    #: Only if no other worker has begun the attempt; None: whoever has.
+    told_by: str | None = None
     #: What its run goes on with; None if the run has no other task.
     graph: Workflow | None = None
 
@@ -140,6 +144,7 @@ def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> E
         logs=outcome.logs,
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
+        told_by=outcome.told_by,
         graph=None if held.workflow.lone else held.workflow,
     )
 

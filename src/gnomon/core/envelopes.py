@@ -20,6 +20,8 @@ from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
 from gnomon.errors import FieldError
 
 SCHEMA = "hanzo.mq.v1"
+#: The most bytes of a message: a server of NATS takes a megabyte, with all that is written around it.
+LARGEST = 1000 * 1000
 _EXECUTE, _REPORT = "scheduler.execute", "scheduler.report"
 #: A name for the steps that a worker need not know.
 _OTHERS = Step(name="others")
@@ -234,8 +236,29 @@ def ended_of(held: Assignment, outcome: Outcome) -> Ended:
 
 
 def reports_message(reports: Reports, *, message_id: str, now: int) -> bytes:
-    """Reports as they travel."""
-    return _message(_REPORT, message_id, reports.worker, now, reports)
+    """Reports as they travel.
+
+    If they fit into no message, what tasks have said is left out, so that what came of them arrives; and if that does
+    not fit either, that it is too much.
+    """
+    body = _message(_REPORT, message_id, reports.worker, now, reports)
+    for shorter in (_without_logs, _without_too_much):
+        if len(body) > LARGEST:
+            reports = msgspec.structs.replace(reports, ended=tuple(map(shorter, reports.ended)))
+            body = _message(_REPORT, message_id, reports.worker, now, reports)
+    return body
+
+
+def _without_logs(one: Ended) -> Ended:
+    return msgspec.structs.replace(one, logs=())
+
+
+def _without_too_much(one: Ended) -> Ended:
+    size = len(_ENCODER.encode(one))
+    if size < LARGEST // 2:
+        return one
+    error = f"what came of it fits into no message: {size} bytes"
+    return Ended(task_id=one.task_id, fence=one.fence, result=Result.GAVE_UP, error=error)
 
 
 def read_reports(body: bytes) -> Envelope[Reports]:

@@ -25,6 +25,8 @@ class Parcel(Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
     #: The only worker that it is for; None if it may be anybody of the pool.
     to: str | None = None
+    #: Whether it may have arrived before: whoever is given it then cannot know that nobody else was.
+    again: bool = False
 
 
 class Delivered(Struct, frozen=True, gc=False):
@@ -35,7 +37,7 @@ class Delivered(Struct, frozen=True, gc=False):
     tries: int
     #: What whoever delivered it knows it by.
     handle: Any
-    #: Whether the bus may have forgotten that it gave it to somebody else before.
+    #: Whether somebody else may have been given it before, though the bus does not say so.
     doubtful: bool = False
 
 
@@ -130,6 +132,11 @@ class ServerSide(Outgoing, Incoming, Protocol):
 
 class WorkerSide(Protocol):
     """Where one worker gets tasks, and says what came of them."""
+
+    @property
+    def doubts(self) -> int:
+        """How often the bus may have forgotten whom it gave what: if more than before, others may have what we do."""
+        ...
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """The next tasks, as soon as there are some; none after so long."""

@@ -124,7 +124,7 @@ class Work(Protocol):
         ...
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
-        """Extend the leases of what the worker still has."""
+        """Extend the leases of what the worker still has. What another has begun it has not."""
         ...
 
     async def asked_to_stop(self, worker: str) -> frozenset[Held]:
@@ -134,7 +134,8 @@ class Work(Protocol):
     async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
         """Carry out every ending whose attempt still counts; these come back, and the others change nothing.
 
-        One that rests on a lease that was over is void if that was renewed.
+        One that rests on a lease that was over is void if that was renewed; one that is told by a worker, if another
+        has begun the attempt.
 
         The first ending of an attempt makes any other void. A task that is over may end its run, and a run that is over
         lets the next one of its schedule go on. A one-shot that is to be deleted after its run is gone once that has

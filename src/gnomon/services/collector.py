@@ -34,6 +34,8 @@ from gnomon.services.shelf import Shelf, requested
 from gnomon.services.worker import HandOver, placeholder
 from gnomon.settings import Settings
 
+#: How no body ends by itself: of what another has begun it means nothing.
+_UNDONE = frozenset((Result.NEVER_STARTED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))
 #: How many messages are dealt with together, and how long to wait for one.
 _MESSAGES = 50
 _WAIT_MS = 250
@@ -175,16 +177,19 @@ class Collector:
 
     async def _write_down(self, reports: Sequence[Reports]) -> None:
         started: dict[str, list[Held]] = defaultdict(list)
-        ended: dict[Held, Ended] = {}
+        ended: dict[Held, tuple[Ended, str]] = {}
         for one in reports:
             started[one.worker] += [(begun.task_id, begun.fence) for begun in one.started]
             for end in one.ended:
-                ended.setdefault((end.task_id, end.fence), end)
+                held = end.task_id, end.fence
+                # What somebody has come to with it counts before what others have not done.
+                if held not in ended or ended[held][0].result in _UNDONE:
+                    ended[held] = end, one.worker
         known = await self._known([*(held for many in started.values() for held in many), *ended])
         endings: list[Ending] = []
-        async for held, end in in_lots(list(ended.items()), _AT_A_STRETCH):
+        async for held, (end, worker) in in_lots(list(ended.items()), _AT_A_STRETCH):
             if held in known:
-                endings.append(await self._ending(known[held], end))
+                endings.append(await self._ending(known[held], end, worker))
             else:
                 self._late(held, end.result)
         now = self._clock.now()
@@ -221,8 +226,10 @@ class Collector:
             given=waiting.input,
         )
 
-    async def _ending(self, held: Assignment, told: Ended) -> Ending:
+    async def _ending(self, held: Assignment, told: Ended, worker: str) -> Ending:
         outcome = told.outcome()
+        if outcome.result in _UNDONE:
+            outcome = replace(outcome, told_by=worker)
         if outcome.result is Result.SUCCEEDED:
             released = await self._gate.release(held, outcome.output)
             if released.quarantine is not None or released.output is not outcome.output:
@@ -317,10 +324,21 @@ class Collector:
         wish = _WISHES.decode(body)
         if wish.doubtful:
             await self._queue.caught_up()
-        granted = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        begun = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        granted = begun - await self._call_off(begun, wish.worker)
         known = await self._known(list(granted))
         self.on_started(list(known.values()))
         return msgspec.json.encode(Granted(held=tuple(granted)))
+
+    async def _call_off(self, begun: frozenset[Held], worker: str) -> frozenset[Held]:
+        """Those whose runs are to be cancelled are, instead of being begun; these come back."""
+        unwanted = begun & await self._place.asked_to_stop(worker) if begun else begun
+        if unwanted:
+            known = await self._known(list(unwanted))
+            outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began", told_by=worker)
+            now = self._clock.now()
+            await self._report([ending(one, outcome, now=now, limits=self._limits) for one in known.values()], known)
+        return unwanted
 
 
 def _lots(messages: Iterable[_Message]) -> Iterator[list[_Message]]:

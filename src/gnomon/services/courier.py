@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.attempts import Assignment, Outcome, ending
-from gnomon.core.envelopes import order_message, order_of
+from gnomon.core.envelopes import LARGEST, order_message, order_of
 from gnomon.core.gating import Waiting
 from gnomon.core.lease import START_BY
 from gnomon.core.model import Result
@@ -249,23 +250,27 @@ class Courier:
         """What was taken is ready to be sent; what cannot be sent, because nobody knows what it is, is given back."""
         taken = self._to_send
         await self._shelf.fetch(one.waiting.run for one in taken if one.waiting.task.task_id not in self.backlog)
-        lost: list[Waiting] = []
+        back: list[tuple[Assignment, Outcome]] = []
         count = len(self._to_send)
         async for one in in_lots(self._to_send[:count], _AT_A_STRETCH):
             assignment = await self._assignment(one.waiting)
             if assignment is None:
-                lost.append(one.waiting)
+                back.append((placeholder(one.waiting), _unknown(one.waiting)))
+                continue
+            parcel = self._parcel(assignment, one)
+            if len(parcel.body) > LARGEST:
+                back.append((assignment, _too_large(parcel)))
                 continue
             self._remember(assignment, one)
-            parcel = self._parcel(assignment, one)
             until = one.asked_at + self._lease_ms / 1000 * START_BY
             if one.to is None:
                 self._unsent[parcel.name] = parcel, until
             else:
                 self._handing.add(parcel, until)
         self._to_send = self._to_send[count:]
-        if lost:
-            await self._give_back(lost)
+        if back:
+            now = self._clock.now()
+            await self._place.report([ending(*one, now=now, limits=self._limits) for one in back])
 
     def _remember(self, assignment: Assignment, taken: _Taken) -> None:
         held = assignment.task.task_id, assignment.task.fence
@@ -289,15 +294,6 @@ class Courier:
             given=waiting.input,
         )
 
-    async def _give_back(self, lost: Sequence[Waiting]) -> None:
-        now = self._clock.now()
-        endings = []
-        for one in lost:
-            reason = f"launch_failed: there is no {one.run.workflow_id!r} of version {one.run.workflow_version}"
-            outcome = Outcome(result=Result.NEVER_STARTED, error=reason)
-            endings.append(ending(placeholder(one), outcome, now=now, limits=self._limits))
-        await self._place.report(endings)
-
     # ---- sending -----------------------------------------------------------------------------
 
     def _parcel(self, assignment: Assignment, taken: _Taken) -> Parcel:
@@ -318,7 +314,19 @@ class Courier:
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
         if not self._unsent:
             return
-        arrived = await self._queue.publish([parcel for parcel, _ in self._unsent.values()])
-        for name in arrived:
+        parcels = [parcel for parcel, _ in self._unsent.values()]
+        # Whatever is sent once more may have arrived now.
+        self._unsent = {name: (replace(one, again=True), until) for name, (one, until) in self._unsent.items()}
+        for name in await self._queue.publish(parcels):
             parcel, _ = self._unsent.pop(name)
             self.vacancies.sent(parcel.pool)
+
+
+def _unknown(one: Waiting) -> Outcome:
+    reason = f"launch_failed: there is no {one.run.workflow_id!r} of version {one.run.workflow_version}"
+    return Outcome(result=Result.NEVER_STARTED, error=reason)
+
+
+def _too_large(parcel: Parcel) -> Outcome:
+    reason = f"bad_input: what it is given fits into no message: it takes {len(parcel.body)} bytes"
+    return Outcome(result=Result.GAVE_UP, error=reason)

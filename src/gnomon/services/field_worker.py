@@ -10,11 +10,20 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Outcome
-from gnomon.core.envelopes import Ended, Order, Reports, Started, assignment_of, ended_of, read_order, reports_message
+from gnomon.core.attempts import Outcome
+from gnomon.core.envelopes import (
+    LARGEST,
+    Ended,
+    Order,
+    Reports,
+    Started,
+    assignment_of,
+    ended_of,
+    read_order,
+    reports_message,
+)
 from gnomon.core.lease import START_BY
 from gnomon.core.model import Result, TaskId
 from gnomon.core.workflow import Delivery
@@ -25,6 +34,7 @@ from gnomon.ports.queue import Delivered, Granted, Wish, WorkerSide
 from gnomon.ports.runner import Runner
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard
+from gnomon.services.coming import InHand, Saying
 from gnomon.services.heart import Heart
 from gnomon.services.patience import Backoff
 from gnomon.services.presence import Presence
@@ -39,41 +49,14 @@ _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
 #: What it has done lately: whatever comes of it again is not for us.
 _REMEMBERED = 100_000
-#: In one message: a server of NATS takes no more than a megabyte.
+#: For so long after it was sent a task is begun without being granted.
+_SOON_MS = 2_000
+#: By so much ours may differ from a server's.
+_CLOCKS_DIFFER_MS = 1_000
+#: In one message, unless a single end takes more.
 _MOST_BYTES = 512 * 1024
-#: Beyond this, what a task has said is left out, so that what came of it arrives.
-_LONGEST = 1000 * 1000
 
 _GRANTED = msgspec.json.Decoder(Granted)
-
-
-class _InHand(Struct):
-    """An assignment, the message that brought it, and when it came."""
-
-    assignment: Assignment
-    delivered: Delivered
-    came_at: float
-    #: After this instant it is not begun.
-    deadline: int
-
-    @property
-    def held(self) -> Held:
-        """Its task and attempt."""
-        return self.assignment.task.task_id, self.assignment.task.fence
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether somebody else may have been given it before."""
-        return self.delivered.doubtful or self.delivered.tries > 1
-
-
-class _Saying(Struct, frozen=True):
-    """A report that is being made: what is begun and let go of once it is kept."""
-
-    name: str
-    body: bytes
-    starts: Sequence[_InHand]
-    ends: Sequence[Held]
 
 
 class FieldWorker:
@@ -97,15 +80,15 @@ class FieldWorker:
         self.worker = worker
         #: How it presents itself to servers.
         self.presence = Presence(settings.worker, worker, started_at=clock.now())
-        self._held: dict[Held, _InHand] = {}
+        self._held: dict[Held, InHand] = {}
         self._done: OrderedDict[Held, None] = OrderedDict()
         #: Come and not yet begun: what may simply begin, and what must be granted first.
-        self._new: list[_InHand] = []
-        self._wishes: list[_InHand] = []
+        self._new: list[InHand] = []
+        self._wishes: list[InHand] = []
         self._ended: list[Ended] = []
         self._not_ours: list[Held] = []
         self._unreadable: list[Delivered] = []
-        self._saying: _Saying | None = None
+        self._saying: Saying | None = None
         self._count = 0
         self._looked_at = float("-inf")
         self._draining = False
@@ -115,8 +98,10 @@ class FieldWorker:
         self._pulling = Backoff(events, "worker")
         lease_ms = settings.worker.lease_ms
         self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
-        self.heart.on_trusted = self.room.set
-        self.heart.on_lost = self._lost
+        self.heart.on_trusted = self._trusted
+        #: What was sent before then the bus may have given to others, and have forgotten so before we came.
+        self._since: int | None = None
+        self.heart.on_lost, self.heart.on_cancelled = self._lost, self._cancelled
 
     @property
     def in_hand(self) -> int:
@@ -157,18 +142,25 @@ class FieldWorker:
     def _takes(self, order: Order, delivered: Delivered) -> bool:
         held = TaskId(order.task_id), order.fence
         if held in self._held:
-            # The bus has lost patience, but it is us who work on it.
-            self._held[held].delivered = delivered
+            # The bus has lost patience, but it is us who work on it. What was in doubt stays in doubt.
+            ours = self._held[held]
+            ours.delivered = replace(delivered, doubtful=ours.doubtful or delivered.doubtful)
             return True
         once = order.delivery is Delivery.AT_MOST_ONCE
         if held in self._done or (delivered.tries > 1 and not once):
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
-        came = self._held[held] = _InHand(assignment_of(order), delivered, self._clock.elapsed(), order.deadline)
-        reason = self._refusal(order)
-        if reason is not None:
-            self._never(came, reason)
-        elif once or came.doubtful:
+        sent_at = order.deadline - int(self.heart.lease_ms * START_BY)
+        if delivered.handle is not None and (self._since is None or sent_at <= self._since):
+            # Unless it is for us alone.
+            delivered = replace(delivered, doubtful=True)
+        now, doubts = self._clock.elapsed(), self._queue.doubts
+        came = InHand(assignment_of(order), delivered, now, order.deadline, sent_at + _SOON_MS, doubts)
+        self._held[held] = came
+        came.refusal = self._refusal(order)
+        if came.refusal is not None and not came.doubtful:
+            self._never(came, came.refusal)
+        elif once or came.doubtful or self._clock.now() > came.ask_from:
             self._wishes.append(came)
         else:
             self._new.append(came)
@@ -182,8 +174,9 @@ class FieldWorker:
             return f"no_workers: {self.worker} has no function {order.function!r}"
         return f"{self.worker} stops" if self._draining else None
 
-    def _never(self, came: _InHand, reason: str) -> None:
-        if came.doubtful:
+    def _never(self, came: InHand, reason: str) -> None:
+        came.waits = False
+        if came.doubtful and not came.granted:
             # Somebody else may have begun it: what becomes of it is not for us to say.
             self._not_ours.append(came.held)
             return
@@ -214,7 +207,7 @@ class FieldWorker:
             return
         await self._queue.report(saying.name, saying.body)
         self._saying = None
-        self._begin(saying.starts)
+        self._begin(self._at_once(saying.starts))
         gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
         self._remember(saying.ends)
         self.heart.lately += saying.ends
@@ -223,7 +216,7 @@ class FieldWorker:
             # If the bus does not hear it, they come again, and are known.
             await self._queue.acknowledge(gone)
 
-    def _next_report(self) -> _Saying | None:
+    def _next_report(self) -> Saying | None:
         """All that there is to say, as far as it fits into a message. It is said again under the same name."""
         starts, self._new = self._still_ours(self._new), []
         ended, size = 0, 0
@@ -240,21 +233,34 @@ class FieldWorker:
         begun = tuple(Started(*one.held) for one in starts)
         reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
         body = reports_message(reports, message_id=name, now=self._clock.now())
-        if len(body) > _LONGEST:
-            shorter = replace(reports, ended=tuple(replace(one, logs=()) for one in ends))
-            body = reports_message(shorter, message_id=name, now=self._clock.now())
-        return _Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+        return Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
 
-    def _begin(self, come: Sequence[_InHand]) -> None:
+    def _at_once(self, come: Sequence[InHand]) -> list[InHand]:
+        """Those that nobody else can have been given or cancelled; the others are to be granted first."""
+        now, doubts = self._clock.now(), self._queue.doubts
+        for one in come:
+            if one.doubts < doubts:
+                # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
+                one.delivered = replace(one.delivered, doubtful=True)
+        self._wishes += [one for one in come if one.waits and (one.doubts < doubts or now > one.ask_from)]
+        return [one for one in come if one.doubts >= doubts and now <= one.ask_from]
+
+    def _begin(self, come: Sequence[InHand]) -> None:
         ours = self._still_ours(come)
-        if ours:
-            self._runner.start([one.assignment for one in ours])
+        for one in ours:
+            one.waits = False
+            if one.refusal is not None:
+                self._never(one, one.refusal)
+        able = [one.assignment for one in ours if one.refusal is None]
+        if able:
+            self._runner.start(able)
 
-    def _still_ours(self, come: Iterable[_InHand]) -> list[_InHand]:
+    def _still_ours(self, come: Iterable[InHand]) -> list[InHand]:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
         now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
         ours = []
-        for one in come:
+        # What was taken from us meanwhile has been spoken of.
+        for one in [one for one in come if one.waits]:
             if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
                 ours.append(one)
             else:
@@ -271,18 +277,20 @@ class FieldWorker:
         await self._wish_for(sure, doubtful=False)
         await self._wish_for(unsure, doubtful=True)
 
-    async def _wish_for(self, wanted: Sequence[_InHand], *, doubtful: bool) -> None:
+    async def _wish_for(self, wanted: Sequence[InHand], *, doubtful: bool) -> None:
         """They are begun, or not ours. As long as there is no answer they are wished for."""
         if not wanted:
             return
         asked = frozenset(one.held for one in wanted)
         wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
         granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
-        # But for those that were taken from us meanwhile.
-        answered = [one for one in self._wishes if one.held in asked]
         self._wishes = [one for one in self._wishes if one.held not in asked]
-        self._begin([one for one in answered if one.held in granted])
-        self._not_ours += [one.held for one in answered if one.held not in granted]
+        ours = [one for one in wanted if one.held in granted]
+        for one in ours:
+            one.granted = True
+        # But for those that were taken from us meanwhile.
+        self._begin(ours)
+        self._not_ours += [one.held for one in self._taken_back(asked - granted)]
 
     async def _let_go_of_others(self) -> None:
         """What is not ours to begin is not ours to keep."""
@@ -298,7 +306,7 @@ class FieldWorker:
         while self._unreadable:
             one = self._unreadable[0]
             self._count += 1
-            await self._queue.report(f"{self.worker}:{self._count}", one.body)
+            await self._queue.report(f"{self.worker}:{self._count}", one.body[:LARGEST])
             await self._queue.terminate([one])
             del self._unreadable[0]
 
@@ -313,15 +321,35 @@ class FieldWorker:
         card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
         return replace(card, slots=max(0, card.slots - self._runner.overrunning))
 
+    def _trusted(self) -> None:
+        if self._since is None:
+            self._since = self._clock.now() + _CLOCKS_DIFFER_MS
+        self.room.set()
+
     def _in_hand(self) -> dict[Held, Delivered]:
         return {held: one.delivered for held, one in self._held.items()}
 
     def _lost(self, lost: Collection[Held]) -> None:
         """What has been taken from us, and is not begun yet, is not begun."""
-        gone = [one.held for one in (*self._new, *self._wishes) if one.held in lost]
-        self._new = [one for one in self._new if one.held not in lost]
-        self._wishes = [one for one in self._wishes if one.held not in lost]
-        self._not_ours += gone
+        self._not_ours += [one.held for one in self._taken_back(lost)]
+
+    def _cancelled(self, cancelled: Collection[Held]) -> None:
+        """What is to be cancelled, and is not begun yet, is not begun."""
+        for one in self._taken_back(cancelled):
+            if one.doubtful:
+                self._not_ours.append(one.held)
+            else:
+                outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began")
+                self._ended.append(ended_of(one.assignment, outcome))
+
+    def _taken_back(self, held: Collection[Held]) -> list[InHand]:
+        """Those of them that waited to be begun, also for an answer; they do no longer."""
+        back = [one for name in held if (one := self._held.get(name)) is not None and one.waits]
+        for one in back:
+            one.waits = False
+        self._new = [one for one in self._new if one.waits]
+        self._wishes = [one for one in self._wishes if one.waits]
+        return back
 
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""

@@ -48,9 +48,10 @@ class Heart:
         #: The newest of what was reported since the last renewal: a server may not have written it down yet, and it
         #: must not pass for lost. What came before these has had its time; all of it would not fit into a message.
         self.lately: deque[Held] = deque(maxlen=_MOST_LATELY)
-        #: Called when servers hear of us again, and with what has been taken from us.
+        #: Called when servers hear of us again, with what has been taken from us, and with what is to be cancelled.
         self.on_trusted: Callable[[], None] = lambda: None
         self.on_lost: Callable[[Collection[Held]], None] = lambda _: None
+        self.on_cancelled: Callable[[Collection[Held]], None] = lambda _: None
         #: Called with what time it is for servers, and what time it was for us when we asked.
         self.on_time: Callable[[int, int], None] = lambda _theirs_at, _asked_at: None
         self._renewed_at = float("-inf")
@@ -73,19 +74,23 @@ class Heart:
         if not renews and not self._in_hand():
             return min(_PULSE_SECONDS, self._renewed_at + every - elapsed)
         try:
-            advice = await self._asked(renews=renews)
+            # At once: whatever becomes of the bus after that, this is to be stopped.
+            self._heed(await self._asked(renews=renews))
             if renews:
                 await self._renewed(elapsed)
         except Unavailable as error:
             self.let_go_if_lost()
             return self._backoff.failed(error)
         self._backoff.worked()
+        return min(_PULSE_SECONDS, every)
+
+    def _heed(self, advice: Advice) -> None:
         if advice.lost:
             self._runner.stop(frozenset(advice.lost), why=Result.LOST)
             self.on_lost(advice.lost)
         if advice.to_cancel:
             self._runner.stop(frozenset(advice.to_cancel), why=Result.CANCELLED)
-        return min(_PULSE_SECONDS, every)
+            self.on_cancelled(advice.to_cancel)
 
     async def leave(self) -> None:
         """Servers know that we are no more; Unavailable if there is none."""

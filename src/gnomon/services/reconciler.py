@@ -1,6 +1,6 @@
 """The reconciler and the replayer: find what got stuck, and let it go on."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from gnomon.core.attempts import Assignment, Ending, Outcome, ending
 from gnomon.core.gating import Waiting
@@ -19,6 +19,8 @@ from gnomon.services.worker import placeholder
 from gnomon.settings import Settings
 
 _FIRST = TaskId("")
+#: How long workers have to report, after the store was away, before what they do not speak of passes for lost.
+_FIRST_THEY_REPORT_SECONDS = 3.0
 
 
 class Reconciler:
@@ -31,7 +33,8 @@ class Reconciler:
         self._events = events
         self._settings = settings.reconciler
         self._patience = Patience(
-            dispatch_ms=settings.reconciler.dispatch_timeout_ms,
+            # Until its lease is over, whoever was given it may begin.
+            dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
             running_ms=settings.reconciler.running_timeout_ms,
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
@@ -41,6 +44,8 @@ class Reconciler:
         self.own: str | None = None
         #: Where one of several nodes is enough.
         self.turn: Turn | None = None
+        #: Awaited before anything passes for lost: what workers have reported is written down then.
+        self.hear_out: Callable[[], Awaitable[None]] = _nothing
         #: Called when something may be ready that was not.
         self.on_ready: Callable[[], None] = lambda: None
         self.backoff = Backoff(events, "reconciler")
@@ -51,6 +56,7 @@ class Reconciler:
             try:
                 if self.turn is not None and not await self.turn.ours():
                     return self.turn.again_seconds
+                await self._wait_for_workers()
                 await self._reconcile(frozenset())
                 await self._replay()
                 await self._recall()
@@ -60,6 +66,22 @@ class Reconciler:
                 self.backoff.worked()
                 break
         return self._settings.poll_ms / 1000
+
+    async def _wait_for_workers(self) -> None:
+        """If the store was away, they have said what came of what ended meanwhile: it is no loss."""
+        if self.backoff.failing:
+            await self._work.open_attempts(after=_FIRST, limit=1)
+            await self._clock.sleep(_FIRST_THEY_REPORT_SECONDS)
+
+    async def _hear_out(self) -> None:
+        """What workers have reported is written down; or that takes too long, or nobody knows."""
+        for _ in range(self._settings.max_retries + 1):
+            try:
+                await self.hear_out()
+            except Unavailable:
+                # Whoever has died must be found out all the same.
+                continue
+            return
 
     async def recover(self, *, alive: Collection[str]) -> None:
         """Every attempt of any other worker has ended: for a caller who knows that only these are alive."""
@@ -72,7 +94,7 @@ class Reconciler:
                 return
 
     async def _reconcile(self, alive: frozenset[str]) -> None:
-        after = _FIRST
+        after, heard_out = _FIRST, bool(alive)
         for _ in range(self._settings.max_iterations):
             page = await self._work.open_attempts(after=after, limit=self._settings.batch)
             if not page.attempts:
@@ -80,6 +102,10 @@ class Reconciler:
             after = page.attempts[-1].task.task_id
             found = [await self._judged(one, page.now, alive) for one in page.attempts]
             endings = [one for one in found if one is not None]
+            if not heard_out and any(one.lease_until is not None for one in endings):
+                # What is told then has ended, and is not ended once more.
+                heard_out = True
+                await self._hear_out()
             if endings:
                 runs = {one.task.task_id: one.run for one in page.attempts}
                 jobs = {name: run.schedule_id or run.workflow_id for name, run in runs.items()}
@@ -137,6 +163,10 @@ class Reconciler:
         if recalled:
             self._events.emit("tasks_recalled", count=len(recalled))
             self.on_ready()
+
+
+async def _nothing() -> None:
+    """Nobody reports but to the store."""
 
 
 def _orphaned(found: OpenAttempt) -> Outcome:

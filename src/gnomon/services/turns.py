@@ -76,10 +76,12 @@ class LeasedTurns:
         await self._shared.ask(lambda: self._release(ours, holder), lambda: self._store.give_turns_up(holder))
 
     async def _leased(self, name: str, holder: str, ttl_ms: int) -> bool:
-        key, token = _key(name), self._tokens.pop((name, holder), None)
+        # It stays with us while nobody says that it is ours no longer.
+        key, token = _key(name), self._tokens.get((name, holder))
         if token is not None:
             token = await self._leases.renew(key, token, ttl_ms=ttl_ms)
         if token is None:
+            self._tokens.pop((name, holder), None)
             token = await self._leases.acquire(key, holder, ttl_ms=ttl_ms)
         if token is not None:
             self._tokens[name, holder] = token

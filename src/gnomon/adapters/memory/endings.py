@@ -266,6 +266,8 @@ class MemoryEndings(ABC):
         held = one.task_id, one.fence
         if self._state(held) not in IN_HAND or one.lease_until not in (None, self._attempts[held].lease_until):
             return False
+        if one.told_by is not None and self._with_another(held, one.told_by):
+            return False
         if self._runs[one.run_id].cancel_requested_at is not None:
             one = stopped_instead(one)
         self._attempts[held] = replace(self._attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
@@ -285,6 +287,11 @@ class MemoryEndings(ABC):
         if one.over:
             self._over(one, one.error, one.ended_at)
         return True
+
+    def _with_another(self, held: Held, worker: str) -> bool:
+        """Whether somebody else than the worker has begun the attempt."""
+        attempt = self._attempts[held]
+        return attempt.started_at is not None and attempt.worker != worker
 
     def _state(self, held: Held) -> TaskState | None:
         """The state of the task, if that is its current attempt."""

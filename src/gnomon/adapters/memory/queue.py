@@ -17,6 +17,8 @@ class _Message(Struct):
 
     name: str
     body: bytes
+    #: Whether somebody may have been given it, though it is not known here.
+    doubtful: bool = False
     tries: int = 0
     visible_at: int = 0
 
@@ -29,14 +31,14 @@ class _Stream:
         self._bus = bus
         self.messages: dict[int, _Message] = {}
         self._names: set[str] = set()
-        self._last = 0
+        self._last = self.forgot = 0
 
-    def add(self, name: str, body: bytes) -> None:
+    def add(self, name: str, body: bytes, *, again: bool = False) -> None:
         """It is there once, however often it comes."""
         if name not in self._names:
             self._names.add(name)
             self._last += 1
-            self.messages[self._last] = _Message(name, body)
+            self.messages[self._last] = _Message(name, body, again)
 
     def deliver(self, limit: int) -> list[Delivered]:
         """What can be given to somebody now."""
@@ -51,7 +53,8 @@ class _Stream:
                 continue
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
-            found.append(Delivered(message.body, message.tries, number, self._bus.forgetful))
+            doubtful = self._bus.forgetful or message.doubtful
+            found.append(Delivered(message.body, message.tries, number, doubtful))
         return found
 
     def drop(self, delivered: Sequence[Delivered]) -> None:
@@ -59,10 +62,15 @@ class _Stream:
         for one in delivered:
             self.messages.pop(one.handle, None)
 
+    def lose_names(self) -> None:
+        """What comes again is there again."""
+        self._names.clear()
+
     def forget(self) -> None:
         """Nobody was ever given anything, as far as is known here."""
+        self.forgot += 1
         for message in self.messages.values():
-            message.tries = message.visible_at = 0
+            message.tries, message.visible_at, message.doubtful = 0, 0, True
 
     def hold(self, delivered: Sequence[Delivered], for_ms: int) -> None:
         """They come again after so long."""
@@ -120,8 +128,9 @@ class MemoryServerSide:
         """See Outgoing.publish."""
         self._bus.reach()
         for parcel in parcels:
+            _fits(parcel.body)
             if parcel.to is None:
-                self._bus.of(parcel.pool).add(parcel.name, parcel.body)
+                self._bus.of(parcel.pool).add(parcel.name, parcel.body, again=parcel.again)
             elif parcel.to in self._bus.direct:
                 self._bus.direct[parcel.to].append(Delivered(parcel.body, 1, None))
         return frozenset(one.name for one in parcels if one.to is None or one.to in self._bus.direct)
@@ -165,6 +174,11 @@ class MemoryWorkerSide:
         self._pool = pool
         self._direct = bus.direct.setdefault(worker, [])
 
+    @property
+    def doubts(self) -> int:
+        """See WorkerSide.doubts."""
+        return self._bus.work[self._pool].forgot if self._pool in self._bus.work else 0
+
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull. Nobody waits where time stands still."""
         del wait_ms
@@ -193,6 +207,7 @@ class MemoryWorkerSide:
     async def report(self, name: str, body: bytes) -> None:
         """See WorkerSide.report."""
         self._bus.reach()
+        _fits(name.encode() + body)
         self._bus.reports.add(name, body)
 
     async def heartbeat(self, body: bytes) -> bytes:
@@ -207,6 +222,11 @@ class MemoryWorkerSide:
         self._bus.reach()
         if respond is None:
             raise BusUnavailable("no server answers")
-        if len(body) > _LARGEST:
-            raise BusUnavailable(f"{len(body)} bytes do not fit into a message")
+        _fits(body)
         return await respond(body)
+
+
+def _fits(body: bytes) -> None:
+    """Whoever sends what is too large finds out."""
+    if len(body) > _LARGEST:
+        raise BusUnavailable(f"{len(body)} bytes do not fit into a message")

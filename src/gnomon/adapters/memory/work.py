@@ -163,8 +163,7 @@ class MemoryWork(MemoryPlacing):
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""
-        del worker
-        ours = [one for one in held if self._state(one) in IN_HAND]
+        ours = [one for one in held if self._state(one) in IN_HAND and not self._with_another(one, worker)]
         for one in ours:
             self._attempts[one] = replace(self._attempts[one], lease_until=self._now() + lease_ms)
         to_cancel = (one for one in ours if self._runs[self._tasks[one[0]].run_id].cancel_requested_at is not None)

@@ -63,11 +63,14 @@ class NatsLeases:
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
         subject, span = _subject(key), checked_ttl(ttl_ms)
-        owner = self._owners.pop(token, b"")
+        owner = self._owners.get(token, b"")
         try:
-            return self._owned(await self._put(subject, owner, span, token), owner)
+            renewed = await self._put(subject, owner, span, token)
         except _NoBucket:
-            return None
+            renewed = None
+        # Only now: if nobody answers, it may still be ours.
+        self._owners.pop(token, None)
+        return self._owned(renewed, owner)
 
     async def release(self, key: str, token: int) -> bool:
         """See Leases.release."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.adapters.nats.connection import NatsUnavailable
 from gnomon.ports.queue import Delivered
@@ -27,6 +28,9 @@ _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
 #: By how much the clock of NATS may differ from ours.
 _DOUBT_MS = 5_000.0
+_NEVER_IN_DOUBT = float("inf")
+#: Stands above a message that may have arrived before.
+AGAIN = "Gnomon-Again"
 #: What a server says of a request whose time is over, and of one that has nothing to wait for.
 _OVER = ("408", "404")
 
@@ -46,13 +50,14 @@ class Puller:
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
         self._requests: deque[_Request] = deque()
-        self._come: deque[Delivered] = deque()
+        #: With when each was stored.
+        self._come: deque[tuple[Delivered, float]] = deque()
         self._something = asyncio.Event()
         self._reconnects = 0
         #: How many deliveries the consumer had made, to whomever, when it made the last one to us.
         self._deliveries = 0
         #: What was stored before then may have been given to somebody else, whatever the server says.
-        self._doubtful_until_ms = 0.0
+        self._doubtful_until_ms, self._doubts = 0.0, 0
         #: Why the last request could not be met.
         self._trouble = ""
         self._subscription: Subscription | None = None
@@ -62,23 +67,31 @@ class Puller:
         if self._subscription is None:
             self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
         if not self._come:
-            await self._ask(limit)
+            # First: something may come while we ask.
             self._something.clear()
+            await self._ask(limit)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._something.wait()
         if self._trouble and not self._come:
             trouble, self._trouble = self._trouble, ""
             raise NatsUnavailable(f"cannot pull: {trouble}")
-        taken = [self._come.popleft() for _ in range(min(limit, len(self._come)))]
-        if len(taken) < limit and taken:
-            # Room is left: what comes meanwhile is here when we are asked again.
-            await self._ask(limit - len(taken))
-        return taken
+        if 0 < len(self._come) < limit:
+            # Room is left: what comes meanwhile is here when we are asked again. If it is too late for that, what has
+            # come is here all the same.
+            with suppress(NatsUnavailable):
+                await self._ask(limit)
+        return self._handed_over(limit)
+
+    @property
+    def doubts(self) -> int:
+        """How often the consumer may have forgotten whom it gave what."""
+        self._notice_reconnects()
+        return self._doubts
 
     def offer(self, delivered: Delivered) -> None:
         """This has come on another way, and is handed over with what was asked for."""
-        self._come.append(delivered)
+        self._come.append((delivered, _NEVER_IN_DOUBT))
         self._something.set()
 
     async def stop(self) -> list[Delivered]:
@@ -87,8 +100,14 @@ class Puller:
             with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
                 await self._subscription.unsubscribe()
                 await self._client.flush(timeout=1)
-        left, self._come = list(self._come), deque()
-        return left
+        return self._handed_over(len(self._come))
+
+    def _handed_over(self, limit: int) -> list[Delivered]:
+        """Up to so many of what has come, each in doubt if there is a reason by now."""
+        self._notice_reconnects()
+        taken = [self._come.popleft() for _ in range(min(limit, len(self._come)))]
+        until_ms = self._doubtful_until_ms
+        return [replace(one, doubtful=True) if stored_ms < until_ms else one for one, stored_ms in taken]
 
     async def _ask(self, limit: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -123,12 +142,13 @@ class Puller:
             self._doubt()
 
     def _doubt(self) -> None:
+        self._doubts += 1
         self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
 
     def _notice_another(self, reply: str) -> None:
         """A consumer that counts its deliveries from the beginning is another one of the same name."""
         number = deliveries_of(reply)
-        if number < self._deliveries:
+        if number <= self._deliveries:
             self._doubt()
         self._deliveries = number
 
@@ -143,8 +163,8 @@ class Puller:
                 self._requests.popleft()
         self._notice_another(message.reply)
         tries, stored_ms = fate_of(message.reply)
-        doubtful = stored_ms < self._doubtful_until_ms
-        self._come.append(Delivered(message.data, tries, message.reply, doubtful))
+        again = bool(message.headers and AGAIN in message.headers)
+        self._come.append((Delivered(message.data, tries, message.reply, again), stored_ms))
         self._something.set()
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from gnomon.adapters.nats import streams
 from gnomon.adapters.nats.connection import NatsUnavailable
-from gnomon.adapters.nats.pulling import Puller
-from gnomon.adapters.nats.sending import Sender
+from gnomon.adapters.nats.pulling import AGAIN, Puller
+from gnomon.adapters.nats.sending import Message, Sender
 from gnomon.core import subjects
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.ports.events import Events
@@ -68,7 +68,7 @@ class NatsServerSide:
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         handing = [self._handed(one) for one in parcels if one.to is not None]
-        pooled = [(one.name, subjects.work_subject(one.job, one.pool), one.body) for one in parcels if one.to is None]
+        pooled = [_addressed(one) for one in parcels if one.to is None]
         arrived = (
             await asyncio.gather(self._sender.send(pooled), *handing) if pooled else await asyncio.gather(*handing)
         )
@@ -193,6 +193,11 @@ class NatsWorkerSide:
         self._direct = subjects.direct_subject(worker)
         self._listening: Subscription | None = None
 
+    @property
+    def doubts(self) -> int:
+        """See WorkerSide.doubts."""
+        return self._work.doubts
+
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
         """See WorkerSide.pull."""
         if self._listening is None:
@@ -248,6 +253,11 @@ class NatsWorkerSide:
             return (await self._client.request(subject, body, timeout=self._seconds)).data
         except (Error, TimeoutError, OSError) as error:
             raise NatsUnavailable(f"no server answers: {error!r}") from error
+
+
+def _addressed(parcel: Parcel) -> Message:
+    headers = {AGAIN: "1"} if parcel.again else {}
+    return Message(parcel.name, subjects.work_subject(parcel.job, parcel.pool), parcel.body, headers)
 
 
 async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -> None:

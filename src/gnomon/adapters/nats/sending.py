@@ -4,9 +4,9 @@ The client's own way makes a name by dice and an object for every answer; this o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gnomon.adapters.nats.connection import NatsUnavailable
 from gnomon.ports.events import Events
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+
+class Message(NamedTuple):
+    """What is to be sent, by the name that it is known by, and what stands above it beside that name."""
+
+    name: str
+    subject: str
+    body: bytes
+    headers: Mapping[str, str]
 
 
 class Sender:
@@ -32,8 +41,8 @@ class Sender:
         self._arrived: set[str] = set()
         self._answered = asyncio.Event()
 
-    async def send(self, messages: Sequence[tuple[str, str, bytes]]) -> frozenset[str]:
-        """Each is a name, a subject and a body. The names of those that surely arrived come back."""
+    async def send(self, messages: Sequence[Message]) -> frozenset[str]:
+        """The names of those that surely arrived come back."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         if self._subscription is None:
@@ -48,20 +57,19 @@ class Sender:
                 await self._answered.wait()
         return frozenset(self._arrived)
 
-    async def _put_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
+    async def _put_all(self, messages: Sequence[Message]) -> None:
         """All of them are on their way, or wait in vain for an answer."""
         from nats.errors import Error
 
         numbered = []
-        for name, subject, body in messages:
+        for one in messages:
             self._count += 1
-            self._waiting[str(self._count)] = name
-            numbered.append((str(self._count), name, subject, body))
+            self._waiting[str(self._count)] = one.name
+            numbered.append((str(self._count), one))
         try:
-            for number, name, subject, body in numbered:
-                await self._client.publish(
-                    subject, body, reply=f"{self._inbox}.{number}", headers={"Nats-Msg-Id": name}
-                )
+            for number, one in numbered:
+                headers = {"Nats-Msg-Id": one.name, **one.headers}
+                await self._client.publish(one.subject, one.body, reply=f"{self._inbox}.{number}", headers=headers)
         except (Error, OSError) as error:
             self._events.emit("nats_error", error=repr(error))
 

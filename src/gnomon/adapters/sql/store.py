@@ -135,9 +135,8 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""
-        del worker
         engine = self.transactions
-        return await engine.write(lambda conn: work.renew(conn, held, engine.now(conn) + lease_ms))
+        return await engine.write(lambda conn: work.renew(conn, worker, held, engine.now(conn) + lease_ms))
 
     async def asked_to_stop(self, worker: str) -> frozenset[Held]:
         """See Work.asked_to_stop."""

@@ -58,19 +58,30 @@ _STATES = bulk.statement(
 _RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
 
 
-def _hands(columns: str, *, lock: bool = True) -> bulk.Statement:
+def _hands(columns: str) -> bulk.Statement:
     """Tasks that someone has in hand, with these columns of their runs."""
     asked = f"""
     SELECT task.task_id, task.fence, task.state, task.parent, {columns} FROM task JOIN run ON run.run_id = task.run_id
     WHERE task.task_id IN KEYS
     """  # noqa: S608
     # By run: two who end different steps of the same runs do not wait for each other in a circle.
-    locking = " ORDER BY task.run_id, task.task_id FOR UPDATE" if lock else ""
+    locking = " ORDER BY task.run_id, task.task_id FOR UPDATE"
     return bulk.Statement(bulk.statement(asked).sqlite, bulk.statement(asked + locking).postgresql)
 
 
 _HELD = _hands(named(RUN))
-_IN_HAND = _hands("run.cancel_requested_at", lock=False)
+_RENEWING = (
+    "SELECT task.task_id, task.fence, task.state, run.cancel_requested_at,"
+    " CASE WHEN attempt.started_at IS NULL THEN NULL ELSE attempt.worker END FROM task"
+    " JOIN run ON run.run_id = task.run_id"
+    " JOIN attempt ON attempt.task_id = task.task_id AND attempt.number = task.fence"
+    " WHERE task.task_id IN KEYS AND attempt.ended_at IS NULL"
+)
+# Whoever is just ending one of them is waited for: it is not ours any more then.
+_RENEWED = bulk.Statement(
+    bulk.statement(_RENEWING).sqlite,
+    bulk.statement(f"{_RENEWING} ORDER BY attempt.task_id FOR UPDATE OF attempt").postgresql,
+)
 #: With what may have changed about a run since one of its tasks was taken.
 _REPORTED = _hands("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
 _OPEN = bulk.statement(
@@ -96,6 +107,9 @@ _ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skippe
 _ADMIT = bulk.changing(tables.task, _ADMITTED, by=("task_id",))
 _BEGIN = bulk.changing(tables.attempt, ("started_at",), by=("task_id", "number"))
 _BEGIN_BY = bulk.changing(tables.attempt, ("started_at", "worker"), by=("task_id", "number"))
+_BEGUN = bulk.statement(
+    f"SELECT task_id, number, worker FROM attempt WHERE task_id IN KEYS AND {tables.OPEN} AND started_at IS NOT NULL"  # noqa: S608
+)
 _WITH = bulk.statement(f"SELECT task_id, number FROM attempt WHERE task_id IN KEYS AND {tables.OPEN} AND worker = ?")  # noqa: S608
 _RENEW = bulk.changing(tables.attempt, ("lease_until",), by=("task_id", "number"))
 
@@ -255,12 +269,12 @@ def handed_out(conn: sa.Connection, held: Collection[Held]) -> Sequence[Waiting]
     return [one for one in found if one.task.state in IN_HAND and (one.task.task_id, one.task.fence) in wanted]
 
 
-def renew(conn: sa.Connection, held: Collection[Held], lease_until: int) -> Renewal:
+def renew(conn: sa.Connection, worker: str, held: Collection[Held], lease_until: int) -> Renewal:
     """See Work.renew."""
-    found = _found(conn, held, _IN_HAND)
-    ours = [one for one in held if one in found and found[one][2] in IN_HAND]
+    found = _found(conn, held, _RENEWED)
+    ours = [one for one in held if one in found and found[one][2] in IN_HAND and found[one][4] in (None, worker)]
     bulk.many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
-    to_cancel = frozenset(one for one in ours if found[one][4] is not None)
+    to_cancel = frozenset(one for one in ours if found[one][3] is not None)
     return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
 
 
@@ -291,13 +305,13 @@ def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     """See Work.report."""
     rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _REPORTED)
-    renewed = _renewed(conn, endings)
+    void = _renewed(conn, endings) | _begun_by_others(conn, endings)
     counted: dict[Held, Ending] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
         row = found.get(held)
-        if row is None or row[2] not in IN_HAND or held in counted or held in renewed:
+        if row is None or row[2] not in IN_HAND or held in counted or held in void:
             continue
         run, parent = _as_it_is(one.run, row[4:]), row[3]
         ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
@@ -331,6 +345,16 @@ def _renewed(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
     names: list[str] = [task_id for task_id, _ in lost]
     leases = {(task_id, number): until for task_id, number, until in bulk.rows(conn, _LEASES, names)}
     return frozenset(held for held, until in lost.items() if leases.get(held) != until)
+
+
+def _begun_by_others(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+    """Those that are told by somebody else than who has begun them, where that matters."""
+    told = {(one.task_id, one.fence): one.told_by for one in endings if one.told_by is not None}
+    if not told:
+        return frozenset()
+    names: list[str] = [task_id for task_id, _ in told]
+    begun = {(task_id, number): worker for task_id, number, worker in bulk.rows(conn, _BEGUN, names)}
+    return frozenset(held for held, worker in told.items() if begun.get(held, worker) != worker)
 
 
 def _earliest(waiting: Waiting) -> tuple[int, str]:

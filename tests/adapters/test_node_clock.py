@@ -1,0 +1,88 @@
+"""A node on a server goes by the clock of the server, whatever its own says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.system import SystemClock
+from gnomon.app import Node
+from gnomon.core.jobs import read_job
+from gnomon.core.model import Run
+from gnomon.core.requests import Defaults
+from gnomon.office import Office
+from gnomon.ports.runs import RunQuery
+from gnomon.runners.registry import Functions
+from gnomon.services.tasks import TaskDesk
+from gnomon.settings import load
+from gnomon.testing.clock import Recorder
+from support.fleet_processes import until
+
+#: Far more than anybody minds, and less than what keeps a node from leading.
+OFF_MS = 20_000
+pytestmark = pytest.mark.guarantee("C10", "S16")
+
+
+def _nothing() -> None:
+    """Is all that there is to do."""
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, ahead_ms: int) -> AsyncIterator[tuple[Node, Recorder]]:
+    """A node that executes, on a store that others may share, and whose clock is so far ahead."""
+    path = str(tmp_path / "gnomon.db")
+    store = await open_sqlite(path, now=lambda: SystemClock().now() + ahead_ms)
+    functions, events, stop = Functions(), Recorder(), asyncio.Event()
+    functions.add(_nothing, "nothing")
+    settings = load(flags={"database.url": f"sqlite:///{path}"})
+    node = Node(store, settings, lock=None, events=events, functions=functions)
+    await node.set_clock()
+    work = asyncio.create_task(node.run(stop))
+    try:
+        yield node, events
+    finally:
+        stop.set()
+        await work
+        await node.close()
+
+
+async def first_run(node: Node) -> Run:
+    """The first run that is over, once there is one."""
+
+    async def some() -> bool:
+        return any(run.over for run in await node.store.list_runs(RunQuery()))
+
+    async with asyncio.timeout(60):
+        await until(some)
+    return next(run for run in reversed(await node.store.list_runs(RunQuery())) if run.over)
+
+
+@pytest.mark.parametrize("ahead_ms", [OFF_MS, -OFF_MS])
+async def test_what_is_asked_for_starts_at_once_and_is_written_down_by_the_clock_of_the_store(
+    tmp_path: Path, ahead_ms: int
+) -> None:
+    async with running(tmp_path, ahead_ms) as (node, events):
+        began = node.clock.elapsed()
+        await TaskDesk(node.store, node.launcher, node.clock).submit({"function": "nothing"}, actor="ada")
+        run = await first_run(node)
+        took = node.clock.elapsed() - began
+        [attempt] = await node.store.attempts([one.task_id for one in await node.store.tasks([run])])
+
+    assert attempt.started_at == pytest.approx(SystemClock().now() + ahead_ms, abs=OFF_MS // 2)
+    assert took < OFF_MS / 2000
+    assert events.names().count("clock_corrected") == 1
+
+
+async def test_nothing_fires_before_its_time_by_the_clock_of_the_store(tmp_path: Path) -> None:
+    async with running(tmp_path, -OFF_MS) as (node, _):
+        said = {"name": "often", "schedule": "every second", "function": "nothing"}
+        office = Office(node.store, node.settings, clock=node.clock)
+        await office.jobs.apply([read_job(said, Defaults(), now=node.clock.now())], actor="ada")
+        node.look()
+        run = await first_run(node)
+        now = await node.store.transactions.read(node.store.transactions.now)
+
+    assert run.planned_at <= now

@@ -1,0 +1,252 @@
+"""A fleet in which every answer may come late or not at all, and everybody may stand still in the middle of anything.
+
+Unlike on a bus that only loses and doubles, whoever waits for an answer here waits while others act: a worker, a
+server, or two servers at once, over the bus and over the store.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, cast
+
+import pytest
+
+from gnomon.adapters.memory.queue import MemoryServerSide, MemoryWorkerSide
+from gnomon.core.attempts import Assignment
+from gnomon.core.model import Result, Run, RunStatus
+from gnomon.core.workflow import Delivery, Retry
+from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
+from gnomon.services.collector import Collector
+from gnomon.services.courier import Courier
+from gnomon.services.dispatcher import Dispatcher
+from gnomon.services.field_worker import FieldWorker
+from gnomon.services.reconciler import Reconciler
+from support.cases import EFFORT
+from support.crew import ToldRunner
+from support.fleet import Fleet
+from support.labour import workflow
+
+RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
+#: What lets another attempt of the same task start.
+JUSTIFIED = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
+#: How many turns there are until all faults are over, and how often everybody gets on in each.
+TURNS, BREATHS = 120, 120
+
+
+class Flaky:
+    """Something whose answers come late, or never though it was done."""
+
+    def __init__(self, inner: object, trouble: "Trouble", failure: type[Unavailable]) -> None:
+        self._inner, self._trouble, self._failure = inner, trouble, failure
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as it is there
+        found = getattr(self._inner, name)
+        # Who answers is not asked for: it is said.
+        return partial(self._late, found) if iscoroutinefunction(found) and name != "answer" else found
+
+    async def _late(self, asked: Callable[..., Awaitable[Any]], *words: Any, **named: Any) -> Any:  # noqa: ANN401 - as it is there
+        await self._trouble.stand_still()
+        answer = await asked(*words, **named)
+        await self._trouble.stand_still()
+        if self._trouble.chance(0.06):
+            raise self._failure("the answer was lost")
+        return answer
+
+
+class Watched(ToldRunner):
+    """Remembers every start of a body, of whichever worker, and whether it still had a reason then."""
+
+    def __init__(self, trouble: "Trouble") -> None:
+        super().__init__()
+        self._trouble = trouble
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._trouble.begun(assignments)
+        super().start(assignments)
+
+
+class Server:
+    """A courier, a collector, a dispatcher and a reconciler in one process."""
+
+    def __init__(self, trouble: "Trouble") -> None:
+        fleet = trouble.fleet
+        store = cast("Any", Flaky(fleet.store, trouble, StoreUnavailable))
+        side = cast("Any", Flaky(MemoryServerSide(fleet.bus), trouble, BusUnavailable))
+        shelf, clock, events, settings = fleet.shelf, fleet.clock, fleet.events, fleet.settings
+        trouble.born += 1
+        name = f"courier_{trouble.born}"
+        self.dispatcher = Dispatcher(store, shelf, fleet.gate, clock, events, settings)
+        self.courier = Courier(store, shelf, side, clock, events, settings=settings, courier=name)
+        self.collector = Collector(store, shelf, side, fleet.gate, fleet.guard, clock, events, settings=settings)
+        self.reconciler = Reconciler(store, shelf, clock, events, settings)
+        self.collector.sent, self.collector.on_ended = self.courier.sent, self.courier.returned
+        self.collector.on_worker, self.collector.on_trouble = self.courier.look, self.courier.doubt
+        self.collector.hand_over = self.dispatcher.hand_over
+        self.dispatcher.on_scheduled, self.dispatcher.meanwhile = self.courier.scheduled, self.courier.take_along
+        self.dispatcher.backlog = self.courier.backlog
+        self.reconciler.hear_out = side.caught_up
+        self.steps = (self.dispatcher.step, self.courier.step, self.collector.step, self.reconciler.step)
+
+
+class Hands:
+    """A worker elsewhere, and what it runs."""
+
+    def __init__(self, trouble: "Trouble") -> None:
+        fleet = trouble.fleet
+        trouble.born += 1
+        name = f"field_{trouble.born}"
+        side = cast("Any", Flaky(MemoryWorkerSide(fleet.bus, worker=name), trouble, BusUnavailable))
+        self.runner = Watched(trouble)
+        self.worker = FieldWorker(side, self.runner, fleet.clock, fleet.events, settings=fleet.settings, worker=name)
+        self.steps = (self.worker.heart.beat, self.worker.pull, self.worker.step)
+
+
+class Trouble:
+    """One history, made by dice."""
+
+    def __init__(self, seed: int, *, limited: bool) -> None:
+        self.dice = random.Random(seed)
+        limit = {"routing.default_tenant_limit": MOST_AT_ONCE} if limited else {}
+        self.fleet = Fleet(flags={"worker.slots": SLOTS, "reconciler.poll_ms": 1_000, **limit})
+        self.limited = limited
+        self.calm = False
+        self.born = 0
+        self.starts: Counter[tuple[str, int]] = Counter()
+        self.without_reason: list[tuple[str, int]] = []
+        self.runs: list[Run] = []
+        #: Set when the next turn begins.
+        self._next = asyncio.Event()
+        self._under_way: dict[Callable[[], Awaitable[float]], asyncio.Task[float]] = {}
+        self.servers = [Server(self)]
+        self.workers: list[Hands] = []
+
+    def chance(self, share: float) -> bool:
+        return not self.calm and self.dice.random() < share
+
+    def everybody(self) -> "list[Server | Hands]":
+        return [*self.servers, *self.workers]
+
+    async def stand_still(self) -> None:
+        """For some turns, or not at all."""
+        if self.chance(0.06):
+            for _ in range(self.dice.choice((1, 2, 5, 12, 30))):
+                if not self.calm:
+                    await self._next.wait()
+
+    def begun(self, assignments: Sequence[Assignment]) -> None:
+        """Bodies begin, while their attempts are still open."""
+        for one in assignments:
+            held = one.task.task_id, one.task.fence
+            self.starts[held] += 1
+            if self.fleet.store._attempts[held].ended_at is not None:  # type: ignore[attr-defined]  # noqa: SLF001 - at this very moment
+                self.without_reason.append(held)
+
+    # ---- a turn ------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Everybody goes on, as far as they can; then time passes."""
+        if not self.calm:
+            await self._hurt()
+        while len(self.workers) < 2:
+            self.workers.append(Hands(self))
+        for hands in self.workers:
+            for held in list(hands.runner.started):
+                if self.calm or self.chance(0.2):
+                    hands.runner.end(held, Result.FAILED if self.chance(0.1) else Result.SUCCEEDED)
+        steps = [step for one in self.everybody() for step in one.steps]
+        self.dice.shuffle(steps)
+        for step in steps:
+            if step not in self._under_way:
+                self._under_way[step] = asyncio.ensure_future(step())
+        await self._breathe()
+        self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
+        this, self._next = self._next, asyncio.Event()
+        this.set()
+
+    async def _breathe(self) -> None:
+        for _ in range(BREATHS):
+            await asyncio.sleep(0)
+        for step, task in list(self._under_way.items()):
+            if task.done():
+                task.result()
+                del self._under_way[step]
+        if self.limited:
+            on_the_way = await self.fleet.store.on_the_way()
+            assert on_the_way.tenants.get("default", 0) <= MOST_AT_ONCE
+
+    async def _hurt(self) -> None:
+        bus, dice = self.fleet.bus, self.dice
+        bus.away = self.chance(0.1)
+        if self.workers and self.chance(0.06):
+            self._die(self.workers.pop(dice.randrange(len(self.workers))))
+        if self.chance(0.06):
+            # One comes, and one may go: for a while there are two, or one that stands still and comes back.
+            self.servers.append(Server(self))
+        if len(self.servers) > 1 and self.chance(0.2):
+            self._die(self.servers.pop(dice.randrange(len(self.servers))))
+        await dice.choice(self.servers).collector.answer()
+        if self.chance(0.1):
+            await self.fleet.store.cancel(dice.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now())
+        for stream in (bus.reports, *bus.work.values()):
+            for message in stream.messages.values():
+                if self.chance(0.1):
+                    # It is delivered again, though somebody has it.
+                    message.visible_at = 0
+        if self.chance(0.2):
+            for stream in bus.work.values():
+                stream.forget()
+                stream.lose_names()
+
+    def _die(self, who: Server | Hands) -> None:
+        """In the middle of whatever it does."""
+        for step in who.steps:
+            task = self._under_way.pop(step, None)
+            if task is not None:
+                task.cancel()
+
+    async def end(self) -> None:
+        """All faults are over, and everything that can end has ended."""
+        self.calm, self.fleet.bus.away = True, False
+        await self.servers[0].collector.answer()
+        for _ in range(400):
+            await self.turn()
+            if all([(await self.fleet.now(run)).over for run in self.runs]):
+                break
+        for who in self.everybody():
+            self._die(who)
+
+
+@pytest.mark.req("R-17")
+@pytest.mark.guarantee("C1", "C5", "C7", "C8", "S4", "S5", "S7", "S9", "S11")
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("delivery", Delivery)
+@pytest.mark.parametrize("seed", range(5 * EFFORT))
+async def test_whoever_stands_still_wherever_every_start_has_a_reason_and_every_run_an_end(
+    seed: int, delivery: Delivery, *, limited: bool
+) -> None:
+    trouble = Trouble(seed, limited=limited)
+    retry = Retry(max_attempts=50, initial_delay_ms=10)
+    job = await trouble.fleet.job(workflow(retry=retry, delivery=delivery))
+    trouble.runs = [await trouble.fleet.run(job, f"{number:03}") for number in range(RUNS)]
+    for _ in range(TURNS):
+        await trouble.turn()
+    await trouble.end()
+
+    assert set(trouble.starts.values()) <= {1}, "an attempt was begun twice"
+    assert not trouble.without_reason, "an attempt was begun that had ended"
+    starts = Counter(task_id for task_id, _ in trouble.starts)
+    for run in trouble.runs:
+        ended = await trouble.fleet.now(run)
+        attempts = await trouble.fleet.attempts_of(run)
+        [task] = await trouble.fleet.store.tasks([run])
+        assert ended.over
+        assert all(one.result in JUSTIFIED for one in attempts[:-1]), attempts
+        if delivery is Delivery.AT_MOST_ONCE:
+            assert starts[task.task_id] <= 1
+        elif ended.status is RunStatus.COMPLETED:
+            assert starts[task.task_id] >= 1
+        elif ended.status is not RunStatus.CANCELLED:
+            assert [one.result for one in attempts].count(Result.LOST) == 3
