@@ -191,6 +191,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_w
 async def test_a_worker_that_is_cut_off_stops_what_it_does(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
+    del witness
     with server(url, nats, "--jobs", jobs), field_worker(nats):
         await stop_ticking(store)
         await launch(store, "long", 1)
