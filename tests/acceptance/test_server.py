@@ -187,6 +187,35 @@ async def test_replicas_on_postgresql_answer_alike_and_a_worker_beside_them_exec
             assert [worker.slots for worker in other.workers()] == [500]
 
 
+@pytest.mark.req("H-12")
+def test_whoever_follows_the_stream_hears_of_executions_from_the_first_to_the_last(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    steps = [
+        {"step": "one", "function": "witness/coroutine"},
+        {"step": "two", "function": "witness/coroutine", "depends_on": ["one"]},
+    ]
+    with (
+        up(database, "--port", "0", environment=OPEN) as running,
+        gnomon.Client(address := address_of(running)) as client,
+    ):
+        client.register({"name": "greet", "dag": steps})
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as stream:
+            stream.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: gnomon\r\n\r\n")
+            heard = b""
+            while b": listening" not in heard:
+                heard += stream.recv(4096)
+            started = client.trigger("greet")
+            while b'"status":"completed"' not in heard:
+                heard += stream.recv(4096)
+
+    told = [json.loads(line[6:]) for line in heard.splitlines() if line.startswith(b"data: ")]
+    assert {one["execution_id"] for one in told} == {started.execution_id}
+    assert [one["status"] for one in told if "status" in one] == ["pending", "running", "completed"]
+
+
 def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:
     with server(database) as running:
         host, _, port = address_of(running).removeprefix("http://").partition(":")

@@ -33,11 +33,16 @@ class Tallied:
 
         def noting(conn: sa.Connection) -> tuple[T, list[Note]]:
             notes: list[Note] = []
+            # Somebody else may count, too.
+            others: list[Note] | None = conn.info.pop(_NOTES, None)
             conn.info[_NOTES] = notes
             try:
                 return job(conn), notes
             finally:
-                conn.info.pop(_NOTES, None)
+                del conn.info[_NOTES]
+                if others is not None:
+                    others += notes
+                    conn.info[_NOTES] = others
 
         done, notes = await self._engine.write(noting, apart=apart)
         for told in notes:
