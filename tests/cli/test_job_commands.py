@@ -74,7 +74,8 @@ def test_applying_a_changed_file_shows_what_changed(prompt: Prompt) -> None:
 
     changed = [one for one in prompt.data("jobs", "apply", "-f", "jobs.yaml") if one["change"] != "unchanged"]
 
-    assert changed == [{"job": "cleanup", "change": "changed", "revision": 2, "version": 2, "next_run_at": None}]
+    facts = {"change": "changed", "revision": 2, "version": 2, "next_run_at": None}
+    assert changed == [{"job": "cleanup", **facts, "schedule": "only when it is triggered", "cron": None}]
 
 
 def test_a_file_that_is_wrong_registers_nothing(empty: Prompt) -> None:

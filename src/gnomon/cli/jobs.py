@@ -49,12 +49,12 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
-        [one.job, one.change, str(one.version), moment(one.next_run_at, zones.get(one.job, "UTC"))]
+        [one.job, one.change, str(one.version), one.cron or "", moment(one.next_run_at, zones.get(one.job, "UTC"))]
         for one in done
         if one.change != Change.UNCHANGED
     ]
     if rows:
-        print_table(["job", "change", "version", "next run"], rows)
+        print_table(["job", "change", "version", "cron", "next run"], rows)
     counts = Counter(one.change for one in done)
     say(", ".join(f"{counts[change]} {change}" for change in Change if counts[change]) or "no jobs")
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gnomon.core.jobs import Job
 from gnomon.core.missed import NONE_OF_THEM, Choice
-from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Tick, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
 from gnomon.core.requests import printable, schedule_name
 from gnomon.core.ticks import Ticks
 from gnomon.core.workflow import Workflow
@@ -62,6 +62,8 @@ class Applied(Struct, frozen=True):
     version: int
     #: None if it is paused, too.
     next_run_at: int | None
+    #: As it was understood.
+    spec: Spec
 
 
 class Lock(Struct, frozen=True, kw_only=True):
@@ -363,6 +365,7 @@ def _applied(plan: Plan, now: int) -> Applied:
         schedule.revision,
         schedule.spec.workflow_version,
         next(iter(coming), None),
+        schedule.spec,
     )
 
 
