@@ -59,18 +59,18 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
     say(", ".join(f"{counts[change]} {change}" for change in Change if counts[change]) or "no jobs")
 
 
-def list_jobs(where: Where, form: Format) -> None:
-    """List every job with when it runs next."""
+def list_jobs(tag: str | None, where: Where, form: Format) -> None:
+    """List every job, or those with a tag, with when it runs next."""
 
     async def work(door: Door) -> list[JobSummary]:
-        return await some_of(door, asks.jobs(page=page_of()))
+        return await some_of(door, asks.jobs(tag=tag, page=page_of()))
 
     found = at_door(where, work)
     if form is not Format.TABLE:
         print_data(found, form)
         return
     if not found:
-        say("no jobs: gnomon jobs apply -f FILE registers them")
+        say("no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag")
         return
     rows = [[one.job, one.state, one.schedule, moment(one.next_run_at, one.timezone)] for one in found]
     print_table(["job", "state", "schedule", "next run"], rows)

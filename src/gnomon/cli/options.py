@@ -32,6 +32,9 @@ PruneTag = Annotated[
 OfJob = Annotated[
     str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.", autocompletion=job_names)
 ]
+OfTag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only those of jobs with this tag.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="INSTANT", help="From this ISO instant on.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="INSTANT", help="Before this ISO instant.")]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")
 ]
