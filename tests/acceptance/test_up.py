@@ -339,8 +339,8 @@ def unheard(how: str) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("output", "more"),
-    [("full", ()), ("left", ()), ("still", ()), ("full", ("--quiet",)), ("left", ("--quiet",))],
-    ids=["full", "left", "still", "full, logs", "left, logs"],
+    [(how, more) for how in ("full", "left", "still") for more in ((), ("--quiet",))],
+    ids=["full", "full, logs", "left", "left, logs", "still", "still, logs"],
 )
 def test_output_that_nobody_takes_ends_nothing(
     database: Path, jobs: Callable[..., Path], witness: Path, output: str, more: tuple[str, ...]

@@ -21,7 +21,7 @@ Bus = Annotated[str | None, typer.Option("--nats", metavar="URL", help="Get task
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Log as JSON instead of lines for a person.")]
 JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
 JobsFiles = Annotated[
     list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")
