@@ -51,4 +51,4 @@ def test_what_is_not_read_is_counted_and_nobody_waits() -> None:
             events.emit("task_succeeded", number=0)
             told.append(json.loads(read.readline()))
 
-    assert told[-1]["count"] > 1000
+    assert told[-1]["count"] > 0

@@ -443,7 +443,7 @@ def test_what_an_execution_said_is_printed_for_machines(prompt: Prompt) -> None:
     prompt.ends(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
 
     assert prompt.data("executions", "logs", execution) == [
-        {"at": "2026-03-02T12:00:00+00:00", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
+        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
     ]
 
 

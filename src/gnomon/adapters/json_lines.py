@@ -39,7 +39,7 @@ def _line(name: str, facts: dict[str, object]) -> str:
         "event": name,
     }
     try:
-        return msgspec.json.encode({**facts, **said}, enc_hook=str).decode() + "\n"
+        return msgspec.json.encode({**said, **facts, **said}, enc_hook=str).decode() + "\n"
     except (TypeError, ValueError):  # a fact that is no data at all is told as it looks
         plain = {fact: repr(value) for fact, value in facts.items()}
-        return msgspec.json.encode({**plain, **said}).decode("utf-8", "replace") + "\n"
+        return msgspec.json.encode({**said, **plain, **said}).decode("utf-8", "replace") + "\n"
