@@ -1,5 +1,6 @@
 """The API as its users meet it: beside a scheduler that executes, and on replicas that do not."""
 
+import itertools
 import json
 import os
 import signal
@@ -198,22 +199,41 @@ def test_whoever_follows_the_stream_hears_of_executions_from_the_first_to_the_la
     ]
     with (
         up(database, "--port", "0", environment=OPEN) as running,
-        gnomon.Client(address := address_of(running)) as client,
+        gnomon.Client(address_of(running)) as client,
     ):
         client.register({"name": "greet", "dag": steps})
-        host, _, port = address.removeprefix("http://").partition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as stream:
-            stream.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: gnomon\r\n\r\n")
-            heard = b""
-            while b": listening" not in heard:
-                heard += stream.recv(4096)
+        with client.changes() as changes:
             started = client.trigger("greet")
-            while b'"status":"completed"' not in heard:
-                heard += stream.recv(4096)
+            told = list(itertools.takewhile(lambda one: one.facts.get("status") != "completed", changes))
 
-    told = [json.loads(line[6:]) for line in heard.splitlines() if line.startswith(b"data: ")]
-    assert {one["execution_id"] for one in told} == {started.execution_id}
-    assert [one["status"] for one in told if "status" in one] == ["pending", "running", "completed"]
+    assert {(one.job, one.execution_id) for one in told} == {("greet", started.execution_id)}
+    assert [one.facts["status"] for one in told if one.kind == "execution"] == ["pending", "running"]
+
+
+async def test_whoever_awaits_the_stream_hears_the_same(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    with up(database, "--port", "0", environment=OPEN) as running:
+        async with gnomon.AsyncClient(address_of(running)) as client:
+            await client.register({"name": "greet", "function": "witness/coroutine"})
+            async with client.changes() as changes:
+                started = await client.trigger("greet")
+                async for change in changes:
+                    if change.facts.get("status") == "completed":
+                        break
+
+    assert (change.kind, change.job, change.execution_id) == ("execution", "greet", started.execution_id)
+
+
+def test_whoever_may_not_look_is_told_so_by_the_stream_too(database: Path) -> None:
+    with (
+        up(database, "--port", "0") as running,
+        gnomon.Client(address_of(running), token="") as client,
+        pytest.raises(errors.Unauthenticated),
+        client.changes(),
+    ):
+        pass
 
 
 def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:
