@@ -78,7 +78,9 @@ def chosen(typed: Typed, environment: Mapping[str, str], settings: Callable[[], 
         return None
     reached(server, "")
     token = _token(typed, profile, environment)
-    if token is None and urlsplit(server).hostname in _THIS_MACHINE:
+    # Who shows a certificate is who that says, and not the owner of the database besides.
+    certified = profile is not None and bool(profile.cert_file)
+    if token is None and not certified and urlsplit(server).hostname in _THIS_MACHINE:
         token = own_token(settings())
     if profile is None:
         return Elsewhere(server=server, token=token)

@@ -5,6 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
+from gnomon.adapters.sql.tally import Tallied
 from gnomon.adapters.system import SystemClock
 from gnomon.adapters.tokens import NoTokens, OpenTokens
 from gnomon.api.desk import Desk
@@ -15,6 +16,7 @@ from gnomon.desks import desk_on
 from gnomon.office import Office
 from gnomon.ports.events import Events
 from gnomon.services.hub import Hub
+from gnomon.services.run_news import RunNews
 from gnomon.settings import Settings
 
 
@@ -41,6 +43,7 @@ class Facing:
             node.events.emit("request_failed", error=repr(error))
 
         node.ticker.on_decided = self.hub.decided
+        node.store.transactions = Tallied(node.store.transactions, RunNews(self.hub))
         node.events.emit("answering", address=self.address)
         self._say_who_may(node)
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from gnomon.adapters.console import ConsoleEvents
+from gnomon.adapters.json_lines import JsonEvents
 from gnomon.adapters.logs import LoggedEvents
 from gnomon.adapters.manifests import read_manifest
 from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
@@ -94,9 +95,9 @@ def read_origins(
     return load_with_origins(flags=flags, environment=environment, file=file)
 
 
-def console_events(stream: TextIO) -> Events:
-    """Events as lines for a person."""
-    return ConsoleEvents(stream)
+def console_events(stream: TextIO, *, quiet: bool = False) -> Events:
+    """Events as lines for a person; or, if nobody looks, as JSON for a program."""
+    return JsonEvents(stream) if quiet else ConsoleEvents(stream)
 
 
 def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:

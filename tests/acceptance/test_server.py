@@ -1,5 +1,6 @@
 """The API as its users meet it: beside a scheduler that executes, and on replicas that do not."""
 
+import itertools
 import json
 import os
 import signal
@@ -185,6 +186,54 @@ async def test_replicas_on_postgresql_answer_alike_and_a_worker_beside_them_exec
 
             assert one.finished(started.execution_id, timeout=30).status == "completed"
             assert [worker.slots for worker in other.workers()] == [500]
+
+
+@pytest.mark.req("H-12")
+def test_whoever_follows_the_stream_hears_of_executions_from_the_first_to_the_last(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    steps = [
+        {"step": "one", "function": "witness/coroutine"},
+        {"step": "two", "function": "witness/coroutine", "depends_on": ["one"]},
+    ]
+    with (
+        up(database, "--port", "0", environment=OPEN) as running,
+        gnomon.Client(address_of(running)) as client,
+    ):
+        client.register({"name": "greet", "dag": steps})
+        with client.changes() as changes:
+            started = client.trigger("greet")
+            told = list(itertools.takewhile(lambda one: one.facts.get("status") != "completed", changes))
+
+    assert {(one.job, one.execution_id) for one in told} == {("greet", started.execution_id)}
+    assert [one.facts["status"] for one in told if one.kind == "execution"] == ["pending", "running"]
+
+
+async def test_whoever_awaits_the_stream_hears_the_same(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
+    with up(database, "--port", "0", environment=OPEN) as running:
+        async with gnomon.AsyncClient(address_of(running)) as client:
+            await client.register({"name": "greet", "function": "witness/coroutine"})
+            async with client.changes() as changes:
+                started = await client.trigger("greet")
+                async for change in changes:
+                    if change.facts.get("status") == "completed":
+                        break
+
+    assert (change.kind, change.job, change.execution_id) == ("execution", "greet", started.execution_id)
+
+
+def test_whoever_may_not_look_is_told_so_by_the_stream_too(database: Path) -> None:
+    with (
+        up(database, "--port", "0") as running,
+        gnomon.Client(address_of(running), token="") as client,
+        pytest.raises(errors.Unauthenticated),
+        client.changes(),
+    ):
+        pass
 
 
 def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:

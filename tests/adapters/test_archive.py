@@ -48,6 +48,13 @@ async def test_records_are_kept_in_a_file_for_each_day(tmp_path: Path) -> None:
     ]
 
 
+async def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path) -> None:
+    await FolderArchive(tmp_path).keep([record("run_a")])
+
+    [kept] = files(tmp_path)
+    assert kept.stat().st_mode & 0o077 == 0
+
+
 async def test_keeping_the_same_records_again_changes_nothing(tmp_path: Path) -> None:
     archive = FolderArchive(tmp_path)
     await archive.keep([record("run_a"), record("run_b")])

@@ -254,7 +254,7 @@ def test_the_message_names_file_line_field_and_reason(tmp_path: Path) -> None:
         pytest.param("jobs: []".encode("utf-16"), "it is not UTF-8 at byte 0", id="two bytes a letter"),
         pytest.param(b"jobs: [] # \x00", "is not YAML", id="a character of nothing"),
         pytest.param(b"jobs: [] # \x1b[31m", "is not YAML", id="what a terminal would obey"),
-        pytest.param(b"#" * (4 * 2**20 + 1), "more than 4 MiB", id="too large"),
+        pytest.param(b"#" * (8 * 2**20 + 1), "more than 8 MiB", id="too large"),
     ],
 )
 def test_a_file_that_is_no_text_is_refused(refusal: Refusal, content: bytes, reason: str) -> None:
@@ -286,6 +286,12 @@ def test_what_repeats_itself_without_measure_is_refused_at_once(refusal: Refusal
 
     assert "aliases repeat too much" in refusal(bomb).reason
     assert process_time() - started < 1
+
+
+def test_a_file_of_five_megabytes_is_read(reading: Reading) -> None:
+    jobs = "".join(f"- {{name: job-{n}, function: f, input: {{text: {'a' * 10_000}}}}}\n" for n in range(500))
+
+    assert len(reading(f"jobs:\n{jobs}")) == 500
 
 
 def test_ten_thousand_jobs_are_read_in_a_few_seconds(reading: Reading) -> None:

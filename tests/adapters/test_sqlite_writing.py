@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import sqlite3
+import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -45,6 +46,14 @@ def seen(conn: sa.Connection, name: str) -> str:
 
 def names(conn: sa.Connection) -> list[str]:
     return list(conn.scalars(sa.select(node.c.holder).order_by(node.c.holder)))
+
+
+@pytest.mark.req("H-22")
+async def test_only_its_owner_can_read_a_new_database_and_its_log(store: SqlStore, path: str) -> None:
+    await store.transactions.write(lambda conn: seen(conn, "a"))
+
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in Path(path).parent.iterdir()}
+    assert files == dict.fromkeys(("gnomon.db", "gnomon.db-wal", "gnomon.db-shm"), 0o600)
 
 
 async def test_jobs_that_pile_up_share_a_commit(engine: SqliteTransactions) -> None:

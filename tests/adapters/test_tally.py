@@ -45,6 +45,14 @@ async def test_what_was_committed_is_told(store: SqlStore, meter: Meter) -> None
     assert buried(meter) == 1
 
 
+async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: Meter) -> None:
+    other = Meter(max_jobs=10)
+    both = Tallied(Tallied(store.transactions, meter), other)
+    await asyncio.gather(*(both.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
+
+    assert (buried(meter), buried(other)) == (40, 40)
+
+
 async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: Meter) -> None:
     with pytest.raises(ZeroDivisionError):
         await Tallied(store.transactions, meter).write(failing)

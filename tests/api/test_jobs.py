@@ -18,7 +18,20 @@ async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: Somebo
         "revision": 1,
         "version": 1,
         "next_run_at": "2026-03-03T09:00:00Z",
+        "schedule": "every day at 09:00",
+        "cron": "0 9 * * *",
     }
+
+
+@pytest.mark.req("H-03")
+async def test_whoever_registers_a_sentence_is_told_the_cron_it_was_read_as(admin: Somebody) -> None:
+    said = {"function": "f", "timezone": "America/New_York"}
+    first = await admin.post("/v1/jobs", {**said, "name": "a", "schedule": "twice daily at 8am and 8pm"})
+    changed = await admin.ask("PUT", "/v1/jobs/a", {**said, "schedule": "every first of the month at midnight"})
+    odd = await admin.post("/v1/jobs", {"function": "f", "name": "b", "schedule": "every 7 minutes"})
+
+    assert [one.json()["cron"] for one in (first, changed, odd)] == ["0 8,20 * * *", "0 0 1 * *", None]
+    assert odd.json()["schedule"] == "every 7 minutes, counted from its start"
 
 
 async def test_registering_the_same_again_changes_nothing(admin: Somebody) -> None:

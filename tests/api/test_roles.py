@@ -71,6 +71,19 @@ def test_only_how_the_scheduler_is_may_be_asked_by_everybody() -> None:
     assert {route.name for route in ROUTES if route.needs is Permission.EVERYBODY} == EVERYBODY
 
 
+@pytest.mark.req("H-20", "H-23")
+async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(face: Face, admin: Somebody) -> None:
+    async with face.caller("viewer") as viewer:
+        for name in ("report", "other"):
+            await viewer.ask("DELETE", f"/v1/jobs/{name}")
+        await viewer.post("/v1/jobs/report/trigger")
+
+    told = (await admin.get("/v1/audit?action=refuse&kind=request")).json()["items"]
+    assert [one["name"] for one in told] == ["POST /v1/jobs/report/trigger", "DELETE /v1/jobs/report"]
+    assert {one["actor"] for one in told} == {"viewer@example.com"}
+    assert told[1]["details"] == {"reason": "this needs one of the roles scheduler-admin"}
+
+
 async def test_who_may_not_is_refused_before_anything_is_read(face: Face) -> None:
     async with face.caller("viewer") as viewer:
         refused = await viewer.ask("POST", "/v1/jobs", raw=b"[" * 100_000)

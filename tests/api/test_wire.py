@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from cryptography.x509 import DNSName, UniformResourceIdentifier
 from msgspec.structs import replace
@@ -89,6 +90,27 @@ def test_many_headers_are_as_much_as_a_long_one() -> None:
         connection.sendall(b"GET /v1/health HTTP/1.1\r\nHost: gnomon\r\n" + lines + b"\r\n")
 
         assert heard(connection).startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_that_arrives_in_one_piece_with_its_headers_is_a_body_however_large() -> None:
+    face = Face()
+    with served(face) as address, connected(address) as connection:
+        jobs = [{"name": f"j{number}", "function": "f", "input": {"a": "b" * 1000}} for number in range(250)]
+        body = msgspec.json.encode({"jobs": jobs})
+        head = "POST /v1/apply HTTP/1.1\r\nHost: gnomon\r\nAuthorization: Bearer admin\r\nConnection: close\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+
+        assert heard(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_what_is_no_request_is_refused_as_a_problem_like_everything_else() -> None:
+    with served(Face()) as address, connected(address) as connection:
+        connection.sendall(b"something\r\n\r\n")
+        head, _, body = heard(connection).partition(b"\r\n\r\n")
+
+        assert b"content-type: application/problem+json" in head
+        assert msgspec.json.decode(body)["status"] == 400
 
 
 async def test_who_follows_the_stream_and_takes_nothing_in_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,8 +120,8 @@ def test_explain_speaks_json() -> None:
         "dialect": "standard",
         "dst": {"gap": "next", "fold": "first"},
         "fires": [
-            {"local": "2026-03-07T02:30:00-05:00", "utc": "2026-03-07T07:30:00+00:00"},
-            {"local": "2026-03-08T03:00:00-04:00", "utc": "2026-03-08T07:00:00+00:00"},
+            {"local": "2026-03-07T02:30:00-05:00", "utc": "2026-03-07T07:30:00Z"},
+            {"local": "2026-03-08T03:00:00-04:00", "utc": "2026-03-08T07:00:00Z"},
         ],
         "clock_changes": [
             {
@@ -296,8 +296,8 @@ def test_schedule_speaks_json() -> None:
     found = json.loads("\n".join(lines("schedule", *FILE, "-n", "2", "-o", "json")))
 
     assert [(fire["job"], fire["utc"]) for fire in found] == [
-        ("provider-health-check", "2026-03-08T00:00:00+00:00"),
-        ("credit-reconciliation", "2026-03-08T00:00:00+00:00"),
+        ("provider-health-check", "2026-03-08T00:00:00Z"),
+        ("credit-reconciliation", "2026-03-08T00:00:00Z"),
     ]
 
 

@@ -110,6 +110,17 @@ def test_what_is_misspelt_is_refused_with_a_suggestion(
     assert (done.code, done.err) == (2, [error])
 
 
+def test_a_file_that_everybody_may_write_to_is_refused(prompt: Prompt) -> None:
+    file = prompt.folder / "gnomon.yaml"
+    file.write_text("auth: {verify_tokens: true}")
+    file.chmod(0o666)
+
+    done = prompt.run("config", "show", "--config", "gnomon.yaml")
+
+    reason = "cannot be read: everybody may write to it: chmod o-w gnomon.yaml"
+    assert (done.code, done.err) == (2, [f"error: gnomon.yaml: {reason}"])
+
+
 def test_what_is_shown_can_be_written_to_a_file_and_read_again(prompt: Prompt) -> None:
     shown = prompt.data("config", "show")
     sections: dict[str, dict[str, object]] = {}

@@ -9,23 +9,44 @@ from support.prompt import Prompt
 from support.serving import running
 
 
-@pytest.mark.req("C-15")
-def test_a_profile_shows_a_certificate_instead_of_a_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompt, authority = Prompt(tmp_path, monkeypatch, capsys), Authority(tmp_path)
-    server, ops = authority.server(), authority.vouches("ops")
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
     for name in ("GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    settings = {
+    return Prompt(tmp_path, monkeypatch, capsys)
+
+
+def speaking_tls(authority: Authority, *certificates: str) -> dict[str, object]:
+    server = authority.server()
+    return {
         "server__tls_cert_file": server.cert,
         "server__tls_key_file": server.key,
         "server__tls_client_ca_file": authority.file,
-        "auth__certificates": ["ops=admin"],
+        "auth__certificates": list(certificates),
     }
+
+
+@pytest.mark.req("C-15")
+def test_who_shows_a_certificate_is_not_the_owner_of_the_database_besides(tmp_path: Path, prompt: Prompt) -> None:
+    authority = Authority(tmp_path)
+    guest = authority.vouches("guest")
+    with running(tmp_path / "gnomon.db", **speaking_tls(authority, "guest=viewer")) as scheduler:
+        own = ("--ca-file", authority.file, "--cert-file", guest.cert, "--key-file", guest.key)
+        prompt.lines("profiles", "add", "guest", "--server", str(scheduler.address), *own)
+
+        assert prompt.run("--profile", "guest", "jobs", "list").code == 0
+        refused = prompt.run("--profile", "guest", "jobs", "apply", "-f", "jobs.yaml")
+
+    assert (refused.code, "scheduler-admin" in refused.err[0]) == (1, True)
+
+
+@pytest.mark.req("C-15")
+def test_a_profile_shows_a_certificate_instead_of_a_token(tmp_path: Path, prompt: Prompt) -> None:
+    authority = Authority(tmp_path)
+    ops = authority.vouches("ops")
     (tmp_path / "server").mkdir()
-    with running(tmp_path / "server" / "gnomon.db", **settings) as scheduler:
+    with running(tmp_path / "server" / "gnomon.db", **speaking_tls(authority, "ops=admin")) as scheduler:
         address = str(scheduler.address)
         own = ("--cert-file", ops.cert, "--key-file", ops.key)
         prompt.lines("profiles", "add", "prod", "--server", address, "--ca-file", authority.file, *own)

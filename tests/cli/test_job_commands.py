@@ -74,7 +74,8 @@ def test_applying_a_changed_file_shows_what_changed(prompt: Prompt) -> None:
 
     changed = [one for one in prompt.data("jobs", "apply", "-f", "jobs.yaml") if one["change"] != "unchanged"]
 
-    assert changed == [{"job": "cleanup", "change": "changed", "revision": 2, "version": 2, "next_run_at": None}]
+    facts = {"change": "changed", "revision": 2, "version": 2, "next_run_at": None}
+    assert changed == [{"job": "cleanup", **facts, "schedule": "only when it is triggered", "cron": None}]
 
 
 def test_a_file_that_is_wrong_registers_nothing(empty: Prompt) -> None:
@@ -339,6 +340,31 @@ def test_executions_are_listed_by_status(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-10")
+@pytest.mark.req("H-10", "H-19")
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (("--trigger", "manual"), 1),
+        (("--trigger", "cron"), 0),
+        (("--tag", "numbers"), 1),
+        (("--tag", "letters"), 0),
+        (("--since", "2020-01-01T00:00Z"), 1),
+        (("--until", "2020-01-01T00:00Z"), 0),
+    ],
+)
+def test_executions_are_listed_by_what_started_them_tag_and_time(
+    prompt: Prompt, asked: tuple[str, ...], found: int
+) -> None:
+    prompt.triggered()
+
+    assert len(prompt.data("executions", "list", *asked)) == found
+
+
+def test_jobs_are_listed_by_tag(prompt: Prompt) -> None:
+    assert [one["job"] for one in prompt.data("jobs", "list", "--tag", "numbers")] == ["report"]
+    assert prompt.lines("jobs", "list", "--tag", "letters") == ["no jobs with that tag"]
+
+
 def test_ticks_without_an_execution_are_listed_as_skipped(prompt: Prompt) -> None:
     async def ten_days_later(store: SqlStore) -> None:
         schedule = await store.find("default", "report")
@@ -358,9 +384,10 @@ def test_ticks_without_an_execution_are_listed_as_skipped(prompt: Prompt) -> Non
 
 
 def test_skipped_ticks_are_those_of_one_job(prompt: Prompt) -> None:
-    done = prompt.run("executions", "list", "--status", "skipped")
+    for asked in ((), ("--job", "report", "--tag", "numbers")):
+        done = prompt.run("executions", "list", "--status", "skipped", *asked)
 
-    assert (done.code, len(done.err)) == (2, 1)
+        assert (done.code, len(done.err)) == (2, 1)
 
 
 @pytest.mark.req("H-10")
@@ -416,7 +443,7 @@ def test_what_an_execution_said_is_printed_for_machines(prompt: Prompt) -> None:
     prompt.ends(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
 
     assert prompt.data("executions", "logs", execution) == [
-        {"at": "2026-03-02T12:00:00+00:00", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
+        {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
     ]
 
 

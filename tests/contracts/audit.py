@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from contracts.backfills import backfill
 from contracts.events import event
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.audit import GENESIS, AuditEntry, Head, flaws, schedule_digest
+from gnomon.core.audit import GENESIS, AuditEntry, Head, flaws, refused, schedule_digest
 from gnomon.core.cron import Cron
 from gnomon.core.editing import edited, paused, resumed, verdict_before
 from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
@@ -52,6 +52,13 @@ class AuditContract:
         return (await store.list_dead_letters("default", unresolved=True))[-1].dead_letter_id
 
     # ---- what is written ---------------------------------------------------------------------
+
+    @pytest.mark.req("H-23")
+    async def test_what_was_not_allowed_is_written_down_by_itself(self, store: Store) -> None:
+        entry = refused("DELETE /v1/jobs/report", "needs a role", actor="eve", tenant="default", now=NOON)
+        await store.add_audit(entry)
+
+        assert await self.entries(store, action="refuse", kind="request") == [entry]
 
     @pytest.mark.req("H-23")
     async def test_a_registration_is_written_down(self, store: Store) -> None:

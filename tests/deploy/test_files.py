@@ -16,7 +16,7 @@ from gnomon.office import read_jobs_file
 from gnomon.settings import Settings, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UNIT = DEPLOY / "systemd" / "gnomon.service"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS: dict[str, dict[str, Any]] = {
     found["kind"]: found
     for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -195,35 +195,46 @@ def test_no_file_names_a_place_of_anybody(path: Path) -> None:
 # ---- systemd -------------------------------------------------------------------------------------
 
 
-def unit() -> configparser.ConfigParser:
+def unit(path: Path) -> configparser.ConfigParser:
     read = configparser.ConfigParser(strict=True, interpolation=None)
     read.optionxform = str  # type: ignore[assignment,method-assign]
-    read.read(UNIT)
+    read.read(path)
     return read
 
 
-def test_the_service_says_when_it_is_ready_and_is_watched() -> None:
-    service = unit()["Service"]
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_service_says_when_it_is_ready_and_is_watched(path: Path) -> None:
+    service = unit(path)["Service"]
 
     assert service["Type"] == "notify"
     assert int(service["WatchdogSec"]) > 0
     assert service["DynamicUser"] == "yes"
-    assert service["ExecStart"].split()[1] == "up"
 
 
-def test_the_service_may_finish_what_runs_and_is_not_started_again_with_settings_that_are_wrong() -> None:
-    service = unit()["Service"]
+def test_there_is_a_service_for_a_node_and_one_for_a_worker_that_shows_numbers_because_only_such_a_one_notifies() -> (
+    None
+):
+    worker, node = (unit(path)["Service"]["ExecStart"].split() for path in UNITS)
+
+    assert (node[1], worker[1]) == ("up", "worker")
+    assert worker[-2:] == ["--metrics-port", "9091"]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_service_may_finish_what_runs_and_is_not_started_again_with_settings_that_are_wrong(path: Path) -> None:
+    service = unit(path)["Service"]
 
     assert duration_ms("stop", f"{service['TimeoutStopSec']}s") > USUAL.worker.drain_ms + USUAL.worker.kill_grace_ms
     assert service["RestartPreventExitStatus"] == "2"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here; its file is read above")
-def test_systemd_accepts_the_service(tmp_path: Path) -> None:
-    program = re.sub(r"/opt/gnomon/bin/gnomon\b", "/bin/true", UNIT.read_text())
-    (tmp_path / UNIT.name).write_text(program)
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_accepts_a_service(tmp_path: Path, path: Path) -> None:
+    program = re.sub(r"/opt/gnomon/bin/gnomon\b", "/bin/true", path.read_text())
+    (tmp_path / path.name).write_text(program)
 
-    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)]
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")

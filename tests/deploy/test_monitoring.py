@@ -37,6 +37,14 @@ def test_the_reader_of_queries_sees_what_is_used() -> None:
     assert labels_of(query) == {"le", "job"}
 
 
+@pytest.mark.req("H-14")
+def test_prometheus_asks_where_the_settings_say_and_leaves_the_names_of_jobs_alone() -> None:
+    [scrape] = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
+
+    assert scrape["honor_labels"] is True
+    assert scrape["static_configs"] == [{"targets": [f"{Metrics().host}:{Metrics().port}"]}]
+
+
 # ---- rules ---------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,8 @@ async def applied(book: JobBook, *jobs: Job) -> list[Applied]:
 
 @pytest.mark.req("H-04")
 async def test_a_new_job_has_its_first_version_and_its_next_run(book: JobBook, clock: VirtualClock) -> None:
-    assert await applied(book, job(clock)) == [Applied("report", Change.CREATED, 1, 1, NOON + MINUTE)]
+    spec = job(clock).spec
+    assert await applied(book, job(clock)) == [Applied("report", Change.CREATED, 1, 1, NOON + MINUTE, spec)]
 
 
 @pytest.mark.req("H-04")

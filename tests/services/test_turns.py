@@ -1,10 +1,16 @@
 """Turns: one of several nodes does what one is enough for, and another goes on when it is gone."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.leases import MemoryLeases
 from gnomon.errors import StoreUnavailable, Unavailable
+from gnomon.services.backfiller import Backfiller
+from gnomon.services.listening import Gatherer
+from gnomon.services.patience import Backoff
 from gnomon.services.sealer import Sealer
 from gnomon.services.turns import LeasedTurns, OnlyNode, Turn
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -161,11 +167,46 @@ async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -
     assert "attempt_ended_by_reconciler" in crew.events.names()
 
 
-async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
-    class Away(OnlyNode):
-        async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-            raise StoreUnavailable(f"away: {name}, {holder}, {ttl_ms}")
+class Away(OnlyNode):
+    """Nobody says whose turn it is."""
 
+    async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+        raise StoreUnavailable(f"away: {name}, {holder}, {ttl_ms}")
+
+
+class Doer(Protocol):
+    """Somebody who does what one is enough for."""
+
+    turn: Turn | None
+    backoff: Backoff
+
+    async def step(self) -> float: ...
+
+
+DOERS: dict[str, Callable[[Crewed], Doer]] = {
+    "sealer": lambda crew: Sealer(crew.store, crew.clock, crew.events),
+    "gatherer": lambda crew: Gatherer(crew.store, crew.clock, crew.events),
+    "backfiller": lambda crew: Backfiller(crew.store, crew.store, crew.clock, crew.events),
+    "reconciler": lambda crew: crew.reconciler,
+}
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.parametrize("name", DOERS)
+async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
+    crew = Crewed()
+    doer = DOERS[name](crew)
+    await crew.store.take_turn(name, "a", ttl_ms=TTL)
+    doer.turn = Turn(Away(), crew.clock, name, "b", ttl_ms=TTL)
+    await doer.step()
+    assert doer.backoff.failing
+
+    doer.turn = Turn(crew.store, crew.clock, name, "b", ttl_ms=TTL)
+    await doer.step()
+    assert not doer.backoff.failing
+
+
+async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
     crew = Crewed()
     await crew.job()
     sealer = Sealer(crew.store, crew.clock, crew.events)

@@ -75,7 +75,7 @@ def _write(place: Path, packed: bytes) -> None:
     # Another may write the same file at this moment, from another machine that numbers its processes as ours does.
     unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with unfinished.open("wb") as file:
+        with open(unfinished, "wb", opener=_for_its_owner) as file:
             file.write(packed)
             file.flush()
             os.fsync(file.fileno())
@@ -87,6 +87,11 @@ def _write(place: Path, packed: bytes) -> None:
             unfinished.unlink()
     for folder in (place.parent, place.parent.parent):
         _flush_folder(folder)
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    # What was private in the database is private here.
+    return os.open(path, flags, 0o600)
 
 
 def _flush_folder(folder: Path) -> None:

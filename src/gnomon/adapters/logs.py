@@ -5,7 +5,7 @@ from typing import Any
 import structlog
 
 #: What an operator should look into.
-_WARNINGS = frozenset(
+WARNINGS = frozenset(
     {
         "clock_corrected",
         "clock_skew",
@@ -36,6 +36,6 @@ class LoggedEvents:
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
         try:
-            (self._log.warning if name in _WARNINGS else self._log.info)(name, **facts)
+            (self._log.warning if name in WARNINGS else self._log.info)(name, **facts)
         except Exception:  # noqa: BLE001 - a log that fails, however it was configured, stops no scheduler
             self.lost += 1

@@ -15,7 +15,7 @@ from gnomon.core.requests import Defaults
 from gnomon.core.said import key_text
 from gnomon.errors import CronError, FieldError, FileError, JobsFileError
 
-_LARGEST_FILE = 4 * 2**20
+_LARGEST_FILE = 8 * 2**20
 #: Where a date need not be quoted.
 _INSTANTS = ("at", "start_at", "end_at", "delay_until")
 
@@ -102,7 +102,7 @@ def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
     """What a configuration file holds; FileError if that is no mapping."""
-    root = composed(path, FileError)
+    root = composed(path, FileError, guarded=True)
     if root.value is None:
         return {}
     if not isinstance(root.value, dict):
@@ -128,11 +128,19 @@ def sentence(error: FieldError) -> str:
 
 
 def composed(
-    path: Path, error: Callable[..., FileError], *, instants: Collection[str] = (), showing: bool = False
+    path: Path,
+    error: Callable[..., FileError],
+    *,
+    instants: Collection[str] = (),
+    showing: bool = False,
+    guarded: bool = False,
 ) -> Node:
-    """What a file holds, and where each word of it stands; the error if it cannot be read."""
+    """What a file holds, and where each word of it stands; the error if it cannot be read.
+
+    A `guarded` file is one that decides who may do what: it is not believed if anybody could have written it.
+    """
     try:
-        return compose(_content(path).decode(), instants=instants, showing=showing)
+        return compose(_content(path, guarded=guarded).decode(), instants=instants, showing=showing)
     except (OSError, UnicodeDecodeError) as problem:
         raise error(path, f"cannot be read: {_why(problem)}") from None
     except Refusal as refusal:
@@ -148,11 +156,14 @@ def digest_of(path: Path) -> str:
         return _why(problem)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, *, guarded: bool = False) -> bytes:
     """What the file holds. It is looked at through one handle, so that nobody can put another in its place."""
     with open(path, "rb", opener=_opened) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
             raise OSError("it is no regular file")
+        if guarded and mode & stat.S_IWOTH:
+            raise OSError(f"everybody may write to it: chmod o-w {path}")
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
         raise OSError(f"it has more than {_LARGEST_FILE // 2**20} MiB")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from gnomon.api.reading import read_object
 from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
 from gnomon.api.table import ROUTES
 from gnomon.core.certificates import names_in
-from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, WrongType
+from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.identity import Caller
 
 _NOBODY = Caller("", frozenset())
@@ -96,6 +96,14 @@ def _handler(route: Route, desk: Desk, limits: _Limits) -> HTTPRouteHandler:
         caller = await _caller(route, desk, request)
         if caller is not _NOBODY:
             limits.limiter.admit(caller)
+        try:
+            return await answered(request, caller)
+        except Forbidden as error:
+            await _write_down(error, route, desk, caller, request)
+            raise
+
+    async def answered(request: _Anything, caller: Caller) -> Response[Any]:
+        _refuse_without_role(route, caller)
         with limits.intake.held() as more:
             raw = None if route.body is None else await _raw(route.body, desk, request, more)
             if route.shared:
@@ -148,10 +156,21 @@ async def _caller(route: Route, desk: Desk, request: _Anything) -> Caller:
     if said and (scheme.lower() != "bearer" or not token or len(token) > desk.longest_token):
         raise Unauthenticated("the Authorization header holds no bearer token")
     service = None if said else _service(desk, request)
-    caller = await desk.tokens.caller(token.strip()) if service is None else service
-    if not caller.roles & route.needs.value:
+    return await desk.tokens.caller(token.strip()) if service is None else service
+
+
+def _refuse_without_role(route: Route, caller: Caller) -> None:
+    if route.needs is not Permission.EVERYBODY and not caller.roles & route.needs.value:
         raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
-    return caller
+
+
+async def _write_down(error: Forbidden, route: Route, desk: Desk, caller: Caller, request: _Anything) -> None:
+    """Who asked for what they may not do is in the audit trail; a store that is away changes nothing about the no."""
+    asked = f"{route.method} {request.url.path}"
+    with suppress(Unavailable):
+        await desk.audit.refused(
+            route.name, asked, str(error), actor=caller.subject, tenant=caller.tenant, now=desk.clock.now()
+        )
 
 
 def _service(desk: Desk, request: _Anything) -> Caller | None:

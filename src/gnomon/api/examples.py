@@ -19,6 +19,8 @@ APPLIED = {
     "revision": 1,
     "version": 1,
     "next_run_at": "2026-03-02T14:00:00Z",
+    "schedule": "every weekday at 09:00 in America/New_York",
+    "cron": "0 9 * * 1-5",
 }
 JOB_LINE: dict[str, Any] = {
     "job": "report",

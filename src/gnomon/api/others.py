@@ -72,7 +72,7 @@ async def list_workers(call: Call) -> Reply:
 
 
 async def stream(call: Call) -> Reply:
-    """Follow what changes, as server-sent events: ticks, tasks and dead letters of the process that answers."""
+    """Follow what changes, as server-sent events: ticks, executions, tasks and dead letters."""
     hub = call.desk.hub
     hub.refuse_if_full()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

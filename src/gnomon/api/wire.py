@@ -3,10 +3,15 @@
 import asyncio
 from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gnomon.api.problems import MEDIA_TYPE, problem
 from gnomon.api.routes import CERTIFICATE
 from gnomon.sections import Server
+
+#: As much as the loop hands over at once.
+_LARGEST_PIECE = 262_144
 
 
 def protocol_of(server: Server) -> type[asyncio.Protocol]:
@@ -44,13 +49,13 @@ class _Bounded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """A piece of a request. Nobody needs so much to say what they want as to fill the memory with it."""
-        if self._in_headers:
-            self._received += len(data)
-            # What comes in one piece with its headers may be the beginning of a body.
-            if self._received > self.most_header + 65_536:
-                self._refuse()
-                return
         super().data_received(data)
+        # Only what was read shows where the headers end: what came in one piece with them may be most of a body.
+        if not self._in_headers:
+            return
+        self._received += len(data)
+        if self._received > self.most_header + _LARGEST_PIECE and not self.transport.is_closing():
+            self.send_400_response("the headers are too large")
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -98,5 +103,15 @@ class _Bounded(HttpToolsProtocol):
     def _hang_up(self) -> None:
         self.transport.abort()
 
-    def _refuse(self) -> None:
-        self.send_400_response("The headers are too large.")
+    def send_400_response(self, msg: str) -> None:
+        """What is no request is refused as every other refusal is told."""
+        body = msgspec.json.encode(problem(400, msg, code="bad_request"))
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + body)
+        self.transport.close()

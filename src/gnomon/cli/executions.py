@@ -1,7 +1,7 @@
 """`gnomon executions`: what ran, how it went, and ending it."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,14 +35,14 @@ _MOST_FAILURES = 20
 _LATE = timedelta(seconds=30)
 
 
-def list_executions(job: str | None, status: str | None, limit: int, where: Where, form: Format) -> None:
+def list_executions(asked: Mapping[str, str | None], limit: int, where: Where, form: Format) -> None:
     """List runs, the newest first; or the ticks of a job that had none."""
-    if status == _SKIPPED:
-        _list_skipped(job, limit, where, form)
+    if asked["status"] == _SKIPPED:
+        _list_skipped(asked, limit, where, form)
         return
 
     async def work(door: Door) -> list[Execution]:
-        return await some_of(door, asks.executions(job=job, status=status, page=page_of(limit)), limit)
+        return await some_of(door, asks.executions(page=page_of(limit), **asked), limit)
 
     runs = at_door(where, work)
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
@@ -61,12 +61,15 @@ def _row(run: Execution) -> list[str]:
     ]
 
 
-def _list_skipped(job: str | None, limit: int, where: Where, form: Format) -> None:
+def _list_skipped(asked: Mapping[str, str | None], limit: int, where: Where, form: Format) -> None:
+    job, within = asked["job"], {field: asked[field] for field in ("since", "until")}
     if job is None:
         raise UsageError("--status skipped lists the ticks of one job that had no execution: name it with --job")
+    if asked["trigger"] is not None or asked["tag"] is not None:
+        raise UsageError("--status skipped lists ticks: --trigger and --tag are of executions")
 
     async def work(door: Door) -> list[LedgerTick]:
-        return await some_of(door, asks.ticks(job, status=TickStatus.SKIPPED, page=page_of(limit)), limit)
+        return await some_of(door, asks.ticks(job, status=TickStatus.SKIPPED, page=page_of(limit), **within), limit)
 
     ticks = at_door(where, work)
     if form is not Format.TABLE:

@@ -131,8 +131,7 @@ def _as_data(explanation: Explanation) -> dict[str, object]:
         data["every_ms"] = round(trigger.period.total_seconds() * 1000)
     return data | {
         "fires": [
-            {"local": explanation.local(fire).isoformat(), "utc": fire.astimezone(UTC).isoformat()}
-            for fire in explanation.fires
+            {"local": explanation.local(fire).isoformat(), "utc": fire.astimezone(UTC)} for fire in explanation.fires
         ],
         "clock_changes": [
             {"at": change.at.isoformat(), "effect": change.effect, "sentence": change.describe()}

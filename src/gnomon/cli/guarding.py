@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnomon.cli.options import Config, Database, Output
+from gnomon.cli.options import Config, Database, Output, Since, Until
 from gnomon.cli.output import Format
 
 token = typer.Typer(name="token", help="Who may come in through the API.", no_args_is_help=True)
@@ -60,8 +60,8 @@ def list_audit(
     action: Annotated[str | None, typer.Option("--action", metavar="WORD", help="Such as update or pause.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", metavar="WORD", help="Such as job or execution.")] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of what was changed.")] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="INSTANT", help="From this ISO instant on.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="INSTANT", help="Before this ISO instant.")] = None,
+    since: Since = None,
+    until: Until = None,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Whose, of the store.")] = None,
     limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")] = 50,
     database: Database = None,

@@ -49,24 +49,24 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
         return
     zones = {job.name: zone_of(job.spec) for job in jobs}
     rows = [
-        [one.job, one.change, str(one.version), moment(one.next_run_at, zones.get(one.job, "UTC"))]
+        [one.job, one.change, str(one.version), one.cron or "", moment(one.next_run_at, zones.get(one.job, "UTC"))]
         for one in done
         if one.change != Change.UNCHANGED
     ]
     if rows:
-        print_table(["job", "change", "version", "next run"], rows)
+        print_table(["job", "change", "version", "cron", "next run"], rows)
     counts = Counter(one.change for one in done)
     say(", ".join(f"{counts[change]} {change}" for change in Change if counts[change]) or "no jobs")
 
 
-def list_jobs(where: Where, form: Format) -> None:
-    """List every job with when it runs next."""
+def list_jobs(tag: str | None, where: Where, form: Format) -> None:
+    """List every job, or those with a tag, with when it runs next."""
 
     async def work(door: Door) -> list[JobSummary]:
-        return await some_of(door, asks.jobs(page=page_of()))
+        return await some_of(door, asks.jobs(tag=tag, page=page_of()))
 
     found = at_door(where, work)
-    none = "no jobs: gnomon jobs apply -f FILE registers them"
+    none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
     print_list(found, form, ["job", "state", "schedule", "next run"], _row, none)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from gnomon.cli.completing import job_names
-from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, Output, PruneTag
+from gnomon.cli.options import Config, Database, JobsFile, JobsFiles, Key, OfJob, OfTag, Output, PruneTag, Since, Until
 from gnomon.cli.output import Format
 
 jobs = typer.Typer(name="jobs", help="What runs and when.", no_args_is_help=True)
@@ -20,6 +20,7 @@ ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="An execution.")]
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="A dead letter.")]
 Most = Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")]
 Status = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
+Trigger = Literal["cron", "manual", "api", "event", "backfill"]
 
 
 @jobs.command("validate")
@@ -51,12 +52,14 @@ def apply_jobs(
 
 
 @jobs.command("list")
-def list_jobs(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+def list_jobs(
+    *, tag: OfTag = None, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
     """List all jobs and when they run next."""
     from gnomon.cli.jobs import list_jobs as run
     from gnomon.cli.offices import Where
 
-    run(Where(database, config), output)
+    run(tag, Where(database, config), output)
 
 
 @jobs.command("show")
@@ -143,10 +146,14 @@ def jobs_schema(*, output: Output = Format.TABLE) -> None:
 
 
 @executions.command("list")
-def list_executions(
+def list_executions(  # noqa: PLR0913 - as many parameters as the command has options
     *,
     job: OfJob = None,
     status: Annotated[Status | None, typer.Option(help="Only those.")] = None,
+    trigger: Annotated[Trigger | None, typer.Option(help="Only those that this started.")] = None,
+    tag: OfTag = None,
+    since: Since = None,
+    until: Until = None,
     limit: Most = 20,
     database: Database = None,
     config: Config = None,
@@ -156,7 +163,8 @@ def list_executions(
     from gnomon.cli.executions import list_executions as run
     from gnomon.cli.offices import Where
 
-    run(job, status, limit, Where(database, config), output)
+    asked = {"job": job, "status": status, "trigger": trigger, "tag": tag, "since": since, "until": until}
+    run(asked, limit, Where(database, config), output)
 
 
 @executions.command("show")

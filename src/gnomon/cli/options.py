@@ -21,7 +21,7 @@ Bus = Annotated[str | None, typer.Option("--nats", metavar="URL", help="Get task
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Structured logs instead of lines for a person.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Log as JSON instead of lines for a person.")]
 WatchedJobs = Annotated[
     list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
 ]
@@ -39,6 +39,9 @@ PruneTag = Annotated[
 OfJob = Annotated[
     str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.", autocompletion=job_names)
 ]
+OfTag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only those of jobs with this tag.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="INSTANT", help="From this ISO instant on.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="INSTANT", help="Before this ISO instant.")]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")
 ]

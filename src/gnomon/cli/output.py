@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -36,23 +35,14 @@ class Format(StrEnum):
 
 
 def print_data(data: object, form: Format) -> None:
-    """Print plain data, or answers, for a machine."""
-    data = _plain(msgspec.to_builtins(data, builtin_types=(datetime,)))
+    """Print plain data, or answers, for a machine: in the words of the API, instants included."""
+    data = msgspec.to_builtins(data)
     if form is Format.YAML:
         import yaml
 
         sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=speaks_unicode()))
     else:
         sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not speaks_unicode()) + "\n")
-
-
-def _plain(data: object) -> object:
-    """The data with every instant as a text."""
-    if isinstance(data, dict):
-        return {key: _plain(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_plain(value) for value in data]
-    return data.isoformat() if isinstance(data, datetime) else data
 
 
 def speaks_unicode() -> bool:

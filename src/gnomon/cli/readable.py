@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import msgspec
+
 from gnomon.cli.output import in_zone, visible
 from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
@@ -19,8 +21,8 @@ def moment(at: int | datetime | None, zone: str = "UTC") -> str:
 
 
 def iso(at: int | None) -> str | None:
-    """An instant for machines."""
-    return None if at is None else instant_of(at).isoformat()
+    """An instant for machines, spelt as the API does."""
+    return None if at is None else msgspec.to_builtins(instant_of(at))
 
 
 def span(ms: int | None) -> str:

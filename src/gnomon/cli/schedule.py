@@ -79,7 +79,7 @@ def _local(fire: datetime, job: Job) -> str:
 def _as_data(fire: datetime, job: Job) -> dict[str, object]:
     return {
         "job": job.name,
-        "utc": fire.isoformat(),
+        "utc": fire.astimezone(UTC),
         "local": in_zone(fire, _zone(job)).isoformat(),
         "timezone": _zone(job),
         "schedule": job.spec.trigger.describe(),

@@ -27,12 +27,12 @@ def up(
     """Schedule, and execute if asked to, until told to stop."""
     settings = read_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
-    lines = console_events(sys.stdout)
+    lines = console_events(sys.stdout, quiet=quiet)
     plan = Serving(
         settings=settings,
         jobs_files=files,
         imports=tuple(imports),
-        events=None if quiet else lines,
+        events=lines,
         strict=True,
         api=api,
         executes=executes,

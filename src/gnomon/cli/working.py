@@ -27,18 +27,17 @@ def worker(
 ) -> None:
     """Execute until told to stop. Numbers are shown if the flags say where."""
     settings, origins = read_origins(config, flags=flags, environment=os.environ)
-    lines = console_events(sys.stdout)
-    events, metrics = None if quiet else lines, "metrics.port" in flags
+    lines, metrics = console_events(sys.stdout, quiet=quiet), "metrics.port" in flags
     quick_switches()
     if _over_nats(flags, origins):
         if metrics:
             raise FieldError(
                 "--metrics-port", flags["metrics.port"], "is for a worker on a database, and this has none"
             )
-        plan = Fielding(settings=settings, imports=tuple(imports), events=events)
+        plan = Fielding(settings=settings, imports=tuple(imports), events=lines)
         asyncio.run(_field(plan, lines))
     else:
-        shift = Shift(settings=settings, imports=tuple(imports), events=events, metrics=metrics)
+        shift = Shift(settings=settings, imports=tuple(imports), events=lines, metrics=metrics)
         asyncio.run(_work(shift, lines, origins))
     let_go_of_broken_output()
 

@@ -98,8 +98,8 @@ def ticks(
     *,
     kind: str | None = None,
     status: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
     page: int = 100,
 ) -> Ask[Page[answers.LedgerTick]]:
     """What became of planned times, of one job or of all, the newest first."""

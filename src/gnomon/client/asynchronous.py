@@ -2,19 +2,23 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import wraps
+from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, reached, read, sent_headers
+from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
 from gnomon.client.offers import Offers
+from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
 from gnomon.core import answers
 from gnomon.core.answers import Page
+from gnomon.core.operating_answers import StreamChange
 from gnomon.errors import Unavailable
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientResponse, ClientSession
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -59,6 +63,41 @@ class AsyncClient(Offers):
             await asyncio.sleep(patience)
             patience = min(2 * patience, _SELDOM_SECONDS)
         return found
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[AsyncIterator[StreamChange]]:
+        """What changes from now on, as it changes; it ends when the server hangs up."""
+        answer = await self._followed()
+        try:
+            yield self._told(answer.content)
+        finally:
+            answer.close()
+
+    async def _followed(self) -> "ClientResponse":
+        from aiohttp import ClientError, ClientTimeout
+        from yarl import URL
+
+        url, patience = URL(self._to.address + TARGET, encoded=True), ClientTimeout(sock_read=SILENCE_SECONDS)
+        try:
+            answer = await self._connected().get(url, headers=self._to.headers, timeout=patience)
+            if answer.status != HTTPStatus.OK:
+                raise error_of(answer.status, await answer.read())
+            # The server says first that it is listening.
+            await answer.content.readline()
+        except (ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{self._to.address} cannot be reached: {str(error) or type(error).__name__}") from None
+        return answer
+
+    async def _told(self, lines: AsyncIterable[bytes]) -> AsyncIterator[StreamChange]:
+        from aiohttp import ClientError
+
+        listening = Listening()
+        try:
+            async for line in lines:
+                if (change := listening.heard(line)) is not None:
+                    yield change
+        except (ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{self._to.address} hung up: {str(error) or type(error).__name__}") from None
 
     async def ask(self, ask: Ask[T]) -> T:
         """The answer to a request; the error that the server told of, if it did."""

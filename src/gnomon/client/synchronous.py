@@ -5,15 +5,19 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
-from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, reached, read, sent_headers
+from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
 from gnomon.client.offers import Offers
+from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
 from gnomon.core import answers
 from gnomon.core.answers import Page
+from gnomon.core.operating_answers import StreamChange
 from gnomon.errors import Unavailable
 
 T = TypeVar("T")
@@ -63,6 +67,36 @@ class Client(Offers):
             patience = min(2 * patience, _SELDOM_SECONDS)
         return found
 
+    @contextmanager
+    def changes(self) -> Iterator[Iterator[StreamChange]]:
+        """What changes from now on, as it changes, on a connection of its own; it ends when the server hangs up."""
+        connection = self._connected(timeout=SILENCE_SECONDS)
+        try:
+            yield self._told(self._followed(connection))
+        finally:
+            connection.close()
+
+    def _followed(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+        try:
+            connection.request("GET", urlsplit(self._to.address).path + TARGET, headers=dict(self._to.headers))
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                raise error_of(answer.status, answer.read())
+            # The server says first that it is listening.
+            answer.readline()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"{self._to.address} cannot be reached: {error}") from None
+        return answer
+
+    def _told(self, answer: http.client.HTTPResponse) -> Iterator[StreamChange]:
+        listening = Listening()
+        try:
+            while line := answer.readline():
+                if (change := listening.heard(line)) is not None:
+                    yield change
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"{self._to.address} hung up: {error}") from None
+
     def ask(self, ask: Ask[T]) -> T:
         """The answer to a request; the error that the server told of, if it did."""
         with self._lock:
@@ -88,13 +122,14 @@ class Client(Offers):
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connected(self, timeout: float | None = None) -> http.client.HTTPConnection:
+        seconds = self._timeout if timeout is None else timeout
         parts = urlsplit(self._to.address)
         host = parts.hostname or ""
         if parts.scheme == "https":
             tls = self._tls or ssl.create_default_context()
-            return http.client.HTTPSConnection(host, parts.port, timeout=self._timeout, context=tls)
-        return http.client.HTTPConnection(host, parts.port, timeout=self._timeout)
+            return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=tls)
+        return http.client.HTTPConnection(host, parts.port, timeout=seconds)
 
     def _hang_up(self) -> None:
         if self._connection is not None:

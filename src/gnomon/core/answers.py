@@ -106,6 +106,9 @@ class JobApplied(Answer, frozen=True, kw_only=True):
     revision: int
     version: int
     next_run_at: datetime | None
+    #: What was understood: the schedule in words, and as cron; None if cron cannot say it.
+    schedule: str = ""
+    cron: str | None = None
 
 
 class PlannedFire(Answer, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ from gnomon.core.workflow import Workflow
 GENESIS = "0" * 64
 #: What an entry may say beyond its fields, as JSON.
 LONGEST_DETAILS = 1000
+#: How much of a request that was refused is written down.
+LONGEST_REQUEST = 200
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -45,6 +47,8 @@ class Action(StrEnum):
     EMIT = "emit"
     SKIP = "skip"
     BACKFILL = "backfill"
+    #: Was not let do something.
+    REFUSE = "refuse"
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: str
     tenant: str
     action: str
-    #: What was changed: job, workflow, execution, dead_letter, event, backfill; and which.
+    #: What was changed: job, workflow, execution, dead_letter, event, backfill; and which. A request that was refused.
     kind: str
     name: str
     #: Digests of what was there before and after; None where there was nothing.
@@ -277,6 +281,19 @@ def backfill_cancelled(before: Backfill, actor: str, now: int) -> AuditEntry:
         before=digest({"cancelled": False}),
         after=digest({"cancelled": True}),
         details=_details(job=before.schedule_id),
+    )
+
+
+def refused(request: str, reason: str, *, actor: str, tenant: str, now: int) -> AuditEntry:
+    """Somebody asked for what they may not do."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=tenant,
+        action=Action.REFUSE.value,
+        kind="request",
+        name=request if len(request) <= LONGEST_REQUEST else f"{request[: LONGEST_REQUEST - 1]}…",
+        details=_details(reason=reason),
     )
 
 

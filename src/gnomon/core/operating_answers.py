@@ -176,3 +176,19 @@ class HealthReport(Answer, frozen=True, kw_only=True):
     alive: bool
     checked_at: datetime
     components: list[Component]
+
+
+# ---- the stream ----------------------------------------------------------------------------------
+
+
+class StreamChange(Answer, frozen=True, kw_only=True):
+    """Something that changed, as the stream tells it."""
+
+    #: `tick`, `execution`, `task` or `dead_letter`.
+    kind: str
+    number: int
+    at: datetime
+    job: str | None
+    execution_id: str | None
+    #: All that is told of it.
+    facts: dict[str, Any]

@@ -1,7 +1,7 @@
 """The audit trail: looking at it, and sealing it. Every method is one transaction.
 
 Entries are written by the transactions that change something, together with what they change. What the scheduler does
-by itself leaves none.
+by itself leaves none. Only what was not allowed changes nothing and is written down by itself.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.audit import Head, Kept
+from gnomon.core.audit import AuditEntry, Head, Kept
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
@@ -30,6 +30,10 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
 
 class AuditTrail(Protocol):
     """Who changed what."""
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        """The entry stands in the trail, of something that changed nothing."""
+        ...
 
     async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
         """Entries, the newest first."""

@@ -24,7 +24,7 @@ from gnomon.services.launcher import Triggered
 from gnomon.services.listening import Emitted
 from gnomon.services.registrar import View
 from gnomon.services.run_steps import WAITING, Drawn, run_of, steps_of
-from gnomon.services.wording import in_words
+from gnomon.services.wording import as_cron, in_words
 
 #: How many items of a step are shown beside everything else.
 _MOST_ITEMS = 100
@@ -134,6 +134,8 @@ def job_applied(one: Applied) -> answers.JobApplied:
         revision=one.revision,
         version=one.version,
         next_run_at=at(one.next_run_at),
+        schedule=in_words(one.spec),
+        cron=as_cron(one.spec),
     )
 
 

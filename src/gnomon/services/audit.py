@@ -1,11 +1,11 @@
-"""Looking at the audit trail, and proving that nobody has changed it."""
+"""Looking at the audit trail, proving that nobody has changed it, and writing down what was not allowed."""
 
 import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.audit import Action, Flaw, Head, Kept, flaws
+from gnomon.core.audit import Action, Flaw, Head, Kept, flaws, refused
 from gnomon.core.requests import printable, schedule_name
 from gnomon.errors import FieldError
 from gnomon.ports.audit import AuditQuery, AuditTrail
@@ -15,7 +15,10 @@ _PAGE = 1000
 _HASH = re.compile("[0-9a-f]{64}")
 #: More flaws than these tell nothing more.
 _MOST_FLAWS = 20
-_KINDS = ("job", "workflow", "execution", "dead_letter", "event", "backfill")
+_KINDS = ("job", "workflow", "execution", "dead_letter", "event", "backfill", "request")
+#: Whoever tries the same again and again is written down as often as this, so that nobody can fill the trail.
+_AGAIN_MS = 60_000
+_MOST_KNOWN = 1000
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -34,10 +37,22 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 class AuditBook:
-    """List, verify."""
+    """List, verify, write down what was not allowed."""
 
     def __init__(self, trail: AuditTrail) -> None:
         self._trail = trail
+        #: When somebody was last written down for something.
+        self._known: dict[tuple[str, str, str], int] = {}
+
+    async def refused(self, kind: str, request: str, reason: str, *, actor: str, tenant: str, now: int) -> None:
+        """It stands in the trail that somebody asked for what they may not do: of each kind once in a while."""
+        key = (tenant, actor, kind)
+        if key in self._known and 0 <= now - self._known[key] < _AGAIN_MS:
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = now
+        await self._trail.add_audit(refused(request, reason, actor=actor, tenant=tenant, now=now))
 
     async def page(self, query: AuditQuery) -> Sequence[Kept]:
         """Entries, the newest first; FieldError for what can match none."""

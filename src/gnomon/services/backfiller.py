@@ -45,6 +45,7 @@ class Backfiller:
         try:
             if self.turn is not None and not await self.turn.ours():
                 self.busy = False
+                self.backoff.worked()
                 return self.turn.again_seconds
             found = await self._backfills.open_backfills(limit=_MOST)
             self._forget_all_but({one.backfill.backfill_id for one in found})

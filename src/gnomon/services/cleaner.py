@@ -85,6 +85,7 @@ class Cleaner:
             return poll
         turn_ms = max(_SHORTEST_TURN_MS, 2 * self._settings.pause_ms)
         if not await self._turns.take_turn(_TURN, self._holder, ttl_ms=turn_ms):
+            self.backoff.worked()
             return poll
         self._bundles = self._bundles or self._pass()
         bundle = await anext(self._bundles, None)

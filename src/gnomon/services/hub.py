@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from gnomon.core.instants import instant_of
 from gnomon.core.keys import run_id
-from gnomon.core.model import Verdict
+from gnomon.core.model import Run, RunStatus, Verdict
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 
 #: How far a listener may be behind before it is let go of.
-_MOST_BEHIND = 1000
+_MOST_BEHIND = 4000
 #: What becomes of a task, and how the stream calls it.
 _TASKS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
 
@@ -23,7 +23,7 @@ _TASKS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": 
 class Change(Struct, frozen=True, kw_only=True):
     """Something that changed."""
 
-    #: `tick`, `task` or `dead_letter`.
+    #: `tick`, `execution`, `task` or `dead_letter`.
     kind: str
     number: int
     tenant: str
@@ -101,16 +101,29 @@ class Hub:
                     "job": verdict.schedule.schedule_id,
                     "kind": one.kind.value,
                     "reason": one.reason.value,
-                    "planned_at": instant_of(one.planned_at).isoformat(),
+                    "planned_at": instant_of(one.planned_at),
                     "count": one.count,
                     "execution_id": made,
                 }
                 self._tell("tick", verdict.schedule.tenant, told)
 
+    def run_changed(self, run: Run, status: RunStatus, error: str | None = None) -> None:
+        """A run has come so far."""
+        if not self._listeners:
+            return
+        told = {
+            "job": run.schedule_id or run.workflow_id,
+            "execution_id": run.run_id,
+            "status": status.value,
+            "trigger": run.source.value,
+            "error": error,
+        }
+        self._tell("execution", run.tenant, told)
+
     def _tell(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
         self._number += 1
-        at = instant_of(self._clock.now()).isoformat()
-        change = Change(kind=kind, number=self._number, tenant=tenant, facts={"at": at, **facts})
+        facts = {"at": instant_of(self._clock.now()), **facts}
+        change = Change(kind=kind, number=self._number, tenant=tenant, facts=facts)
         for listener in [one for one in self._listeners if one.tenant == tenant]:
             listener.tell(change)
             if listener.dropped:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gnomon.core.jobs import Job
 from gnomon.core.missed import NONE_OF_THEM, Choice
-from gnomon.core.model import MINUTE_MS, Run, Schedule, ScheduleUid, Tick
+from gnomon.core.model import MINUTE_MS, Run, Schedule, ScheduleUid, Spec, Tick
 from gnomon.core.requests import printable, schedule_name
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
@@ -58,6 +58,8 @@ class Applied(Struct, frozen=True):
     version: int
     #: None if it is paused, too.
     next_run_at: int | None
+    #: As it was understood.
+    spec: Spec
 
 
 class JobBook:
@@ -293,6 +295,7 @@ def _applied(plan: Plan, now: int) -> Applied:
         schedule.revision,
         schedule.spec.workflow_version,
         next(iter(coming), None),
+        schedule.spec,
     )
 
 

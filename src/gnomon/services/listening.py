@@ -129,6 +129,7 @@ class Gatherer:
         """Close what is due. Returns how many seconds to wait before the next step."""
         try:
             if self.turn is not None and not await self.turn.ours():
+                self.backoff.worked()
                 return self.turn.again_seconds
             closed = await self._log.close_gatherings(self._clock.now(), limit=_BATCH)
             if closed:

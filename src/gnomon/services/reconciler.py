@@ -55,6 +55,7 @@ class Reconciler:
         for _ in range(self._settings.max_retries + 1):
             try:
                 if self.turn is not None and not await self.turn.ours():
+                    self.backoff.worked()
                     return self.turn.again_seconds
                 await self._wait_for_workers()
                 await self._reconcile(frozenset())

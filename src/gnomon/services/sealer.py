@@ -33,6 +33,7 @@ class Sealer:
         began = self._clock.elapsed()
         try:
             if self.turn is not None and not await self.turn.ours():
+                self.backoff.worked()
                 return self.turn.again_seconds
             done = await self._trail.seal_audit(limit=_BATCH)
         except Unavailable as error:

@@ -20,3 +20,8 @@ def in_words(spec: Spec) -> str:
             _SENTENCES.clear()
         found = _SENTENCES[key] = trigger.describe()
     return found
+
+
+def as_cron(spec: Spec) -> str | None:
+    """When a schedule fires, as cron; None if it is nothing that cron can say."""
+    return spec.trigger.expression if isinstance(spec.trigger, Cron) else None

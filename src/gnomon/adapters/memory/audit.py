@@ -98,6 +98,10 @@ class MemoryStore(MemoryBooks):
             self._write([trail.backfill_cancelled(self._backfills[backfill_id], actor, now)])
         return done
 
+    async def add_audit(self, entry: AuditEntry) -> None:
+        """See AuditTrail.add_audit."""
+        self._write([entry])
+
     # ---- looking -----------------------------------------------------------------------------
 
     async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:

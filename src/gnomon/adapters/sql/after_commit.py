@@ -37,11 +37,16 @@ class AfterCommit(ABC, Generic[Note]):
 
         def noting(conn: sa.Connection) -> tuple[T, list[Note]]:
             notes: list[Note] = []
+            # Somebody else may listen there, too.
+            others: list[Note] | None = conn.info.pop(self.place, None)
             conn.info[self.place] = notes
             try:
                 return job(conn), notes
             finally:
-                conn.info.pop(self.place, None)
+                del conn.info[self.place]
+                if others is not None:
+                    others += notes
+                    conn.info[self.place] = others
 
         done, notes = await self._engine.write(noting, apart=apart)
         self._tell(notes)

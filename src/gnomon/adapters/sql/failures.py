@@ -42,6 +42,8 @@ SQLSTATES = {
 }
 #: Two stood in each other's way, and this one was given up: not serialisable, and a deadlock. Nothing of it is done.
 CROSSED = frozenset(("40001", "40P01"))
+#: What the server says of a setting that it does not know.
+_NO_SUCH_THING, _UNKNOWN_SETTING = "42704", "unrecognized configuration parameter"
 #: The class of SQLSTATE of values that the server cannot hold.
 _BAD_VALUE = "22"
 
@@ -55,6 +57,9 @@ def translated(error: Exception) -> Exception:
         refused = UsageError(f"a value that the database cannot hold: {_first_line(error)[:_LONGEST]}")
         refused.__cause__ = error
         return refused
+    if sqlstate_of(error) == _NO_SUCH_THING and _UNKNOWN_SETTING in str(_origin(error)):
+        # Whoever wrote the address wrote a setting that the server does not know.
+        return UsageError(f"the address of the database: {_first_line(error)[:_LONGEST]}")
     if not _worldly(error):
         return error
     failure = StoreUnavailable(_first_line(error))

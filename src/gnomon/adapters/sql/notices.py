@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
+from gnomon.adapters.sql.addresses import server_address
 from gnomon.adapters.telling import Teller
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.events import Events
@@ -113,9 +112,9 @@ class PostgresHints:
     async def _connect(self) -> "Connection[Any]":
         import asyncpg
 
-        address = sa.make_url(self._url).set(drivername="postgresql+asyncpg")
+        address, told = server_address(self._url)
         _, options = address.get_dialect()().create_connect_args(address)
-        connection = await asyncpg.connect(**options, timeout=_PATIENCE_SECONDS, statement_cache_size=0)
+        connection = await asyncpg.connect(**options, **told, timeout=_PATIENCE_SECONDS, statement_cache_size=0)
         self._lost.clear()
         connection.add_termination_listener(lambda _: self._lost.set())
         return connection

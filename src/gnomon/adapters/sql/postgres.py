@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from gnomon.adapters.sql.addresses import server_address
 from gnomon.adapters.sql.bulk import MAY_COPY
 from gnomon.adapters.sql.failures import CROSSED, hung_up, lost, sqlstate_of, translated
 from gnomon.adapters.sql.transactions import MOST_TOGETHER, PATIENCE_MS, Job, Outcome, run_together, settle
@@ -67,7 +68,7 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
             "prepared_statement_cache_size": 0,
             "prepared_statement_name_func": str,
         }
-    address = sa.make_url(url).set(drivername="postgresql+asyncpg")
+    address, told = server_address(url)
     engine = create_async_engine(
         address,
         pool_size=pool_size,
@@ -75,7 +76,7 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         max_overflow=0,
         pool_use_lifo=True,
         **waiting,
-        connect_args=connect,
+        connect_args=connect | told,
         isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
         execution_options={MAY_COPY: statement_cache},
     )

@@ -77,7 +77,7 @@ def _make(path: str) -> None:
     """There is a file; if it cannot be made, whoever opens it will say why."""
     # Never one that is there already: to close it would let go of the locks that we may have on it.
     with suppress(OSError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _tell(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own

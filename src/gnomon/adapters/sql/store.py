@@ -25,7 +25,7 @@ from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.attempts import Ending
-from gnomon.core.audit import Head, Kept
+from gnomon.core.audit import AuditEntry, Head, Kept
 from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.happenings import Entry, Event
 from gnomon.core.launching import Cancelling, Launch, Launching
@@ -275,6 +275,10 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         return await self.transactions.read(lambda conn: event_log.entries(conn, event_ids))
 
     # ---- audit -------------------------------------------------------------------------------
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        """See AuditTrail.add_audit."""
+        await self.transactions.write(lambda conn: audit.write(conn, [entry]))
 
     async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
         """See AuditTrail.list_audit."""
