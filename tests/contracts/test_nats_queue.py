@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
@@ -153,6 +154,14 @@ async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
     while not found:
         found = bodies(await worker.pull(limit=5, wait_ms=1_000))
     assert found == ["b"]
+
+
+@pytest.mark.guarantee("S18")
+async def test_what_a_server_finds_too_large_holds_up_no_other(server: NatsServerSide) -> None:
+    await server.prepare(["default"])
+    large = replace(parcel("large"), body=b"x" * (2**20 + 1))
+
+    assert await server.publish([large, parcel("small")]) == {"small"}
 
 
 # ---- the server dies -----------------------------------------------------------------------------

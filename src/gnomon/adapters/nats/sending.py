@@ -59,7 +59,7 @@ class Sender:
 
     async def _put_all(self, messages: Sequence[Message]) -> None:
         """All of them are on their way, or wait in vain for an answer."""
-        from nats.errors import Error
+        from nats.errors import Error, MaxPayloadError
 
         numbered = []
         for one in messages:
@@ -69,7 +69,12 @@ class Sender:
         try:
             for number, one in numbered:
                 headers = {"Nats-Msg-Id": one.name, **one.headers}
-                await self._client.publish(one.subject, one.body, reply=f"{self._inbox}.{number}", headers=headers)
+                try:
+                    await self._client.publish(one.subject, one.body, reply=f"{self._inbox}.{number}", headers=headers)
+                except MaxPayloadError as error:
+                    # What this server finds too large holds up no other.
+                    self._waiting.pop(number, None)
+                    self._events.emit("nats_error", error=f"{one.name}: {error!r}")
         except (Error, OSError) as error:
             self._events.emit("nats_error", error=repr(error))
 
