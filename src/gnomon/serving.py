@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from gnomon.facing import Facing
 
 
-#: How soon after the start all has been made that lasts.
-_SETTLED_SECONDS = 5.0
+#: How soon after the start all has been made that lasts, and how often garbage is looked for among the rest of it.
+_SETTLED_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
+#: After how many new objects the young are looked at, how many of these looks later the older, and then all.
+_LOOKS = (2_000, 5, 1_000)
 
 
 class Serving(Struct, frozen=True, kw_only=True):
@@ -218,9 +220,20 @@ def quick_switches() -> None:
     sys.setswitchinterval(0.0005)
 
 
-def quick_collections(after: float = _SETTLED_SECONDS) -> None:
-    """What was made at the start is no longer looked at when garbage is collected: that held up the clock by 0.1 s."""
-    asyncio.get_running_loop().call_later(after, gc.freeze)
+def quick_collections(after: float = _SETTLED_SECONDS, every: float = _COLLECT_SECONDS) -> None:
+    """Garbage is looked for among all that there is once a minute, and not in what was made at the start.
+
+    Each such look holds up everybody for up to 0.1 s, and Python would take several in a second while much is due.
+    """
+    loop = asyncio.get_running_loop()
+    gc.set_threshold(*_LOOKS)
+    loop.call_later(after, gc.freeze)
+
+    def collect() -> None:
+        gc.collect()
+        loop.call_later(every, collect)
+
+    loop.call_later(every, collect)
 
 
 # ---- inside another program ----------------------------------------------------------------------

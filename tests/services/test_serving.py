@@ -2,15 +2,53 @@
 
 import asyncio
 import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
 
 from gnomon.serving import quick_collections
 
 
-async def test_what_was_made_at_the_start_is_not_looked_at_again_when_garbage_is_collected() -> None:
-    try:
-        quick_collections(after=0)
-        await asyncio.sleep(0.001)
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    looks = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*looks)
 
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
+
+class Lonely:
+    """Knows nobody but itself."""
+
+    def __init__(self) -> None:
+        self.myself = self
+
+
+async def test_what_was_made_at_the_start_is_not_looked_at_again_when_garbage_is_collected() -> None:
+    quick_collections(after=0)
+    await asyncio.sleep(0.001)
+
+    assert gc.get_freeze_count() > 0
+
+
+async def test_garbage_is_collected_again_and_again() -> None:
+    quick_collections(after=60, every=0.001)
+    for _ in range(2):
+        gone = asyncio.Event()
+        made = Lonely()
+        gc.collect()  # so that it is old
+        weakref.finalize(made, gone.set)
+        del made
+
+        await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_while_much_is_made_all_that_there_is_is_not_looked_at_all_the_time() -> None:
+    quick_collections(after=60, every=60)
+    before = gc.get_stats()[2]["collections"]
+
+    kept = [[number] for number in range(1_000_000)]
+
+    assert gc.get_stats()[2]["collections"] == before
+    assert len(kept) == 1_000_000

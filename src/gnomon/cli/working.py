@@ -12,7 +12,7 @@ from gnomon.fielding import Fielding, work_over_nats
 from gnomon.office import console_events, hidden_password, read_origins
 from gnomon.ports.events import Events
 from gnomon.services.field_worker import FieldWorker
-from gnomon.serving import quick_switches, stop_on_signals
+from gnomon.serving import quick_collections, quick_switches, stop_on_signals
 from gnomon.settings import Settings
 from gnomon.version import __version__
 from gnomon.workshop import Shift, Workshop, work
@@ -67,6 +67,7 @@ async def _work(shift: Shift, lines: Events, origins: Mapping[str, str]) -> None
         if shift.settings.nats.url:
             shop.events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
 
+    quick_collections()
     await work(shift, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")
 
@@ -75,6 +76,7 @@ async def _field(plan: Fielding, lines: Events) -> None:
     def ready(worker: FieldWorker) -> None:
         _say_up(lines, worker.worker, plan.settings, plan.settings.nats.url, len(plan.functions))
 
+    quick_collections()
     await work_over_nats(plan, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")
 

@@ -42,7 +42,7 @@ _WAIT_MS = 250
 #: How many beginnings and endings are written down together: more would hold up all who write.
 _TOGETHER = 1000
 #: How many endings are dealt with before others have a turn, such as whoever answers requests.
-_AT_A_STRETCH = 100
+_AT_A_STRETCH = 25
 #: How soon reports come again that could not be written down, or put away.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
@@ -121,7 +121,7 @@ class Collector:
     async def _readable(self, delivered: Sequence[Delivered]) -> list[_Message]:
         """Those that can be read. The others are put away first, and only then gone."""
         found: list[_Message] = []
-        async for one in in_lots(delivered):
+        async for one in in_lots(delivered, 2):
             try:
                 found.append((one, read_reports(one.body)))
             except FieldError as error:

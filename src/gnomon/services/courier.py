@@ -33,7 +33,7 @@ from gnomon.settings import Settings
 #: How many are sent together.
 _MOST = 500
 #: How many are wrapped before others have a turn, such as whoever answers requests.
-_AT_A_STRETCH = 100
+_AT_A_STRETCH = 25
 _REMEMBERED = 100_000
 #: How often to look for what others have let through, while there is enough to do.
 _LOOK_SECONDS = 0.25

@@ -30,6 +30,7 @@ from gnomon.ports.work import Place
 from gnomon.ports.workers import Workplace
 from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
+from gnomon.services.looping import in_lots
 from gnomon.services.patience import Backoff
 from gnomon.services.router import Router
 from gnomon.services.shelf import Shelf, step_of
@@ -40,6 +41,8 @@ Done = TypeVar("Done")
 _ONE_IN = 4
 #: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
 _BEHIND_SECONDS = 1.0
+#: How many are prepared before others have a turn, such as whoever answers requests.
+_AT_A_STRETCH = 50
 #: What tasks have returned, as JSON: what is not among it is read.
 Outputs = Mapping[str, bytes | None]
 _NO_OUTPUTS: Outputs = {}
@@ -98,7 +101,7 @@ class Dispatcher:
                 self.backoff.worked()
                 return wait
             await self._shelf.fetch(waiting.run for waiting in ready)
-            found = [await self._prepared(waiting, now) for waiting in ready]
+            found = [await self._prepared(waiting, now) async for waiting in in_lots(ready, _AT_A_STRETCH)]
             await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
             ruled = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
             done = await self._admit(ruled, now) if ruled else frozenset()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
+#: How many are sent before others have a turn, such as whoever answers requests.
+_AT_A_STRETCH = 50
+
 
 class Message(NamedTuple):
     """What is to be sent, by the name that it is known by, and what stands above it beside that name."""
@@ -67,7 +70,9 @@ class Sender:
             self._waiting[str(self._count)] = one.name
             numbered.append((str(self._count), one))
         try:
-            for number, one in numbered:
+            for place, (number, one) in enumerate(numbered, 1):
+                if place % _AT_A_STRETCH == 0:
+                    await asyncio.sleep(0)
                 headers = {"Nats-Msg-Id": one.name, **one.headers}
                 try:
                     await self._client.publish(one.subject, one.body, reply=f"{self._inbox}.{number}", headers=headers)
