@@ -1,15 +1,21 @@
 """A server and workers elsewhere on a memory store, a bus in memory, a virtual clock and runners that do as told."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from gnomon.adapters.memory.guard import MemoryGuard
 from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
-from gnomon.core.model import Attempt, Run, TaskId
+from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
+from gnomon.core.workflow import Delivery
+from gnomon.ports.work import Held
 from gnomon.services.collector import Collector
 from gnomon.services.courier import Courier
 from gnomon.services.field_worker import FieldWorker
 from gnomon.settings import load
 from support.crew import Crewed, ToldRunner
+
+#: What lets another attempt of the same task start.
+JUSTIFIED = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
 
 
 class Fleet(Crewed):
@@ -73,6 +79,22 @@ class Fleet(Crewed):
         await self.send()
         await self.get()
         await self.hear()
+
+    async def judge(self, runs: Iterable[Run], starts: Counter[Held], delivery: Delivery) -> None:
+        """Every start of a body has a reason, and every run an end; these were the starts."""
+        assert set(starts.values()) <= {1}, "an attempt was begun twice"
+        begun = Counter(task_id for task_id, _ in starts)
+        for run in runs:
+            ended, attempts = await self.now(run), await self.attempts_of(run)
+            [task] = await self.store.tasks([run])
+            assert ended.over
+            assert all(one.result in JUSTIFIED for one in attempts[:-1]), attempts
+            if delivery is Delivery.AT_MOST_ONCE:
+                assert begun[task.task_id] <= 1
+            elif ended.status is RunStatus.COMPLETED:
+                assert begun[task.task_id] >= 1
+            elif ended.status is not RunStatus.CANCELLED:
+                assert [one.result for one in attempts].count(Result.LOST) == 3
 
     async def attempts_of(self, run: Run) -> list[Attempt]:
         tasks = [TaskId(task.task_id) for task in await self.store.tasks([run])]
