@@ -17,8 +17,8 @@ from typing import cast
 
 import aiohttp
 
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.office import Office
 from gnomon.settings import Settings, load
 from report import keep, table

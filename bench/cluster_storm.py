@@ -13,8 +13,8 @@ from typing import NamedTuple
 import aiohttp
 import asyncpg
 
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.office import Office
 from gnomon.settings import load
 from shapes import places, worker

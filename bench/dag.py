@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any
 
 from gnomon.app import Node
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId
-from gnomon.core.requests import Defaults
 from nodes import BEGUN, Announced, book_of, launcher_of, node_on
 from report import keep, table
 

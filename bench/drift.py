@@ -14,8 +14,8 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from nodes import BEGUN, book_of, node_on, quantiles
 from report import keep, table
 

@@ -16,10 +16,10 @@ import nats
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.app import Node
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.subjects import WORK_SUBJECTS
 from gnomon.settings import load
 from nodes import NoEvents, book_of

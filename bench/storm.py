@@ -25,7 +25,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from gnomon.adapters.sql.opening import open_postgres, open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock
-from gnomon.core.editing import fresh
+from gnomon.core.ledger.edits import fresh
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
 from gnomon.sections import Leading, Ticking

@@ -14,10 +14,10 @@ from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from huey import SqliteHuey
 
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.launch import Launch, wanted_run
 from nodes import BEGUN, book_of, launcher_of, node_on
 from report import keep, table
 

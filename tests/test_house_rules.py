@@ -89,7 +89,7 @@ def test_no_way_to_import_goes_unseen(tmp_path: Path) -> None:
         "gnomon.services",
         "gnomon.cli",
         "gnomon.core.model.Run",
-        "gnomon.core.cron.days",
+        "gnomon.core.cron.calendar",
     }
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gnomon.core.cron import Cron, Dst
-from gnomon.core.parsing import parse_schedule
+from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every
 from gnomon.embedding import emit, run, start
 from gnomon.errors import CronError, GnomonError

@@ -25,9 +25,9 @@ from gnomon.adapters.system import SystemClock
 from gnomon.adapters.token_keys import signed_with
 from gnomon.adapters.token_sources import FetchedKeys, FileKeys, KeySource, KnownKeys
 from gnomon.core.access import ASYMMETRIC, Auth
+from gnomon.core.auth import ClaimRules, Opened, claimed, opened
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import DAY_MS
-from gnomon.core.said import printable, schedule_name
-from gnomon.core.tokens import ClaimRules, Opened, claimed, opened
 from gnomon.errors import FieldError, TokenRefused, UsageError
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from gnomon.adapters.system import RandomIds, tzdata_version
 from gnomon.api.desk import Desk
-from gnomon.core.certificates import read_certificates
+from gnomon.core.auth import read_certificates
 from gnomon.core.health import Report
 from gnomon.office import Office, defaults_of
 from gnomon.ports.identity import Caller, Role, Tokens

@@ -11,7 +11,7 @@ from gnomon.adapters.tokens import NoTokens, OpenTokens
 from gnomon.api.desk import Desk
 from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app import Node
-from gnomon.core.certificates import read_certificates
+from gnomon.core.auth import read_certificates
 from gnomon.desks import desk_on
 from gnomon.office import Office
 from gnomon.ports.events import Events

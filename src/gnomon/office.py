@@ -13,8 +13,8 @@ from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sql
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import read_fires, read_jobs, read_jobs_as_said, read_mapping, read_text
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import NoDatabase
 from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.adapters.local_key import read_own, replaced
-from gnomon.core.said import schedule_name
+from gnomon.core.jobs.fields import schedule_name
 from gnomon.errors import FileError, NotFound, UsageError
 
 

@@ -24,7 +24,7 @@ from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.yaml_files import digest_of
 from gnomon.apart import make_database
 from gnomon.app import Node
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.job import Job
 from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
 from gnomon.office import read_declared_jobs, read_jobs_file

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gnomon.core.access import AUTH_BOUNDS, Auth
 from gnomon.core.durations import duration_ms
-from gnomon.core.job_routes import check_limits, check_worker
+from gnomon.core.jobs.routing_fields import check_limits, check_worker
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.sources import HIDDEN, shown, unknown, with_environment
 from gnomon.errors import FieldError

@@ -10,8 +10,8 @@ from contracts.store import HOUR, NOON
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.sql import SqlStore, open_sqlite, tables
 from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.elector import Elector
 from gnomon.services.jobs import JobBook

@@ -14,8 +14,8 @@ from gnomon.adapters.sql.opening import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.app import Node
-from gnomon.core.jobs import read_job
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
+from gnomon.core.jobs.job import read_job
 from gnomon.core.model import RunStatus
 from gnomon.office import defaults_of
 from gnomon.ports.runs import RunQuery

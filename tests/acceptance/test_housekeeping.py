@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from contracts.store import minutely
 from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import DAY_MS, RunId, Source
 from gnomon.core.pings import Moment, Ping
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.jobs import Application
 from gnomon.runners.registry import Functions

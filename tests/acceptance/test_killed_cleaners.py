@@ -10,8 +10,8 @@ import pytest
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
 from gnomon.services.cleaner import Cleaner

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.core.cron import Cron
-from gnomon.core.missed import Choice, resuming
+from gnomon.core.ledger.edits import Choice, resuming
+from gnomon.core.ledger.plan import plan
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
-from gnomon.core.plan import plan
-from gnomon.core.ticks import Ticks
 from gnomon.sections import Leading, Reconciling, Ticking, Working
 from gnomon.settings import Settings
 from gnomon.testing.checker import check
@@ -258,13 +258,13 @@ async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytes
 @pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
 async def test_a_wrong_store_is_seen(rule: str, store: type[MemoryStore], monkeypatch: pytest.MonkeyPatch) -> None:
     # In one shard, so that a late writer meets what its successor wrote.
-    monkeypatch.setattr("gnomon.core.editing.shard_of", lambda _: 0)
+    monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)
 
     assert rule in await rules_broken(store, until=rule, races=True)
 
 
 async def test_with_as_many_races_the_right_store_breaks_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.core.editing.shard_of", lambda _: 0)
+    monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)
 
     assert await rules_broken(MemoryStore, races=True) == set()
 

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
-from gnomon.core.gating import Admission, Waiting
-from gnomon.core.launching import Cancelling, Launching
 from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
-from gnomon.core.states import TERMINAL, TaskState
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.admission import Admission, Waiting
+from gnomon.core.runs.launch import Cancelling, Launching
+from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.ports.work import Held, Renewal
 from gnomon.services.worker import Worker
 from gnomon.testing.checker import check
@@ -302,9 +302,9 @@ def alike_but_for_runs(read: Schedule, current: Schedule) -> bool:
 SERVICES: dict[str, tuple[str, str, object]] = {
     "reaper off": ("K14", "gnomon.services.reconciler.overdue", lambda *_, **__: None),
     "results dropped": ("K14", "gnomon.services.worker.Worker._report", dropping),
-    "once more after a loss": ("K7", "gnomon.core.attempts._may_start_again", lambda _: True),
+    "once more after a loss": ("K7", "gnomon.core.runs.outcomes._may_start_again", lambda _: True),
     "losses without end": ("S12", "gnomon.services.reconciler.limits_of", lambda _: Limits(losses=100)),
-    "no delay": ("S12", "gnomon.core.attempts._delay", lambda *_: 0),
+    "no delay": ("S12", "gnomon.core.runs.outcomes._delay", lambda *_: 0),
     "a letter for a success": ("K15", "gnomon.services.worker.ending", lettered),
     "no letter for a failure": ("K15", "gnomon.services.worker.ending", unfinished),
     "failures told as successes": ("K8", "gnomon.services.worker.ending", rosy),

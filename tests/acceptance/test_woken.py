@@ -9,7 +9,7 @@ import pytest
 from gnomon import app, workshop
 from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
 from gnomon.office import Office, defaults_of
 from gnomon.ports.hints import Topic
 from gnomon.runners.registry import Functions

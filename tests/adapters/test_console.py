@@ -12,7 +12,7 @@ import pytest
 from gnomon.adapters.console import LINES, ConsoleEvents
 from gnomon.adapters.lines import Lines
 from gnomon.adapters.logs import LoggedEvents
-from gnomon.core.states import TaskState
+from gnomon.core.runs.states import TaskState
 
 
 def said(name: str, **facts: object) -> str:

@@ -13,7 +13,7 @@ from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.adapters.sql.hinting import Hinted, hint
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
-from gnomon.core.workflow import Retry, Step, Workflow
+from gnomon.core.runs.workflow import Retry, Step, Workflow
 from gnomon.ports.hints import Topic
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.backfills import BackfillDesk

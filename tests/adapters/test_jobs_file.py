@@ -14,12 +14,12 @@ import yaml
 from gnomon.adapters import yaml_files
 from gnomon.adapters.yaml_files import digest_of, read_jobs, read_mapping
 from gnomon.core.cron import Cron
-from gnomon.core.job_steps import RETRY_FIELDS, STEP_FIELDS
-from gnomon.core.jobs import JOB_FIELDS, Job
+from gnomon.core.jobs.job import JOB_FIELDS, Job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.jobs.steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.core.model import Overlap
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.workflow import ONLY_STEP, Retry
 from gnomon.core.triggers import At
-from gnomon.core.workflow import ONLY_STEP, Retry
 from gnomon.errors import FileError, JobsFileError
 
 DATA = Path(__file__).parents[1] / "data"

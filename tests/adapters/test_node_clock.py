@@ -10,9 +10,9 @@ import pytest
 from gnomon.adapters.sql.opening import open_sqlite
 from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run
-from gnomon.core.requests import Defaults
 from gnomon.office import Office
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions

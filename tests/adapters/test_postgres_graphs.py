@@ -13,13 +13,13 @@ from sqlalchemy.util import await_only
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, work
 from gnomon.adapters.sql.unfolding import unfold
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
-from gnomon.core.gating import Request, Unfolding, Waiting
-from gnomon.core.launching import Cancelling, Launch, wanted_run
 from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Source, TaskId
-from gnomon.core.preparing import prepared, scope_of
+from gnomon.core.runs.admission import Request, Unfolding, Waiting
+from gnomon.core.runs.launch import Cancelling, Launch, wanted_run
+from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
+from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
 from gnomon.testing.clock import VirtualClock

@@ -15,8 +15,8 @@ from sqlalchemy.util import await_only
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql.house_tables import node
-from gnomon.core.keys import SHARDS
-from gnomon.core.plan import plan
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.shards import Attendance
 from support.proxy import Fault, Proxy

@@ -9,8 +9,8 @@ from sqlalchemy.util import await_only
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, work
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Result, RunId, Source
+from gnomon.core.runs.launch import Launch, wanted_run
 from support.fleet_processes import until
 from support.labour import LEASE, ended, taken_by
 from support.servers import postgres

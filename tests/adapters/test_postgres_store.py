@@ -16,11 +16,11 @@ from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql.house_tables import node
 from gnomon.adapters.sql.postgres import PostgresTransactions
 from gnomon.adapters.sql.transactions import Job
-from gnomon.core.gating import Waiting
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, Launching, wanted_run
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Result, RunId, Schedule, ScheduleUid, Source
-from gnomon.core.plan import plan
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import Launch, Launching, wanted_run
 from gnomon.errors import StoreUnavailable
 from support.labour import LEASE, admission, ended, taken_by, the_runs
 from support.servers import Postgres, postgres

@@ -14,13 +14,13 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
-from gnomon.core.attempts import Assignment, Limits, Outcome, ending
-from gnomon.core.gating import Request, Ruled, Ruling, Waiting
-from gnomon.core.happenings import Event
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, Result, RunId, Schedule, Source
+from gnomon.core.runs.admission import Request, Ruled, Ruling, Waiting
+from gnomon.core.runs.external_events import Event
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
+from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.core.workflow import Retry, Step, When, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.workers import WorkerCard

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
-from gnomon.core.backfilling import Backfill, next_lot, planned_times
-from gnomon.core.editing import edited, verdict_before
+from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.ledger.edits import edited, verdict_before
+from gnomon.core.ledger.plan import plan
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import LogLine, Overlap, Result, RunId, Schedule, Source, TickException
-from gnomon.core.plan import plan
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.ticks import Ticks
+from gnomon.core.runs.backfill import Backfill, next_lot, planned_times
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.core.triggers import At
-from gnomon.core.workflow import Delivery, Retry
 from gnomon.ports.runs import RunQuery
 from support.labour import LEASE, admission, ended, workflow
 from support.pairs import Pair, everything

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, house_tables, migrate, open_store
 from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Result, RunStatus, TaskId
+from gnomon.core.runs.admission import Waiting
 from gnomon.errors import UsageError
 from gnomon.ports.runs import RunQuery
 from support.labour import ended, finish

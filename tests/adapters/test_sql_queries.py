@@ -35,17 +35,17 @@ from gnomon.adapters.sql import (
     work,
 )
 from gnomon.adapters.sql.unreadable import MOST, Unreadable
-from gnomon.core.gating import Request, Unfolding, Waiting
-from gnomon.core.happenings import Event
-from gnomon.core.keys import SHARDS, run_id
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.ids import SHARDS, run_id
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunStatus, Source, TaskId
-from gnomon.core.plan import plan
-from gnomon.core.preparing import prepared, scope_of
 from gnomon.core.retention import Horizons, Past
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Request, Unfolding, Waiting
+from gnomon.core.runs.external_events import Event
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnEvent
-from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot

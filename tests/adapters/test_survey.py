@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.adapters.sql.survey import SqlSurveyor, survey
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import RunId
-from gnomon.core.plan import plan
 
 #: These have as many rows as there are shards, workers or numbers of a schema.
 SMALL = ("shard", "worker", "gnomon_meta", "sqlite_master")

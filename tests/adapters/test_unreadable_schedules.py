@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite, unreadable
-from gnomon.core.happenings import Event
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, Source
+from gnomon.core.runs.external_events import Event
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import UsageError
 from support.labour import finish, the_runs

@@ -10,7 +10,7 @@ import gnomon
 from gnomon import errors
 from gnomon.client import asks
 from gnomon.client.asking import Ask
-from gnomon.core.answers import Execution, Page
+from gnomon.core.responses import Execution, Page
 from support.serving import running
 
 JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "overlap": "allow"}

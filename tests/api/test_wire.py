@@ -17,7 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 import gnomon
 from gnomon import errors
 from gnomon.api.server import check_tls, listen, serve_api
-from gnomon.core.certificates import Granted, read_certificates
+from gnomon.core.auth import Granted, read_certificates
 from gnomon.ports.identity import Caller, Role
 from gnomon.sections import Server
 from support.certificates import Authority, Pair

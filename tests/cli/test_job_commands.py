@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli.commands import app
+from gnomon.core.ledger.plan import plan, settled
 from gnomon.core.model import DAY_MS, LogLine, Result
-from gnomon.core.plan import plan, settled
 from gnomon.ports.workers import Load, WorkerCard
 from support.prompt import JOBS, Prompt
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.editing import verdict_before
+from gnomon.core.ledger.edits import verdict_before
 from support.prompt import Prompt
 
 

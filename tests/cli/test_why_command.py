@@ -8,9 +8,9 @@ import yaml
 from contracts.store import NOON
 from gnomon.cli.output import Format
 from gnomon.cli.why import show
-from gnomon.core.explaining.evidence import Answer, Explanation, Kind
+from gnomon.core.explain.evidence import Answer, Explanation, Kind
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.services.why_answering import why_answer
 from support.prompt import JOBS, Prompt
 

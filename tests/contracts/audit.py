@@ -11,9 +11,9 @@ from contracts.events import event
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.audit import GENESIS, AuditEntry, Head, flaws, refused, schedule_digest
 from gnomon.core.cron import Cron
-from gnomon.core.editing import edited, paused, resumed, verdict_before
-from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
+from gnomon.core.ledger.edits import edited, paused, resumed, verdict_before
 from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source, TickException
+from gnomon.core.runs.launch import Cancelling, Launch, Launching, wanted_run
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application, Edit

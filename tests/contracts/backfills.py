@@ -5,11 +5,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, minutely
-from gnomon.core.backfilling import Backfill, Carried, EntryReason, Lot, OpenBackfill, next_lot
-from gnomon.core.editing import verdict_before
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.edits import verdict_before
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Result, RunStatus, Schedule, Source
-from gnomon.core.plan import plan
+from gnomon.core.runs.backfill import Backfill, Carried, EntryReason, Lot, OpenBackfill, next_lot
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.runs import RunQuery
 from support.labour import Store, finish

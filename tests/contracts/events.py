@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.happenings import Entry, EntryKind, Event
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Schedule, Source
-from gnomon.core.plan import plan
+from gnomon.core.runs.external_events import Entry, EntryKind, Event
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.jobs import Application
 from support.labour import Store, finish, the_runs, workflow
@@ -155,7 +155,7 @@ class EventContract:
         assert await the_runs(store, job) == []
 
     async def test_gathered_events_of_a_job_that_is_gone_say_so(self, store: Store) -> None:
-        from gnomon.core.editing import verdict_before
+        from gnomon.core.ledger.edits import verdict_before
 
         job = await self.listener(store, trigger=OnEvent("model.drift", debounce_ms=1000))
         await self.only(store, event())

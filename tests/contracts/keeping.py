@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
-from gnomon.core.editing import verdict_before
-from gnomon.core.gating import Request, Unfolding
-from gnomon.core.happenings import Event
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.edits import verdict_before
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, Schedule, Source
-from gnomon.core.plan import plan
-from gnomon.core.preparing import prepared, scope_of
 from gnomon.core.retention import Horizons, Past
+from gnomon.core.runs.admission import Request, Unfolding
+from gnomon.core.runs.external_events import Event
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.keeping import BEGINNING, Kind, Lot
 from support.labour import Store, ended, finish, taken_by, the_runs, workflow

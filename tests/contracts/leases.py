@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gnomon.core.short_lived import LONGEST_KEY, LONGEST_MS, SHORTEST_MS
+from gnomon.core.leases import LONGEST_KEY, LONGEST_MS, SHORTEST_MS
 from gnomon.errors import FieldError
 from gnomon.ports.leases import Leases
 

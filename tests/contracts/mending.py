@@ -7,15 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.attempts import Assignment, Limits, Outcome, ending
-from gnomon.core.gating import Request, Unfolding
-from gnomon.core.launching import Launch, sub_run_id, wanted_run
-from gnomon.core.mending import Ailment
+from gnomon.core.invariants import Ailment
 from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, Source
-from gnomon.core.preparing import prepared, scope_of
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Request, Unfolding
+from gnomon.core.runs.launch import Launch, sub_run_id, wanted_run
+from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
+from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.core.workflow import Step, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.ports.mending import FIRST_OPEN
 from support.labour import Store, admission, workflow

@@ -7,10 +7,10 @@ import pytest
 
 from contracts.store import NOON, minutely
 from contracts.work import Advance
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, Result, RunId, Schedule, Source, Task
-from gnomon.core.routing import Placement
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.routing import Placement
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.work import COMMON, Reach
 from gnomon.ports.workers import Load, WorkerCard
 from support.labour import LEASE, Store, admission, ended

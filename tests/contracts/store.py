@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
-from gnomon.core.editing import resumed, verdict_before
-from gnomon.core.keys import SHARDS, shard_of, tick_key
+from gnomon.core.ids import SHARDS, shard_of, tick_key
+from gnomon.core.ledger.edits import resumed, verdict_before
+from gnomon.core.ledger.plan import paused_range, plan, settled
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import (
     Catchup,
     Overlap,
@@ -23,9 +25,7 @@ from gnomon.core.model import (
     TickStatus,
     Verdict,
 )
-from gnomon.core.plan import paused_range, plan, settled
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.ticks import Ticks
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
 from support.labour import Store, finish, taken_by, the_runs

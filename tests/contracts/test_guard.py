@@ -10,7 +10,7 @@ from gnomon import sections
 from gnomon.adapters.memory.guard import MemoryCounters, MemoryGuard
 from gnomon.adapters.redis.connection import client_of
 from gnomon.adapters.redis.guard import RedisCounters, RedisGuard
-from gnomon.core.short_lived import LONGEST_KEY, SHORTEST_MS
+from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
 from gnomon.services.degrading import TolerantCounters, TolerantGuard

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
+from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, Run, RunId, Schedule, Source
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import At, OnDemand
 from support.labour import LEASE, Store, taken_by
 from support.planting import Plant

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
-from gnomon.core.editing import edited, verdict_before
-from gnomon.core.gating import Waiting
+from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Cancelling, Launch, Launching, wanted_run
+from gnomon.core.ledger.edits import edited, verdict_before
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import (
     LogLine,
     Overlap,
@@ -26,10 +25,11 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
-from gnomon.core.plan import plan
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import Cancelling, Launch, Launching, wanted_run
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Retry, Workflow
 from gnomon.core.triggers import At, OnDemand
-from gnomon.core.workflow import Retry, Workflow
 from gnomon.ports.jobs import Application, Edit
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery

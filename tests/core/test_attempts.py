@@ -5,11 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead, tick_status
 from gnomon.core.model import Result, RunStatus, TickStatus
-from gnomon.core.retry import delay_ms, routing_delay_ms, share_of
-from gnomon.core.states import TRANSITIONS, TaskState, WaitReason
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.outcomes import (
+    Assignment,
+    Ending,
+    Limits,
+    Outcome,
+    ending,
+    run_status,
+    stopped_instead,
+    tick_status,
+)
+from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
+from gnomon.core.runs.states import TRANSITIONS, TaskState, WaitReason
+from gnomon.core.runs.workflow import Delivery, Retry
 from support.holding import NOW, held
 
 TRY_THRICE = Retry(max_attempts=3, initial_delay_ms=10_000, multiplier=2, max_delay_ms=300_000, jitter=0)

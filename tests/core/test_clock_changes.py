@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gnomon import Cron, Dst
-from gnomon.core.cron.changes import clock_changes
+from gnomon.core.cron.clock_changes import clock_changes
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)

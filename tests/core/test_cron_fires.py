@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron, Dst
-from gnomon.core import zones
-from gnomon.core.cron import days, wheel
+from gnomon.core import timezones
+from gnomon.core.cron import calendar
 from gnomon.errors import UsageError
 
 pytestmark = pytest.mark.req("H-02", "C-01")
@@ -203,9 +203,9 @@ def answers(seed: int) -> list[object]:
 
 def test_threads_that_share_the_caches_get_the_answers_of_one_alone() -> None:
     expected = [answers(seed) for seed in range(8)]
-    zones.zone.cache_clear()
-    days.day_blocks.cache_clear()
-    wheel.wheel.cache_clear()
+    timezones.zone.cache_clear()
+    calendar.day_blocks.cache_clear()
+    calendar.wheel.cache_clear()
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

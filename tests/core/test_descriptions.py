@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.core.cron.dialect_standard import parse
 from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Fields, Kind
-from gnomon.core.cron.standard import parse
-from gnomon.core.sentences import Calendar, describe, read
+from gnomon.core.english import Calendar, describe, read
 
 EXAMPLES = settings(max_examples=4 * settings().max_examples)
 

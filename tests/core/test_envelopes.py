@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.core.attempts import Outcome
-from gnomon.core.envelopes import (
+from gnomon.core.ids import idempotency_key
+from gnomon.core.messages import (
     Reports,
     Started,
     assignment_of,
@@ -17,9 +17,9 @@ from gnomon.core.envelopes import (
     read_reports,
     reports_message,
 )
-from gnomon.core.keys import idempotency_key
 from gnomon.core.model import LogLine, Result, TaskId
-from gnomon.core.workflow import Delivery, Isolation, Step, Workflow
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import Delivery, Isolation, Step, Workflow
 from gnomon.errors import FieldError
 from gnomon.runners.context import facts_of
 from support.orders import held

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.editing import edited, kept_grid, resumed, same_spec, verdict_before
-from gnomon.core.exceptions import MOST, excepted, unexcepted
+from gnomon.core.ledger.edits import MOST, edited, excepted, kept_grid, resumed, same_spec, unexcepted, verdict_before
+from gnomon.core.ledger.plan import plan, settled
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, Verdict
-from gnomon.core.plan import plan, settled
-from gnomon.core.ticks import Ticks
 from gnomon.core.triggers import Every
 from gnomon.errors import FieldError
 

@@ -4,27 +4,26 @@ import pytest
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.explaining import decided, starts, waits
-from gnomon.core.explaining.evidence import Evidence, Kind, Subject
-from gnomon.core.explaining.life import Life, Rest, Version
-from gnomon.core.explaining.telling import explained
-from gnomon.core.explaining.words import Clocks, listed, one_line, when
-from gnomon.core.happenings import became
-from gnomon.core.launching import Launching
+from gnomon.core.explain import explain, ticks, waits
+from gnomon.core.explain.evidence import Evidence, Kind, Life, Rest, Subject, Version
+from gnomon.core.explain.explain import explained
+from gnomon.core.explain.phrases import Clocks, listed, one_line, when
 from gnomon.core.model import Reason, Source, Spec
-from gnomon.core.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.external_events import became
+from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 
 
 def test_every_reason_of_the_ledger_has_a_sentence() -> None:
-    assert {reason for _, reason in decided.SENTENCES} == set(Reason)
+    assert {reason for _, reason in ticks.SENTENCES} == set(Reason)
 
 
 def test_everything_that_can_become_of_an_event_has_a_sentence() -> None:
-    assert {became(one) for one in Launching} <= set(starts.HAPPENED)
+    assert {became(one) for one in Launching} <= set(explain.HAPPENED)
 
 
 def test_whatever_starts_a_run_has_a_sentence() -> None:
-    assert set(starts.STARTED) == set(Source)
+    assert set(explain.STARTED) == set(Source)
 
 
 def test_whatever_a_task_waits_for_has_a_sentence() -> None:

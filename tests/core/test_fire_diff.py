@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.core.fire_diff import Fate, FireChange, FireDiff, Firing, fire_diff
 from gnomon.core.instants import ms_of
+from gnomon.core.ledger.forecast import Fate, FireChange, FireDiff, Firing, fire_diff
 from gnomon.core.model import DAY_MS, Spec
-from gnomon.core.parsing import parse_schedule
+from gnomon.core.schedule_parser import parse_schedule
 
 NOON = ms_of(datetime(2026, 11, 16, 12, tzinfo=UTC))  # a Monday
 HOUR = DAY_MS // 24

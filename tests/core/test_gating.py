@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Limits
-from gnomon.core.gating import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
 from gnomon.core.model import Attempt, Result
-from gnomon.core.reconciling import OpenAttempt, Patience, overdue
-from gnomon.core.routing import Placement, ReasonCode, Unplaced, at_the_limit
-from gnomon.core.states import TRANSITIONS, TaskState, WaitReason
+from gnomon.core.runs.admission import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
+from gnomon.core.runs.outcomes import Assignment, Limits
+from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
+from gnomon.core.runs.routing import Placement, ReasonCode, Unplaced, at_the_limit
+from gnomon.core.runs.states import TRANSITIONS, TaskState, WaitReason
 from support.holding import NOW, held
 
 NOBODY = Unplaced(ReasonCode.NO_WORKERS, "no worker has registered the function 'f'")

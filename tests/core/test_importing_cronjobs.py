@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron
-from gnomon.core.importing.cronjobs import read_cronjobs
-from gnomon.core.importing.entries import Entry, together
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.importers.kubernetes import read_cronjobs
+from gnomon.core.importers.report import Entry, together
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 
 CONTAINER: dict[str, Any] = {"name": "main", "image": "busybox", "command": ["date"]}
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron
-from gnomon.core.importing.crontabs import percents, read_crontab
-from gnomon.core.importing.entries import Entry, Imported, together
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.importers.crontab import percents, read_crontab
+from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from support.cases import expression
 
 BERLIN = "Europe/Berlin"

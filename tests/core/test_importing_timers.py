@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron
-from gnomon.core.importing.calendars import read_calendar
-from gnomon.core.importing.entries import Entry, Imported, together
-from gnomon.core.importing.spans import span_ms
-from gnomon.core.importing.timers import read_timers, service_of
-from gnomon.core.importing.units import shell_command, words_of
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.systemd import read_timers, service_of
+from gnomon.core.importers.systemd_syntax import read_calendar, shell_command, span_ms, words_of
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError
 
 SERVICE = "[Service]\nExecStart=/bin/true\n"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.adapters.yaml_files import JobsFile
-from gnomon.core.importing.entries import Entry, Imported, Note, left_out
-from gnomon.core.importing.writing import jobs_yaml
+from gnomon.core.importers.report import Entry, Imported, Note, left_out
+from gnomon.core.importers.writer import jobs_yaml
 
 
 def written(tmp_path: Path, *entries: Entry, comments: tuple[str, ...] = ()) -> list[dict[str, Any]]:

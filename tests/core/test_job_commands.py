@@ -6,11 +6,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gnomon.core.job_data import job_as_data
-from gnomon.core.job_schema import job_file_schema
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
-from gnomon.core.workflow import SHELL, Isolation, Retry, Step
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.json_schema import job_file_schema
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.workflow import SHELL, Isolation, Retry, Step
 from gnomon.errors import FieldError
 
 USUAL: dict[str, Any] = {"name": "vacuum", "command": "vacuumdb --all"}

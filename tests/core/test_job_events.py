@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gnomon.adapters.yaml_files import read_jobs
-from gnomon.core.happenings import matches
-from gnomon.core.job_data import job_as_data
-from gnomon.core.jobs import Job, read_job, read_when, warnings
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job, read_job, read_when, warnings
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.external_events import matches
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import FieldError
 

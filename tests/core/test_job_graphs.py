@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.job_data import job_as_data
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
-from gnomon.core.workflow import Isolation, Retry, Step, When
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.workflow import Isolation, Retry, Step, When
 from gnomon.errors import FieldError
 
 NOW = 1_772_000_000_000

@@ -7,11 +7,11 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from gnomon.core.job_data import job_as_data
-from gnomon.core.job_schema import job_file_schema, job_schema
-from gnomon.core.job_steps import RETRY_FIELDS, STEP_FIELDS
-from gnomon.core.jobs import JOB_FIELDS, read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import JOB_FIELDS, read_job
+from gnomon.core.jobs.json_schema import job_file_schema, job_schema
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.jobs.steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.errors import FieldError
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
-from gnomon.core.job_data import job_as_data
-from gnomon.core.job_steps import RETRY_FIELDS, STEP_FIELDS
-from gnomon.core.jobs import JOB_FIELDS, Job, read_job, read_when, warnings
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_when, warnings
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.jobs.steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.core.model import Catchup, Overlap, Spec
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step
 from gnomon.core.triggers import At, Every, OnDemand
-from gnomon.core.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step
 from gnomon.errors import CronError, FieldError
 
 NOW = 1_772_000_000_000

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.missed import MOST, Choice, Missed, Swallowed, resuming, swallowed
+from gnomon.core.ledger.edits import _MOST_MISSED, Choice, Missed, Swallowed, resuming, swallowed
 from gnomon.core.model import Overlap, Schedule, TickException, Verdict
 from gnomon.errors import FieldError
 
@@ -112,9 +112,9 @@ def test_a_tick_that_was_skipped_by_itself_does_not_run_even_if_all_do() -> None
 def test_more_runs_than_anyone_can_have_meant_are_refused() -> None:
     crowded = replace(paused(), spec=minutely().spec)
 
-    with pytest.raises(FieldError, match=r"would be 1001 runs, and 1000 are the most: say latest"):
-        resuming(crowded, Choice(Missed.ALL), now=NOON + (MOST + 1) * MINUTE)
-    assert resuming(crowded, Choice(Missed.LATEST), now=NOON + (MOST + 1) * MINUTE).active_runs == 1
+    with pytest.raises(FieldError, match=r"would be 1001 runs; the limit is 1000: say latest"):
+        resuming(crowded, Choice(Missed.ALL), now=NOON + (_MOST_MISSED + 1) * MINUTE)
+    assert resuming(crowded, Choice(Missed.LATEST), now=NOON + (_MOST_MISSED + 1) * MINUTE).active_runs == 1
 
 
 def test_since_a_time_that_is_yet_to_come_is_refused() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gnomon.core.instants import instant_of
-from gnomon.core.moments import Moment, read_moments
+from gnomon.core.time_expressions import Moment, read_moments
 from gnomon.errors import FieldError
 
 NOW = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1000)

@@ -6,7 +6,7 @@ import pytest
 
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import DAY_MS
-from gnomon.core.outages import Outage, outages
+from gnomon.core.time_expressions import Outage, outages
 from gnomon.errors import CronError, FieldError
 
 #: A Monday.

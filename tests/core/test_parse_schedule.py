@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import At, Cron, CronError, Dst, Every, parse_schedule
-from gnomon.core.zones import zone as known
+from gnomon.core.timezones import zone as known
 from gnomon.errors import Position, SentenceError
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.job_data import job_as_data
-from gnomon.core.job_schema import job_file_schema
-from gnomon.core.jobs import Job, read_job
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.json_schema import job_file_schema
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.pings import Moment, Ping, hidden, is_address, pause_ms
-from gnomon.core.requests import Defaults
 from gnomon.errors import FieldError
 
 URL = "https://hc-ping.com/5a2c"

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
-from gnomon.core.editing import verdict_before
+from gnomon.core.ids import run_id, shard_of, task_id, tick_key
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import run_id, shard_of, task_id, tick_key
-from gnomon.core.launching import first_tasks
+from gnomon.core.ledger.edits import verdict_before
+from gnomon.core.ledger.plan import paused_range, plan, run, settled
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
-from gnomon.core.plan import paused_range, plan, run, settled
-from gnomon.core.states import WaitReason
-from gnomon.core.ticks import Ticks
+from gnomon.core.runs.launch import first_tasks
+from gnomon.core.runs.states import WaitReason
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import At, Every
-from gnomon.core.workflow import Step, Workflow
 
 pytestmark = pytest.mark.req("C-04", "C-06")
 

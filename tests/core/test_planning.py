@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.fire_diff import Fate
 from gnomon.core.instants import ms_of
-from gnomon.core.jobs import Job, read_job
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.ledger.forecast import Fate, FieldChange, Forecast, changed_fields, forecast, is_odd
 from gnomon.core.model import DAY_MS
-from gnomon.core.planning import FieldChange, Forecast, changed_fields, forecast, is_odd
-from gnomon.core.requests import Defaults
 
 NOON = ms_of(datetime(2027, 3, 20, 12, tzinfo=UTC))
 BACKUP: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnomon.core.requests import Defaults, read_request
+from gnomon.core.jobs.schedule_fields import Defaults, read_request
 from gnomon.errors import FieldError
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.job_routes import read_pools, read_route, route_as_data
-from gnomon.core.job_steps import WORK_FIELDS
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
-from gnomon.core.routing import Placed, Pools, ReasonCode, Seat, Unplaced, route
-from gnomon.core.said import Said
-from gnomon.core.workflow import Priority, Route
+from gnomon.core.jobs.fields import Said
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.routing_fields import read_pools, read_route, route_as_data
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.jobs.steps import WORK_FIELDS
+from gnomon.core.runs.routing import Placed, Pools, ReasonCode, Seat, Unplaced, route
+from gnomon.core.runs.workflow import Priority, Route
 from gnomon.errors import FieldError
 
 pytestmark = pytest.mark.req("R-10", "R-11")

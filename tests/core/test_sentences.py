@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon import parse_schedule
-from gnomon.core.sentences import Calendar, Interval, read
-from gnomon.core.sentences.known import KNOWN
-from gnomon.core.sentences.refusals import GENERIC
+from gnomon.core.english import Calendar, Interval, read
+from gnomon.core.english.diagnostics import GENERIC, KNOWN
 from gnomon.errors import Position, SentenceError
 
 EXAMPLES = settings(max_examples=3 * settings().max_examples)
@@ -484,11 +483,11 @@ def test_a_long_text_is_refused_at_once() -> None:
 def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
     from lark import Lark, logger
 
-    from gnomon.core.sentences.tidying import Tidier
+    from gnomon.core.english.normalizer import Tidier
 
     caplog.set_level(logging.DEBUG, logger=logger.name)
     Lark.open_from_package(
-        "gnomon.core.sentences", "grammar.lark", parser="lalr", lexer="basic", postlex=Tidier(), debug=True
+        "gnomon.core.english", "grammar.lark", parser="lalr", lexer="basic", postlex=Tidier(), debug=True
     )
 
     assert "onflict" not in caplog.text
@@ -496,8 +495,8 @@ def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_describing_does_not_load_the_parser() -> None:
     program = (
-        "import sys; from gnomon.core.cron.standard import parse; "
-        "from gnomon.core.sentences import describe; "
+        "import sys; from gnomon.core.cron.dialect_standard import parse; "
+        "from gnomon.core.english import describe; "
         "describe(parse('0 9 * * 1-5')); sys.exit('lark' in sys.modules)"
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnomon.core.states import TERMINAL, TRANSITIONS, Signal, TaskState, advance
+from gnomon.core.runs.states import TERMINAL, TRANSITIONS, Signal, TaskState, advance
 from gnomon.errors import IllegalTransition
 
 pytestmark = [pytest.mark.req("R-01"), pytest.mark.guarantee("S6")]

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.attempts import Assignment, Limits, Outcome, ending
-from gnomon.core.gating import Waiting
-from gnomon.core.launching import first_tasks
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
-from gnomon.core.preparing import leads_further, sure_successors
-from gnomon.core.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import first_tasks
+from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
+from gnomon.core.runs.prepare import leads_further, sure_successors
+from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 
 NOON = 1_772_452_800_000
 RUN = Run(

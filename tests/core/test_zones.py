@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron, CronError
-from gnomon.core.zones import nearest_zone, zone, zone_of_place
+from gnomon.core.timezones import nearest_zone, zone, zone_of_place
 from support.cases import ODD_ZONES
 
 NAMES = sorted(name for name in available_timezones() if zone(name))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.cron import known_zone
-from gnomon.core.zones import Zone
+from gnomon.core.timezones import Zone
 from gnomon.declarative import polling, scheduler
 from gnomon.declarative.deciding import Start, owed_at
 from gnomon.declarative.expression import Occurrences

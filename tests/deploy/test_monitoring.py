@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.core.measures import MEASURES
+from gnomon.core.metrics import MEASURES
 from gnomon.sections import Metrics
 from support.promql import known, labels_of, metrics_of
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gnomon.core.measures import MEASURES, shown_name
+from gnomon.core.metrics import MEASURES, shown_name
 from gnomon.sections import Metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gnomon.core.states import TERMINAL, TRANSITIONS
+from gnomon.core.runs.states import TERMINAL, TRANSITIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 BEGIN, END = "```mermaid\n", "```\n"

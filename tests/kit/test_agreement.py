@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import MINUTE_MS
-from gnomon.core.outages import Outage
-from gnomon.core.requests import Defaults
+from gnomon.core.time_expressions import Outage
 from gnomon.testing.rehearsal import Rehearsal
 from gnomon.testing.scheduler import Scheduler
 

@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.functions import FunctionRunner

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 
-from gnomon.core.workflow import Isolation
+from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.registry import FUNCTIONS, function
 from runners.hands import hands_on
 

@@ -6,7 +6,7 @@ Its isolated function notes its number in the file; with a command, that is run 
 import asyncio
 import sys
 
-from gnomon.core.workflow import SHELL, Isolation
+from gnomon.core.runs.workflow import SHELL, Isolation
 from runners.hands import hands_on
 from runners.isolated import FUNCTIONS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.core.model import Result
-from gnomon.core.workflow import Isolation
+from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from runners.hands import alive, assignment, environment_of_tests, hands_on, until_noted

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import SHELL
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import SHELL
 from gnomon.runners.registry import Functions
 from gnomon.sections import Secrets, Shell
 from runners.hands import (

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from msgspec.structs import replace
 
+from gnomon.core.ids import tick_key
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import tick_key
 from gnomon.core.model import Source
 from gnomon.errors import FieldError
 from gnomon.runners.context import Cancelled, Context, Stop, facts_of, snooze_ms

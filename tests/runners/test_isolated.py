@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.core.attempts import Assignment, Outcome
-from gnomon.core.keys import tick_key
+from gnomon.core.ids import tick_key
 from gnomon.core.model import Result
-from gnomon.core.workflow import Isolation
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import Isolation
 from gnomon.sections import Secrets
 from runners import registers
 from runners.hands import (

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gnomon.core.attempts import Outcome
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from runners.hands import assignment, hands_on

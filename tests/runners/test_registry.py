@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from gnomon.core.cron import Dst
-from gnomon.core.job_commands import COMMAND_FIELDS
-from gnomon.core.jobs import JOB_FIELDS, read_job
+from gnomon.core.jobs.job import JOB_FIELDS, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.jobs.steps import COMMAND_FIELDS
 from gnomon.core.model import Overlap
-from gnomon.core.requests import Defaults
-from gnomon.core.workflow import Delivery, Isolation
+from gnomon.core.runs.workflow import Delivery, Isolation
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, JobWords, Retry
 

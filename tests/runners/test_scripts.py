@@ -79,7 +79,7 @@ import asyncio, os
 from pathlib import Path
 
 import gnomon
-from gnomon.core.workflow import Isolation
+from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.registry import FUNCTIONS
 from runners.hands import hands_on
 

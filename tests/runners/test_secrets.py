@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import Isolation
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import FieldError
 from gnomon.runners.context import Context
 from gnomon.runners.redaction import Redactor, redacted_json

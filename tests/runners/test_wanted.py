@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Source
-from gnomon.core.workflow import Step
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import Step
 from gnomon.runners.inputs import Binder
 from runners.hands import assignment
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.workflow import SHELL, Step, When
+from gnomon.core.runs.workflow import Retry as CoreRetry
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.core.workflow import SHELL, Step, When
-from gnomon.core.workflow import Retry as CoreRetry
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, Retry
 from gnomon.runners.workflows import Workflows, index, item, step

@@ -6,11 +6,11 @@ import pytest
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.backfilling import Carried, Lot, OpenBackfill
 from gnomon.core.cron import Cron
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Run, Schedule, Source
-from gnomon.core.plan import plan
+from gnomon.core.runs.backfill import Carried, Lot, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.backfiller import Backfiller

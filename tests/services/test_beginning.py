@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.attempts import Assignment, Ending
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Result, Schedule
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.work import Held
 from support.crew import Crewed, ToldRunner
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
-from gnomon.core.plan import plan
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.jobs import Application

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.attempts import Assignment, Ending
-from gnomon.core.gating import Released, Request, Ruled, Ruling, Waiting
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.admission import Released, Request, Ruled, Ruling, Waiting
+from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import StoreUnavailable, UsageError
 from gnomon.ports.work import Held
 from gnomon.services.launcher import Launcher

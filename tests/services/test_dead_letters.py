@@ -7,10 +7,10 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Launch, Launching
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DeadLetter, Result, Run, RunId, RunStatus
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.launch import Launch, Launching
 from gnomon.errors import FieldError, NotFound, Overlapping
 from gnomon.services.dead_letters import DeadLetterOffice, Replayed
 from gnomon.services.jobs import JobBook

@@ -4,10 +4,10 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Cancelling
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import LogLine, Result, Run, RunStatus, Task
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.launch import Cancelling
 from gnomon.errors import AlreadyOver, FieldError, NotFound
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.jobs import JobBook

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.measures import MEASURES, Family
+from gnomon.core.ledger.plan import plan, run
+from gnomon.core.metrics import MEASURES, Family
 from gnomon.core.model import Run, RunId
-from gnomon.core.plan import plan, run
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.survey import JobCard, Survey
 from gnomon.services.exhibit import Exhibit

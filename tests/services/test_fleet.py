@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from gnomon.adapters.memory.queue import MemoryWorkerSide
-from gnomon.core.envelopes import Ended, Reports, Started, read_order, reports_message
-from gnomon.core.gating import Released, Waiting
+from gnomon.core.messages import Ended, Reports, Started, read_order, reports_message
 from gnomon.core.model import Result, Run, RunStatus, TaskId
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.admission import Released, Waiting
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.ports.queue import Respond
 from gnomon.ports.work import Held
 from support.crew import ToldRunner

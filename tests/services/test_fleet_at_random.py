@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, Run
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.ports.queue import Respond
 from gnomon.ports.work import Held
 from gnomon.services.field_worker import FieldWorker

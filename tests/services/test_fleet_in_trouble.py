@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from gnomon.adapters.memory.queue import MemoryServerSide, MemoryWorkerSide
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, Run
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
 from gnomon.ports.work import Held
 from gnomon.services.collector import Collector

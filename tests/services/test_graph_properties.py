@@ -12,8 +12,8 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.sql import open_sqlite
 from gnomon.core.model import Result, Run, RunStatus, Task
-from gnomon.core.states import TERMINAL, TaskState
-from gnomon.core.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.shelf import Shelf

@@ -11,8 +11,8 @@ from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.core.model import Result, Run, RunStatus
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 from gnomon.ports.jobs import Application
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
@@ -317,7 +317,7 @@ async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
 async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
     hired: Hired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.core.dag.LARGEST_OUTPUT", 100)
+    monkeypatch.setattr("gnomon.core.runs.dag.LARGEST_OUTPUT", 100)
     play = await acted(hired, step("each", foreach=[1, 2, 3]))
     for number in range(3):
         await play.end(f"each[{number}]", output=b"1" * 50)
@@ -330,7 +330,7 @@ async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
 async def test_items_that_are_given_too_much_in_all_fail_their_step(
     hired: Hired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.core.preparing.LARGEST_ITEMS", 100)
+    monkeypatch.setattr("gnomon.core.runs.prepare.LARGEST_ITEMS", 100)
     given = {"all": "${steps.first.output}"}
     play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
     await play.end("first", output=b'"' + b"x" * 50 + b'"')

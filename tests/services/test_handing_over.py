@@ -9,11 +9,11 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.sql import open_sqlite
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Waiting
-from gnomon.core.launching import Launching
 from gnomon.core.model import RunStatus, TaskId
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.work import Held
 from gnomon.services.launcher import Launcher

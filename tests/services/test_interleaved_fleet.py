@@ -6,8 +6,8 @@ import pytest
 
 from gnomon.adapters.memory.queue import MemoryServerSide
 from gnomon.core.model import Result, RunStatus
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import Delivery, Retry
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable
 from gnomon.ports.queue import Parcel
 from gnomon.services.field_worker import FieldWorker

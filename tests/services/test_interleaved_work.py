@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.attempts import Ending
 from gnomon.core.model import Result
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import Delivery, Workflow
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Delivery, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.work import Held
 from support.crew import Crewed

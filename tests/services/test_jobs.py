@@ -11,10 +11,10 @@ import pytest
 from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs import Job, read_job
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Reason, RunId, TickKind
-from gnomon.core.plan import plan
-from gnomon.core.requests import Defaults
 from gnomon.core.triggers import Every
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.jobs import Application

@@ -8,8 +8,8 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.jobs import Job, read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import Contended, FieldError, StoreUnavailable, UsageError
 from gnomon.services.jobs import Applied, JobBook
 from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles

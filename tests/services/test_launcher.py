@@ -8,11 +8,11 @@ import pytest
 
 from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.jobs import read_job
-from gnomon.core.launching import Launch, Launching
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, RunId, RunStatus, Source
-from gnomon.core.requests import Defaults
-from gnomon.core.states import WaitReason
+from gnomon.core.runs.launch import Launch, Launching
+from gnomon.core.runs.states import WaitReason
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, StoreUnavailable
 from gnomon.ports.runs import RunQuery
 from gnomon.services.jobs import JobBook

@@ -7,10 +7,10 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.happenings import EntryKind
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, ScheduleUid, Source
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.external_events import EntryKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
 from gnomon.services.jobs import JobBook

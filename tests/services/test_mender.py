@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.store import MINUTE
-from gnomon.core.mending import Ailment
+from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.mending import Ailing, OpenPlace

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.measures import MEASURES, OTHER, Kind
+from gnomon.core.ledger.plan import plan, run
+from gnomon.core.metrics import MEASURES, OTHER, Kind
 from gnomon.core.model import Run, RunId, RunStatus
-from gnomon.core.plan import plan, run
 from gnomon.services.meter import Meter, Names, Spread
 
 

@@ -8,9 +8,9 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.http import HttpSender
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Moment, Ping
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
 from gnomon.sections import Alive
 from gnomon.services.pinger import Pinger

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.fire_diff import Fate
-from gnomon.core.jobs import Job, read_job
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.ledger.forecast import Fate
 from gnomon.core.model import DAY_MS, TickKind
-from gnomon.core.requests import Defaults
 from gnomon.services.applying import Change, Prune
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher

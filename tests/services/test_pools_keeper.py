@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnomon.core.routing import Pools
+from gnomon.core.runs.routing import Pools
 from gnomon.errors import UsageError
 from gnomon.services.jobs_keeper import WatchedFile
 from gnomon.services.pools_keeper import PoolsKeeper

@@ -10,7 +10,7 @@ from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
-from gnomon.core.missed import Choice, Missed, Swallowed
+from gnomon.core.ledger.edits import Choice, Missed, Swallowed
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import CronError, FieldError, NotFound

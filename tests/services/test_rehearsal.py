@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.jobs import Job, read_job
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, MINUTE_MS, Reason, TickKind
-from gnomon.core.outages import Outage
-from gnomon.core.requests import Defaults
+from gnomon.core.time_expressions import Outage
 from gnomon.testing.loads import Loads
 from gnomon.testing.rehearsal import Rehearsal
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gnomon.core.model import Result, Run
-from gnomon.core.routing import Placement, Pools
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Priority, Route, Step, Workflow
+from gnomon.core.runs.routing import Placement, Pools
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Priority, Route, Step, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.work import Renewal
 from gnomon.ports.workers import Load

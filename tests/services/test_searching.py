@@ -4,9 +4,9 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunStatus, TickKind
-from gnomon.core.requests import Defaults
 from gnomon.ports.runs import RunQuery
 from gnomon.services.job_views import TicksAsked
 from gnomon.services.jobs import JobBook

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.jobs import Application
 from gnomon.services.shelf import Shelf
 from support.crew import Crewed

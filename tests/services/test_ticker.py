@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
 from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Terms
@@ -386,7 +386,7 @@ async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_shou
 async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     store: MemoryStore, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gnomon.core.plan import plan
+    from gnomon.core.ledger.plan import plan
     from gnomon.services import ticker
 
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")

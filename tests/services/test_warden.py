@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, TTL, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.keys import SHARDS
-from gnomon.core.launching import Launch, wanted_run
+from gnomon.core.ids import SHARDS
+from gnomon.core.invariants import Vital
 from gnomon.core.model import RunId, Schedule, Source
-from gnomon.core.vitals import Vital
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.sections import Alive
 from gnomon.services.warden import Warden
 from gnomon.testing.clock import Recorder, VirtualClock

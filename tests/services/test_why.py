@@ -9,10 +9,10 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_sqlite
-from gnomon.core.explaining.evidence import Kind
-from gnomon.core.gating import Ruled, Ruling
+from gnomon.core.explain.evidence import Kind
 from gnomon.core.model import Result, RunStatus, Source
-from gnomon.core.routing import Pools
+from gnomon.core.runs.admission import Ruled, Ruling
+from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.explaining import Explainer

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.explaining.evidence import Explanation, Kind
+from gnomon.core.explain.evidence import Explanation, Kind
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Tick
 from gnomon.errors import NotFound

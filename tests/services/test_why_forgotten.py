@@ -7,7 +7,7 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.archive import NoArchive
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.explaining.evidence import Explanation, Kind
+from gnomon.core.explain.evidence import Explanation, Kind
 from gnomon.core.model import DAY_MS
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.explaining import Explainer

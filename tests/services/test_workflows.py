@@ -8,10 +8,10 @@ import pytest
 from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron
-from gnomon.core.job_data import workflow_as_data
-from gnomon.core.jobs import read_job
+from gnomon.core.jobs.export import workflow_as_data
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Overlap, Schedule
-from gnomon.core.requests import Defaults
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.jobs import Application
 from gnomon.services.jobs import JobBook

@@ -6,11 +6,11 @@ from typing import Any
 from contracts.store import NOON, minutely
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.attempts import Assignment, Outcome
-from gnomon.core.launching import Launch, Launching, wanted_run
 from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.runs.launch import Launch, Launching, wanted_run
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.core.workflow import Workflow
 from gnomon.ports.gate import Gate
 from gnomon.ports.jobs import Application
 from gnomon.ports.runner import Finished

@@ -14,8 +14,8 @@ from gnomon.api.desk import Desk
 from gnomon.api.door import application
 from gnomon.api.guarding import App, guarded
 from gnomon.core.health import Component, Condition, Report
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
-from gnomon.core.requests import Defaults
 from gnomon.errors import Unauthenticated
 from gnomon.ports.identity import Caller, Role
 from gnomon.sections import Server

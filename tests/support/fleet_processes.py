@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.tables import task
 from gnomon.adapters.system import RandomIds, SystemClock
-from gnomon.core.launching import Launch, wanted_run
 from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
+from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.ports.runs import RunQuery
 from support.bus_servers import Nats
 from support.processes import TESTS, UpProcess

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Retry, Step, Workflow
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Retry, Step, Workflow
 
 NOW = 1_772_452_800_000
 

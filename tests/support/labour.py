@@ -4,11 +4,11 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending
-from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import ONLY_STEP, Route, Step, Workflow
+from gnomon.core.runs.admission import Admission, Request, Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import ONLY_STEP, Route, Step, Workflow
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.dead_letters import DeadLetters

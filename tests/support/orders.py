@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Step, Workflow
 
 
 def held(

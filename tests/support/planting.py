@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import SqlStore, tables
 from gnomon.core.model import RunStatus
-from gnomon.core.states import TaskState
+from gnomon.core.runs.states import TaskState
 
 #: Changes a column of a table where another one has a value, or deletes the row if there is no column.
 Plant = Callable[[str, str, str, str | None, object], Awaitable[None]]

@@ -2,7 +2,7 @@
 
 import re
 
-from gnomon.core.measures import MEASURES, Kind, shown_name
+from gnomon.core.metrics import MEASURES, Kind, shown_name
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE = re.compile(r"\[[^\]]*\]")

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.store import NOON
-from gnomon.core.attempts import Assignment
-from gnomon.core.explaining.evidence import Answer, Explanation
-from gnomon.core.gating import Released, Request, Ruled
+from gnomon.core.explain.evidence import Answer, Explanation
+from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs import read_job
-from gnomon.core.keys import SHARDS
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
-from gnomon.core.requests import Defaults
+from gnomon.core.runs.admission import Released, Request, Ruled
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.sections import Leading, Ticking
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.elector import Elector

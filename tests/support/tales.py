@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gnomon.core.launching import Launching
 from gnomon.core.model import (
     Attempt,
     DeadLetter,
@@ -20,9 +19,10 @@ from gnomon.core.model import (
     Task,
     TaskId,
 )
-from gnomon.core.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.core.workflow import ONLY_STEP, Step, Workflow
 from gnomon.ports.schedules import Revision
 from gnomon.testing.history import Cancelled, Ended, Flight, Granted, History, Launched, Life, Reported, Witnessed
 

@@ -12,9 +12,9 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.launching import Launching
 from gnomon.core.model import Attempt, DeadLetter, Result, Run, RunStatus, Schedule, Source, Task, TaskId, Tick
-from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.testing.checker import check
 from gnomon.testing.history import Commit, Ended, History, Launched, Life
 from support.effects import Effect

@@ -10,12 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.attempts import Assignment
-from gnomon.core.gating import Released, Request, Ruled, Ruling
-from gnomon.core.missed import Choice, Missed
+from gnomon.core.ledger.edits import Choice, Missed
 from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
-from gnomon.core.states import WaitReason
-from gnomon.core.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
+from gnomon.core.runs.admission import Released, Request, Ruled, Ruling
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.states import WaitReason
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import VirtualClock

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TextIO
 
 from gnomon.adapters.lines import Lines
-from gnomon.core.states import TERMINAL
-from gnomon.core.vitals import Vital
-from gnomon.core.workflow import ONLY_STEP
+from gnomon.core.invariants import Vital
+from gnomon.core.runs.states import TERMINAL
+from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.events import Events
 
 #: So many lines a second can be read; what comes beyond that is counted.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gnomon.core.measures import Distribution, Family, Kind
+from gnomon.core.metrics import Distribution, Family, Kind
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gnomon.core.attempts import Assignment
-from gnomon.core.gating import Released, Request, Ruled, Ruling
+from gnomon.core.runs.admission import Released, Request, Ruled, Ruling
+from gnomon.core.runs.outcomes import Assignment
 
 _ALLOWED = Ruled(Ruling.ALLOW)
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gnomon.adapters.yaml_files import composed, sentence
-from gnomon.core.job_routes import read_pools
-from gnomon.core.routing import Pools
+from gnomon.core.jobs.routing_fields import read_pools
+from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, FileError
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gnomon.adapters.token_keys import KeyRing, signed_with
 from gnomon.adapters.token_sources import KeySource
-from gnomon.core.tokens import Claimed, ClaimRules, Opened, claimed, opened
+from gnomon.core.auth import Claimed, ClaimRules, Opened, claimed, opened
 from gnomon.errors import TokenRefused
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Caller, Role

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 from gnomon.adapters.garbage import uncollected
 from gnomon.adapters.yaml_nodes import Node, Refusal, compose
-from gnomon.core.jobs import JOB_FIELDS, Job, read_job, read_when
-from gnomon.core.requests import Defaults
-from gnomon.core.said import key_text
+from gnomon.core.jobs.fields import key_text
+from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_when
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import CronError, FieldError, FileError, JobsFileError
 
 _LARGEST_FILE = 8 * 2**20

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.said import Said
+from gnomon.core.jobs.fields import Said
 from gnomon.errors import FieldError
 
 T = TypeVar("T", bound=Struct)

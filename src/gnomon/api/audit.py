@@ -7,8 +7,7 @@ from msgspec import Meta, Struct
 from gnomon.api.asking import instant
 from gnomon.api.paging import page, place
 from gnomon.api.routes import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
-from gnomon.core.answers import Page
-from gnomon.core.operating_answers import AuditRecord
+from gnomon.core.responses import AuditRecord, Page
 from gnomon.ports.audit import AuditQuery
 from gnomon.services.operating_answering import audit_record
 

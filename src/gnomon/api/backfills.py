@@ -8,9 +8,8 @@ from msgspec import Meta, Struct
 from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
-from gnomon.core.answers import Page
-from gnomon.core.operating_answers import BackfillDetail, BackfillPreview
-from gnomon.core.said import Said
+from gnomon.core.jobs.fields import Said
+from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
 from gnomon.services.operating_answering import backfill_detail, backfill_preview
 
 _INSTANT = {"type": ["string", "integer"]}

@@ -7,13 +7,12 @@ from gnomon.api.examples import APPLIED, DEFINITION
 from gnomon.api.jobs import JOB_SCHEMA
 from gnomon.api.reading import said_in
 from gnomon.api.routes import Body, Call, Permission, Reply, Route
-from gnomon.core.answers import JobApplied, Page
-from gnomon.core.fire_diff import MOST_WALKED
-from gnomon.core.job_steps import LONGEST_TAG
-from gnomon.core.jobs import JOB_FIELDS, Job, blamed, read_job
+from gnomon.core.jobs.fields import Said, printable
+from gnomon.core.jobs.job import JOB_FIELDS, Job, blamed, read_job
+from gnomon.core.jobs.steps import LONGEST_TAG
+from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS
-from gnomon.core.operating_answers import JobsPlanned
-from gnomon.core.said import Said, printable
+from gnomon.core.responses import JobApplied, JobsPlanned, Page
 from gnomon.errors import CronError, FieldError
 from gnomon.services.answering import job_applied
 from gnomon.services.applying import Prune

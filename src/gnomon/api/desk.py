@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from msgspec import Struct
 
 from gnomon.core.health import Report
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.ports.clock import Clock
 from gnomon.ports.identity import Caller, Tokens
 from gnomon.ports.workers import Workers

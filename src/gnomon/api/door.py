@@ -22,7 +22,7 @@ from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, proble
 from gnomon.api.reading import read_object
 from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
 from gnomon.api.table import ROUTES
-from gnomon.core.certificates import names_in
+from gnomon.core.auth import names_in
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.identity import Caller
 

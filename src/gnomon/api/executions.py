@@ -11,10 +11,10 @@ from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
 from gnomon.api.sights import ITEM, LINE
-from gnomon.core import answers
+from gnomon.core import responses
+from gnomon.core.jobs.schedule_fields import schedule_name
 from gnomon.core.model import RunStatus, Source
-from gnomon.core.requests import schedule_name
-from gnomon.core.states import TaskState
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
 from gnomon.services import answering
@@ -100,7 +100,7 @@ async def cancel(call: Call) -> Reply:
     """End an execution: what waits at once, what runs as soon as it stops."""
     became = await call.desk.executions.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.desk.changed()
-    return Reply(body=answers.Ended(execution_id=call.path["id"], became=became.value), status=202)
+    return Reply(body=responses.Ended(execution_id=call.path["id"], became=became.value), status=202)
 
 
 async def logs(call: Call) -> Reply:
@@ -195,51 +195,51 @@ _NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_request
 ROUTES = (
     Route(
         path="/v1/executions", name="list_executions", handle=list_executions, query=ExecutionsAsked,
-        answer=answers.Page[answers.Execution], example={"items": [EXECUTION], "next": None}, **LISTS,
+        answer=responses.Page[responses.Execution], example={"items": [EXECUTION], "next": None}, **LISTS,
     ),
     Route(
-        path="/v1/executions/{id}", name="show_execution", handle=show, answer=answers.ExecutionDetail,
+        path="/v1/executions/{id}", name="show_execution", handle=show, answer=responses.ExecutionDetail,
         refuses=(404,), example={**EXECUTION, **_NO_MORE}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/executions/{id}/cancel", name="cancel_execution", needs=Permission.OPERATE,
-        handle=cancel, answer=answers.Ended, success={202: "It is over, or was asked to stop."}, refuses=(404, 409),
+        handle=cancel, answer=responses.Ended, success={202: "It is over, or was asked to stop."}, refuses=(404, 409),
         example={"execution_id": "run_1", "became": "cancelled"},
     ),
     Route(
         path="/v1/executions/{id}/logs", name="list_log_entries", handle=logs, refuses=(404,),
-        query=LogsAsked, answer=answers.Page[answers.LogEntry], example={"items": [LINE], "next": None}, **LOOKS,
+        query=LogsAsked, answer=responses.Page[responses.LogEntry], example={"items": [LINE], "next": None}, **LOOKS,
     ),
     Route(
         path="/v1/executions/{id}/steps/{step}/items", name="list_items", handle=list_items, refuses=(404,),
-        query=ItemsAsked, answer=answers.Page[answers.ItemDetail], example={"items": [ITEM], "next": None}, **LOOKS,
+        query=ItemsAsked, answer=responses.Page[responses.ItemDetail], example={"items": [ITEM], "next": None}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/tasks", name="submit_task", needs=Permission.ADMINISTER, handle=submit,
-        answer=answers.Started, success={202: "It is started."}, body=Body(schema=_task_schema(), example=TASK),
+        answer=responses.Started, success={202: "It is started."}, body=Body(schema=_task_schema(), example=TASK),
         headers=(KEY,), refuses=(404, 409), example=STARTED,
     ),
     Route(
         path="/v1/dead-letters", name="list_dead_letters", handle=list_letters, query=LettersAsked,
-        answer=answers.Page[answers.DeadLetterSummary], example={"items": [DEAD_LETTER], "next": None}, **LISTS,
+        answer=responses.Page[responses.DeadLetterSummary], example={"items": [DEAD_LETTER], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/dead-letters/{id}", name="show_dead_letter", handle=show_letter, refuses=(404,),
-        answer=answers.DeadLetterDetail, example={**DEAD_LETTER, "attempt_history": [], "kept": True}, **LOOKS,
+        answer=responses.DeadLetterDetail, example={**DEAD_LETTER, "attempt_history": [], "kept": True}, **LOOKS,
     ),
     Route(
         method="POST", path="/v1/dead-letters/replay-all", name="replay_dead_letters", needs=Permission.OPERATE,
-        handle=replay_all, answer=answers.Page[answers.Replay], success={200: "What became of each is told."},
+        handle=replay_all, answer=responses.Page[responses.Replay], success={200: "What became of each is told."},
         query=ReplayAsked, example={"items": [_REPLAYED], "next": None},
     ),
     Route(
         method="POST", path="/v1/dead-letters/{id}/replay", name="replay_dead_letter", needs=Permission.OPERATE,
-        handle=replay, answer=answers.Started, success={202: "It is tried again."}, headers=(KEY,),
+        handle=replay, answer=responses.Started, success={202: "It is tried again."}, headers=(KEY,),
         refuses=(404, 409), example=STARTED,
     ),
     Route(
         method="PATCH", path="/v1/dead-letters/{id}", name="resolve_dead_letter", needs=Permission.OPERATE,
-        handle=resolve, answer=answers.DeadLetterDetail, success={200: "It is dealt with."},
+        handle=resolve, answer=responses.DeadLetterDetail, success={200: "It is dealt with."},
         body=Body(schema=RESOLVE_SCHEMA, example={"resolved": True}), refuses=(404,),
         example={**DEAD_LETTER, "attempt_history": [], "kept": True},
     ),

@@ -25,10 +25,10 @@ from gnomon.api.routes import (
     Route,
 )
 from gnomon.api.sights import FIRE
-from gnomon.core import answers
-from gnomon.core.inputs import SECRET_BEGINS
-from gnomon.core.job_schema import job_schema
-from gnomon.core.jobs import read_job
+from gnomon.core import responses
+from gnomon.core.jobs.inputs import SECRET_BEGINS
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.json_schema import job_schema
 from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
 from gnomon.errors import FieldError, Forbidden, NameTaken, NotFound, Stale
 from gnomon.services import answering
@@ -246,22 +246,22 @@ def _job_body(*, named: bool) -> Body:
 ROUTES = (
     Route(
         method="POST", path="/v1/jobs", name="register_job", needs=Permission.ADMINISTER, handle=register,
-        answer=answers.JobApplied, success={201: "It is registered.", 200: "It was registered before."},
+        answer=responses.JobApplied, success={201: "It is registered.", 200: "It was registered before."},
         body=_job_body(named=True), refuses=(409,), example=APPLIED,
         tagged=True,
     ),
     Route(
-        path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=answers.Page[answers.JobSummary], query=JobsAsked,
+        path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=responses.Page[responses.JobSummary], query=JobsAsked,
         example={"items": [JOB_LINE], "next": None}, **LISTS,
     ),
     Route(
-        path="/v1/jobs/{name}", name="show_job", handle=show, answer=answers.JobDetail, refuses=(404,),
+        path="/v1/jobs/{name}", name="show_job", handle=show, answer=responses.JobDetail, refuses=(404,),
         query=JobAsked, example=JOB, **LOOKS,
         tagged=True,
     ),
     Route(
         method="PUT", path="/v1/jobs/{name}", name="update_job", needs=Permission.ADMINISTER, handle=update,
-        answer=answers.JobApplied, success={200: "It stands as said."}, body=_job_body(named=False),
+        answer=responses.JobApplied, success={200: "It stands as said."}, body=_job_body(named=False),
         headers=(_IF_MATCH,), refuses=(404, 409, 412), example=APPLIED,
         tagged=True,
     ),
@@ -271,21 +271,21 @@ ROUTES = (
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/trigger", name="trigger_job", needs=Permission.OPERATE, handle=trigger,
-        answer=answers.Started, success={202: "It is started, or waits for its turn."},
+        answer=responses.Started, success={202: "It is started, or waits for its turn."},
         body=Body(schema=TRIGGER_SCHEMA, example={"input": {"day": "yesterday"}}, required=False), headers=(KEY,),
         refuses=(404, 409), example=STARTED,
     ),
     Route(
         method="POST", path="/v1/jobs/{name}/pause", name="pause_job", needs=Permission.ADMINISTER, handle=pause,
-        answer=answers.JobDetail, success={200: "It is paused."}, refuses=(404, 409), example=JOB,
+        answer=responses.JobDetail, success={200: "It is paused."}, refuses=(404, 409), example=JOB,
         tagged=True,
     ),
     Route(
-        path="/v1/schedule", name="list_planned_fires", handle=coming, answer=answers.Page[answers.PlannedFire],
+        path="/v1/schedule", name="list_planned_fires", handle=coming, answer=responses.Page[responses.PlannedFire],
         query=ScheduleAsked, example={"items": [FIRE], "next": None}, **LISTS,
     ),
     Route(
-        path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=answers.Page[answers.LedgerTick],
+        path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=responses.Page[responses.LedgerTick],
         query=TicksQuery, refuses=(404,), example={"items": [TICK], "next": None}, **LISTS,
     ),
 )  # fmt: skip

@@ -11,8 +11,8 @@ from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.api.sights import HAPPENED, HEALTH, WORKER
-from gnomon.core import answers
-from gnomon.core.operating_answers import HealthReport
+from gnomon.core import responses
+from gnomon.core.responses import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.services import answering
 from gnomon.services.health import health_report
@@ -68,7 +68,7 @@ async def show_event(call: Call) -> Reply:
 async def list_workers(call: Call) -> Reply:
     """List the workers that are alive, and the functions they know."""
     found = await call.desk.workers.workers()
-    return Reply(body=answers.Page(items=[answering.worker_detail(card) for card in found]))
+    return Reply(body=responses.Page(items=[answering.worker_detail(card) for card in found]))
 
 
 async def stream(call: Call) -> Reply:
@@ -136,19 +136,19 @@ _WELL: dict[str, Any] = {
 ROUTES = (
     Route(
         method="POST", path="/v1/events", name="emit_event", needs=Permission.OPERATE, handle=emit,
-        answer=answers.EventDetail, success={201: "It is kept."}, body=Body(schema=EMIT_SCHEMA, example=EVENT),
+        answer=responses.EventDetail, success={201: "It is kept."}, body=Body(schema=EMIT_SCHEMA, example=EVENT),
         headers=(KEY,), refuses=(409,), example=HAPPENED,
     ),
     Route(
-        path="/v1/events", name="list_events", handle=list_events, answer=answers.Page[answers.EventDetail],
+        path="/v1/events", name="list_events", handle=list_events, answer=responses.Page[responses.EventDetail],
         query=EventsAsked, example={"items": [HAPPENED], "next": None}, **LISTS,
     ),
     Route(
-        path="/v1/events/{id}", name="show_event", handle=show_event, answer=answers.EventDetail, refuses=(404,),
+        path="/v1/events/{id}", name="show_event", handle=show_event, answer=responses.EventDetail, refuses=(404,),
         example=HAPPENED, **LOOKS,
     ),
     Route(
-        path="/v1/workers", name="list_workers", handle=list_workers, answer=answers.Page[answers.WorkerDetail],
+        path="/v1/workers", name="list_workers", handle=list_workers, answer=responses.Page[responses.WorkerDetail],
         example={"items": [WORKER], "next": None}, **LISTS,
     ),
     Route(

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gnomon.api.routes import Call
-from gnomon.core.answers import Page
+from gnomon.core.responses import Page
 from gnomon.errors import FieldError
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gnomon.core.said import Said, key_text
+from gnomon.core.jobs.fields import Said, key_text
 from gnomon.errors import BodyError, FieldError
 
 #: More than any job needs; the reader of JSON gives up much later.

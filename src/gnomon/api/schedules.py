@@ -9,8 +9,8 @@ from gnomon.api.paging import page, place
 from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LISTS, Body, Call, Cursor, Limit, Permission, Reply, Route
 from gnomon.api.sights import SCHEDULE, WORKFLOW_LINE
-from gnomon.core import answers
-from gnomon.core.job_data import workflow_as_data
+from gnomon.core import responses
+from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError
 from gnomon.services.answering import at
@@ -101,7 +101,7 @@ async def upsert(call: Call) -> Reply:
     done = await call.desk.registrar.upsert(call.body, actor=call.actor, tenant=call.tenant)
     call.desk.changed()
     coming = at(done.next_run_at)
-    return Reply(body=answers.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
+    return Reply(body=responses.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
 
 
 async def pause(call: Call) -> Reply:
@@ -145,7 +145,7 @@ async def start(call: Call) -> Reply:
         tenant=call.tenant,
     )
     call.desk.changed()
-    return Reply(body=answers.Launched(started=started))
+    return Reply(body=responses.Launched(started=started))
 
 
 async def deploy(call: Call) -> Reply:
@@ -175,13 +175,13 @@ _START = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00
 ROUTES = (
     Route(
         method="POST", path="/v1/schedules/upsert", name="upsert_schedule", needs=Permission.ADMINISTER, handle=upsert,
-        answer=answers.ScheduleRegistered, success={200: "It stands as said."}, refuses=(409,),
+        answer=responses.ScheduleRegistered, success={200: "It stands as said."}, refuses=(409,),
         body=Body(schema=UPSERT_SCHEMA, example=SCHEDULE_REQUEST),
         example={"schedule_id": "nightly", "next_run_at": "2026-03-02T02:00:00Z"},
     ),
     Route(
         method="POST", path="/v1/schedules/pause", name="pause_schedule", needs=Permission.ADMINISTER, handle=pause,
-        answer=answers.ScheduleDetail, success={200: "It is as asked for."}, refuses=(404, 409),
+        answer=responses.ScheduleDetail, success={200: "It is as asked for."}, refuses=(404, 409),
         body=Body(schema=PAUSE_SCHEMA, example={"schedule_id": "nightly", "paused": True}),
         example={**SCHEDULE, "paused": True, "next_run_at": None},
     ),
@@ -191,22 +191,22 @@ ROUTES = (
     ),
     Route(
         method="GET", path="/v1/schedules/{id}", name="show_schedule", needs=Permission.LOOK, handle=show,
-        answer=answers.ScheduleDetail, success={200: "It is as told."}, query=LastAsked, refuses=(404,),
+        answer=responses.ScheduleDetail, success={200: "It is as told."}, query=LastAsked, refuses=(404,),
         example=SCHEDULE,
     ),
     Route(
         method="POST", path="/v1/run-launcher/start", name="start_run", needs=Permission.OPERATE, handle=start,
-        answer=answers.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,), refuses=(409,),
+        answer=responses.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,), refuses=(409,),
         body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
     ),
     Route(
         method="POST", path="/v1/workflows", name="deploy_workflow", needs=Permission.ADMINISTER, handle=deploy,
-        answer=answers.WorkflowDeployed, success={201: "It is a new version.", 200: "It was the newest already."},
+        answer=responses.WorkflowDeployed, success={201: "It is a new version.", 200: "It was the newest already."},
         body=Body(schema=WORKFLOW_SCHEMA, example=WORKFLOW), refuses=(404, 409), example=_DEPLOYED,
     ),
     Route(
         path="/v1/workflows", name="list_workflows", handle=list_workflows, query=WorkflowsAsked,
-        answer=answers.Page[answers.WorkflowSummary], example={"items": [WORKFLOW_LINE], "next": None}, **LISTS,
+        answer=responses.Page[responses.WorkflowSummary], example={"items": [WORKFLOW_LINE], "next": None}, **LISTS,
     ),
     Route(
         method="GET", path="/v1/workflows/{id}", name="show_workflow", needs=Permission.LOOK, handle=show_workflow,

@@ -6,10 +6,9 @@ from gnomon.api.examples import JOB
 from gnomon.api.jobs import etag
 from gnomon.api.reading import said_in
 from gnomon.api.routes import Body, Call, Permission, Reply, Route
-from gnomon.core.answers import JobDetail
-from gnomon.core.missed import Choice, Missed
-from gnomon.core.operating_answers import JobResumed
-from gnomon.core.said import Said
+from gnomon.core.jobs.fields import Said
+from gnomon.core.ledger.edits import Choice, Missed
+from gnomon.core.responses import JobDetail, JobResumed
 from gnomon.services.answering import job_detail
 from gnomon.services.operating_answering import job_resumed
 

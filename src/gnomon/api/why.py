@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from gnomon.api.routes import LOOKS, Call, Reply, Route
 from gnomon.api.sights import WHY
-from gnomon.core.why_answers import WhyAnswer
+from gnomon.core.responses import WhyAnswer
 from gnomon.errors import FieldError
 from gnomon.services.why_answering import why_answer
 

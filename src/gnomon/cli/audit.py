@@ -9,7 +9,7 @@ from gnomon.cli.offices import Where, at_door, in_office, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, visible
 from gnomon.cli.readable import first_line, moment
 from gnomon.client import operating_asks
-from gnomon.core.operating_answers import AuditRecord
+from gnomon.core.responses import AuditRecord
 from gnomon.doors import Door
 from gnomon.errors import FieldError, FileError
 from gnomon.services.audit import Verification

@@ -12,7 +12,7 @@ from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
 from gnomon.client import asks, operating_asks
-from gnomon.core.operating_answers import BackfillDetail, BackfillPreview
+from gnomon.core.responses import BackfillDetail, BackfillPreview
 from gnomon.doors import Door
 
 #: How often progress is looked at, in seconds.

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from gnomon.cli.offices import Where, answer_to, say
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.client import asks
-from gnomon.core.answers import PlannedFire
+from gnomon.core.responses import PlannedFire
 
 
 def show_upcoming(where: Where, form: Format, *, since: datetime, hours: int, limit: int) -> None:

@@ -8,7 +8,7 @@ from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.cli.waiting import working
 from gnomon.client import asks
-from gnomon.core.answers import DeadLetterDetail, DeadLetterSummary
+from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary
 from gnomon.doors import Door
 from gnomon.errors import UsageError
 

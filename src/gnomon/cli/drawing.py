@@ -7,10 +7,10 @@ from typing import Any
 
 from gnomon.cli.output import print_table, speaks_unicode
 from gnomon.cli.readable import first_line, moment, span
-from gnomon.core.answers import StepDetail, WorkDetail
 from gnomon.core.durations import duration_ms
-from gnomon.core.states import TERMINAL, TaskState
-from gnomon.core.workflow import When
+from gnomon.core.responses import StepDetail, WorkDetail
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import When
 
 #: The state of a step that has no task yet.
 _WAITING = "waiting"

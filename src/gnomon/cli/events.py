@@ -9,8 +9,8 @@ from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.client import asks
-from gnomon.core.answers import EventDetail, EventEntry
-from gnomon.core.happenings import EntryKind
+from gnomon.core.responses import EventDetail, EventEntry
+from gnomon.core.runs.external_events import EntryKind
 from gnomon.doors import Door
 
 

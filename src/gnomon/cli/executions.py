@@ -12,7 +12,8 @@ from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, s
 from gnomon.cli.output import Format, print_data, print_list, print_table, visible
 from gnomon.cli.readable import facts, first_line, moment, span
 from gnomon.client import asks
-from gnomon.core.answers import (
+from gnomon.core.model import ENGINE, TickStatus
+from gnomon.core.responses import (
     AttemptDetail,
     Execution,
     ExecutionDetail,
@@ -20,11 +21,10 @@ from gnomon.core.answers import (
     LedgerTick,
     LogEntry,
     StepDetail,
+    WhyAttempt,
     WorkDetail,
 )
-from gnomon.core.launching import Cancelling
-from gnomon.core.model import ENGINE, TickStatus
-from gnomon.core.why_answers import WhyAttempt
+from gnomon.core.runs.launch import Cancelling
 from gnomon.doors import Door
 from gnomon.errors import UsageError
 

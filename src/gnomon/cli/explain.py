@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron, Dialect
-from gnomon.core.cron.changes import ClockChange, clock_changes
-from gnomon.core.parsing import parse_schedule
+from gnomon.core.cron.clock_changes import ClockChange, clock_changes
+from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every
 
 

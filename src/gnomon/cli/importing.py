@@ -11,11 +11,11 @@ import typer
 from gnomon.cli.output import visible
 from gnomon.cli.starts import start_of
 from gnomon.core.cron import known_zone
-from gnomon.core.importing.cronjobs import read_cronjobs
-from gnomon.core.importing.crontabs import read_crontab
-from gnomon.core.importing.entries import Entry, Imported, together
-from gnomon.core.importing.timers import read_timers, service_of, template_of
-from gnomon.core.importing.writing import jobs_yaml
+from gnomon.core.importers.crontab import read_crontab
+from gnomon.core.importers.kubernetes import read_cronjobs
+from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.systemd import read_timers, service_of, template_of
+from gnomon.core.importers.writer import jobs_yaml
 from gnomon.core.instants import ms_of
 from gnomon.errors import CronError, FileError, UsageError
 from gnomon.office import read_documents, read_foreign

@@ -15,11 +15,11 @@ from gnomon.cli.skips import exception_text
 from gnomon.cli.starts import start_of
 from gnomon.cli.waiting import working
 from gnomon.client import asks
-from gnomon.core.answers import Execution, ExecutionDetail, JobDetail, JobSummary, LedgerTick
 from gnomon.core.instants import ms_of
-from gnomon.core.job_schema import job_file_schema
-from gnomon.core.jobs import Job, warnings
+from gnomon.core.jobs.job import Job, warnings
+from gnomon.core.jobs.json_schema import job_file_schema
 from gnomon.core.model import RunStatus
+from gnomon.core.responses import Execution, ExecutionDetail, JobDetail, JobSummary, LedgerTick
 from gnomon.doors import Door
 from gnomon.office import read_jobs_as_written, read_jobs_file
 from gnomon.services.applying import Change, Prune

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from gnomon.cli.reaching import typed
 from gnomon.client.asking import Ask, after
-from gnomon.core.answers import ExecutionDetail, Page
+from gnomon.core.responses import ExecutionDetail, Page
 from gnomon.doors import Door, Who, indoors
 from gnomon.elsewhere import Elsewhere, chosen, outdoors
 from gnomon.errors import Unauthenticated, UsageError

@@ -13,8 +13,8 @@ from gnomon.cli.readable import moment
 from gnomon.cli.waiting import working
 from gnomon.client import operating_asks
 from gnomon.client.asking import Ask
-from gnomon.core.fire_diff import Fate
-from gnomon.core.operating_answers import JobPlan, JobsPlanned, PlannedChange, PlannedField
+from gnomon.core.ledger.forecast import Fate
+from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
 from gnomon.doors import Who, nowhere
 from gnomon.errors import FieldError, NoDatabase
 from gnomon.services.applying import Change, Prune

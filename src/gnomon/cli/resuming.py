@@ -7,8 +7,8 @@ from gnomon.cli.starts import start_of
 from gnomon.client import asks, operating_asks
 from gnomon.client.asking import Ask
 from gnomon.core.durations import duration_ms
-from gnomon.core.missed import Missed
-from gnomon.core.operating_answers import JobResumed
+from gnomon.core.ledger.edits import Missed
+from gnomon.core.responses import JobResumed
 from gnomon.doors import Door
 from gnomon.errors import FieldError
 

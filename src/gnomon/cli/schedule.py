@@ -11,8 +11,8 @@ from pathlib import Path
 from gnomon.cli.output import Format, in_zone, print_data, print_table
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.jobs import Job
-from gnomon.core.ticks import Ticks
+from gnomon.core.jobs.job import Job
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.office import read_jobs_file
 
 

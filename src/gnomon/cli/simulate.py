@@ -14,12 +14,12 @@ from gnomon.cli.offices import Where, in_office
 from gnomon.cli.output import Format, print_data
 from gnomon.cli.simulated import as_data, print_report
 from gnomon.core.cron import Cron, known_zone
-from gnomon.core.cron.changes import clock_changes
+from gnomon.core.cron.clock_changes import clock_changes
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, RunStatus
-from gnomon.core.outages import outages
+from gnomon.core.time_expressions import outages
 from gnomon.errors import FieldError
 from gnomon.office import Office
 from gnomon.settings import Settings

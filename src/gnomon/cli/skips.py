@@ -5,7 +5,7 @@ from gnomon.cli.output import Format, print_data
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
 from gnomon.client import asks, operating_asks
-from gnomon.core.answers import JobDetail, TickMoved
+from gnomon.core.responses import JobDetail, TickMoved
 from gnomon.doors import Door
 
 

@@ -7,10 +7,10 @@ from gnomon.cli.offices import Where, answer_to, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import first_line, moment
 from gnomon.client import asks
-from gnomon.core.explaining.evidence import Kind
-from gnomon.core.explaining.words import when
+from gnomon.core.explain.evidence import Kind
+from gnomon.core.explain.phrases import when
 from gnomon.core.instants import ms_of
-from gnomon.core.why_answers import WhyAnswer, WhyAttempt, WhyMoment
+from gnomon.core.responses import WhyAnswer, WhyAttempt, WhyMoment
 from gnomon.errors import UsageError
 
 _WIDTH = 100

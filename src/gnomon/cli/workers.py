@@ -4,7 +4,7 @@ from gnomon.cli.offices import Where, answer_to
 from gnomon.cli.output import Format, print_list
 from gnomon.cli.readable import moment
 from gnomon.client import asks
-from gnomon.core.answers import WorkerDetail
+from gnomon.core.responses import WorkerDetail
 
 _COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "functions")
 

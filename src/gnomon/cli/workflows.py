@@ -8,7 +8,7 @@ from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import facts
 from gnomon.client import asks
-from gnomon.core.answers import WorkflowSummary
+from gnomon.core.responses import WorkflowSummary
 from gnomon.doors import Door
 from gnomon.errors import FieldError
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.answers import Page
+from gnomon.core.responses import Page
 from gnomon.errors import FieldError, GnomonError, Unavailable, UsageError
 from gnomon.version import __version__
 

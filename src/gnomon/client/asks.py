@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from gnomon.client.asking import Ask, path
-from gnomon.core import answers
-from gnomon.core.answers import Page
-from gnomon.core.operating_answers import HealthReport
-from gnomon.core.why_answers import WhyAnswer
+from gnomon.core import responses
+from gnomon.core.responses import HealthReport, Page, WhyAnswer
 
 
 def _keyed(key: str | None) -> Mapping[str, str]:
@@ -35,34 +33,34 @@ def health() -> Ask[HealthReport]:
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
-def register(job: Mapping[str, Any]) -> Ask[answers.JobApplied]:
+def register(job: Mapping[str, Any]) -> Ask[responses.JobApplied]:
     """Register a job, in the words of a jobs file. The same again changes nothing."""
-    return Ask(method="POST", path=path("jobs"), answer=answers.JobApplied, body=job)
+    return Ask(method="POST", path=path("jobs"), answer=responses.JobApplied, body=job)
 
 
-def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> Ask[answers.JobApplied]:
+def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> Ask[responses.JobApplied]:
     """Change a job to what is said; `etag` refuses if it has changed since that was seen."""
     where = path("jobs", name)
-    return Ask(method="PUT", path=where, answer=answers.JobApplied, body=job, headers=_matching(etag))
+    return Ask(method="PUT", path=where, answer=responses.JobApplied, body=job, headers=_matching(etag))
 
 
 def apply(
     jobs: Sequence[Mapping[str, Any]], *, prune: bool = False, prune_tag: str | None = None
-) -> Ask[Page[answers.JobApplied]]:
+) -> Ask[Page[responses.JobApplied]]:
     """Make jobs stand as they are written, all of them or none; `prune` removes those that are not among them."""
     body = {"jobs": list(jobs), **_said(prune=prune, prune_tag=prune_tag)}
-    return Ask(method="POST", path=path("apply"), answer=Page[answers.JobApplied], body=body)
+    return Ask(method="POST", path=path("apply"), answer=Page[responses.JobApplied], body=body)
 
 
-def jobs(*, tag: str | None = None, page: int = 100) -> Ask[Page[answers.JobSummary]]:
+def jobs(*, tag: str | None = None, page: int = 100) -> Ask[Page[responses.JobSummary]]:
     """Every job by name, read page by page as it is asked for."""
-    return Ask(method="GET", path=path("jobs"), answer=Page[answers.JobSummary], query={"tag": tag, "limit": page})
+    return Ask(method="GET", path=path("jobs"), answer=Page[responses.JobSummary], query={"tag": tag, "limit": page})
 
 
-def job(name: str, *, coming: int = 5, last: int = 10) -> Ask[answers.JobDetail]:
+def job(name: str, *, coming: int = 5, last: int = 10) -> Ask[responses.JobDetail]:
     """All there is to know about a job, with some planned times to come and some of the last decisions."""
     query = {"coming": coming, "last": last}
-    return Ask(method="GET", path=path("jobs", name), answer=answers.JobDetail, query=query)
+    return Ask(method="GET", path=path("jobs", name), answer=responses.JobDetail, query=query)
 
 
 def delete(name: str, *, etag: str | None = None) -> Ask[None]:
@@ -76,21 +74,21 @@ def trigger(
     *,
     key: str | None = None,
     force: bool = False,
-) -> Ask[answers.Started]:
+) -> Ask[responses.Started]:
     """Start an execution of a job; the same key starts one, however often it is asked for."""
     body, where = _said(input=input, force=force), path("jobs", name, "trigger")
-    return Ask(method="POST", path=where, answer=answers.Started, body=body, headers=_keyed(key))
+    return Ask(method="POST", path=where, answer=responses.Started, body=body, headers=_keyed(key))
 
 
-def pause(name: str) -> Ask[answers.JobDetail]:
+def pause(name: str) -> Ask[responses.JobDetail]:
     """Let no planned time of a job start anything until it is resumed."""
-    return Ask(method="POST", path=path("jobs", name, "pause"), answer=answers.JobDetail)
+    return Ask(method="POST", path=path("jobs", name, "pause"), answer=responses.JobDetail)
 
 
-def planned(*, hours: int = 24, since: datetime | None = None, page: int = 1000) -> Ask[Page[answers.PlannedFire]]:
+def planned(*, hours: int = 24, since: datetime | None = None, page: int = 1000) -> Ask[Page[responses.PlannedFire]]:
     """The planned times of all jobs in the next hours, the earliest first."""
     query = {"hours": hours, "since": since, "limit": page}
-    return Ask(method="GET", path=path("schedule"), answer=Page[answers.PlannedFire], query=query)
+    return Ask(method="GET", path=path("schedule"), answer=Page[responses.PlannedFire], query=query)
 
 
 def ticks(
@@ -101,10 +99,10 @@ def ticks(
     since: datetime | str | None = None,
     until: datetime | str | None = None,
     page: int = 100,
-) -> Ask[Page[answers.LedgerTick]]:
+) -> Ask[Page[responses.LedgerTick]]:
     """What became of planned times, of one job or of all, the newest first."""
     query = {"job": job, "kind": kind, "status": status, "since": since, "until": until, "limit": page}
-    return Ask(method="GET", path=path("ticks"), answer=Page[answers.LedgerTick], query=query)
+    return Ask(method="GET", path=path("ticks"), answer=Page[responses.LedgerTick], query=query)
 
 
 def why(name: str, *, at: str | None = None, last: int | None = None) -> Ask[WhyAnswer]:
@@ -115,33 +113,37 @@ def why(name: str, *, at: str | None = None, last: int | None = None) -> Ask[Why
 # ---- executions ----------------------------------------------------------------------------------
 
 
-def executions(*, page: int = 100, **asked: object) -> Ask[Page[answers.Execution]]:
+def executions(*, page: int = 100, **asked: object) -> Ask[Page[responses.Execution]]:
     """Executions, the newest first, by job, status, trigger, tag, since and until."""
     query = {"limit": page, **asked}
-    return Ask(method="GET", path=path("executions"), answer=Page[answers.Execution], query=query)
+    return Ask(method="GET", path=path("executions"), answer=Page[responses.Execution], query=query)
 
 
-def execution(execution_id: str) -> Ask[answers.ExecutionDetail]:
+def execution(execution_id: str) -> Ask[responses.ExecutionDetail]:
     """All there is to know about an execution; of a step that is done for each of many, the first hundred."""
-    return Ask(method="GET", path=path("executions", execution_id), answer=answers.ExecutionDetail)
+    return Ask(method="GET", path=path("executions", execution_id), answer=responses.ExecutionDetail)
 
 
-def items(execution_id: str, step: str, *, state: str | None = None, page: int = 100) -> Ask[Page[answers.ItemDetail]]:
+def items(
+    execution_id: str, step: str, *, state: str | None = None, page: int = 100
+) -> Ask[Page[responses.ItemDetail]]:
     """The items of a step that is done for each of many, in their order."""
     query = {"state": state, "limit": page}
     where = path("executions", execution_id, "steps", step, "items")
-    return Ask(method="GET", path=where, answer=Page[answers.ItemDetail], query=query)
+    return Ask(method="GET", path=where, answer=Page[responses.ItemDetail], query=query)
 
 
-def cancel(execution_id: str) -> Ask[answers.Ended]:
+def cancel(execution_id: str) -> Ask[responses.Ended]:
     """End an execution: what waits at once, what runs as soon as it stops."""
-    return Ask(method="POST", path=path("executions", execution_id, "cancel"), answer=answers.Ended)
+    return Ask(method="POST", path=path("executions", execution_id, "cancel"), answer=responses.Ended)
 
 
-def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> Ask[Page[answers.LogEntry]]:
+def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> Ask[Page[responses.LogEntry]]:
     """What the steps of an execution have said, in the order of time."""
     query = {"since": since, "limit": page}
-    return Ask(method="GET", path=path("executions", execution_id, "logs"), answer=Page[answers.LogEntry], query=query)
+    return Ask(
+        method="GET", path=path("executions", execution_id, "logs"), answer=Page[responses.LogEntry], query=query
+    )
 
 
 def submit(
@@ -150,10 +152,10 @@ def submit(
     *,
     key: str | None = None,
     **terms: object,
-) -> Ask[answers.Started]:
+) -> Ask[responses.Started]:
     """Run a function once, without a job; `terms` are fields of a job, such as timeout and retry."""
     body = {"function": function, **terms, **_said(input=input)}
-    return Ask(method="POST", path=path("tasks"), answer=answers.Started, body=body, headers=_keyed(key))
+    return Ask(method="POST", path=path("tasks"), answer=responses.Started, body=body, headers=_keyed(key))
 
 
 # ---- dead letters --------------------------------------------------------------------------------
@@ -161,62 +163,64 @@ def submit(
 
 def dead_letters(
     *, job: str | None = None, resolved: bool = False, page: int = 100
-) -> Ask[Page[answers.DeadLetterSummary]]:
+) -> Ask[Page[responses.DeadLetterSummary]]:
     """Dead letters that nobody has dealt with; all of them if `resolved`."""
     query = {"job": job, "resolved": resolved, "limit": page}
-    return Ask(method="GET", path=path("dead-letters"), answer=Page[answers.DeadLetterSummary], query=query)
+    return Ask(method="GET", path=path("dead-letters"), answer=Page[responses.DeadLetterSummary], query=query)
 
 
-def dead_letter(dead_letter_id: str) -> Ask[answers.DeadLetterDetail]:
+def dead_letter(dead_letter_id: str) -> Ask[responses.DeadLetterDetail]:
     """A dead letter with every attempt."""
-    return Ask(method="GET", path=path("dead-letters", dead_letter_id), answer=answers.DeadLetterDetail)
+    return Ask(method="GET", path=path("dead-letters", dead_letter_id), answer=responses.DeadLetterDetail)
 
 
-def replay(dead_letter_id: str, *, key: str | None = None) -> Ask[answers.Started]:
+def replay(dead_letter_id: str, *, key: str | None = None) -> Ask[responses.Started]:
     """Run again what has failed, as a new execution."""
     where = path("dead-letters", dead_letter_id, "replay")
-    return Ask(method="POST", path=where, answer=answers.Started, headers=_keyed(key))
+    return Ask(method="POST", path=where, answer=responses.Started, headers=_keyed(key))
 
 
-def replay_all(*, job: str | None = None) -> Ask[Page[answers.Replay]]:
+def replay_all(*, job: str | None = None) -> Ask[Page[responses.Replay]]:
     """Replay every dead letter that nobody has dealt with; what became of each comes back."""
     where = path("dead-letters", "replay-all")
-    return Ask(method="POST", path=where, answer=Page[answers.Replay], query={"job": job})
+    return Ask(method="POST", path=where, answer=Page[responses.Replay], query={"job": job})
 
 
-def resolve(dead_letter_id: str) -> Ask[answers.DeadLetterDetail]:
+def resolve(dead_letter_id: str) -> Ask[responses.DeadLetterDetail]:
     """Mark a dead letter as dealt with."""
     where = path("dead-letters", dead_letter_id)
-    return Ask(method="PATCH", path=where, answer=answers.DeadLetterDetail, body={"resolved": True})
+    return Ask(method="PATCH", path=where, answer=responses.DeadLetterDetail, body={"resolved": True})
 
 
 # ---- events, workflows, workers ------------------------------------------------------------------
 
 
-def emit(name: str, body: object = None, *, key: str | None = None) -> Ask[answers.EventDetail]:
+def emit(name: str, body: object = None, *, key: str | None = None) -> Ask[responses.EventDetail]:
     """Say that something happened, and start the jobs that listen to it."""
     said = {"name": name, "body": body}
-    return Ask(method="POST", path=path("events"), answer=answers.EventDetail, body=said, headers=_keyed(key))
+    return Ask(method="POST", path=path("events"), answer=responses.EventDetail, body=said, headers=_keyed(key))
 
 
-def events(*, name: str | None = None, page: int = 100) -> Ask[Page[answers.EventDetail]]:
+def events(*, name: str | None = None, page: int = 100) -> Ask[Page[responses.EventDetail]]:
     """Events, the newest first, each with what became of it."""
-    return Ask(method="GET", path=path("events"), answer=Page[answers.EventDetail], query={"name": name, "limit": page})
+    return Ask(
+        method="GET", path=path("events"), answer=Page[responses.EventDetail], query={"name": name, "limit": page}
+    )
 
 
-def event(event_id: str) -> Ask[answers.EventDetail]:
+def event(event_id: str) -> Ask[responses.EventDetail]:
     """An event, and what became of it for every job that listens."""
-    return Ask(method="GET", path=path("events", event_id), answer=answers.EventDetail)
+    return Ask(method="GET", path=path("events", event_id), answer=responses.EventDetail)
 
 
-def deploy(definition: Mapping[str, Any]) -> Ask[answers.WorkflowDeployed]:
+def deploy(definition: Mapping[str, Any]) -> Ask[responses.WorkflowDeployed]:
     """Keep a workflow as a new version, and let its triggers stand."""
-    return Ask(method="POST", path=path("workflows"), answer=answers.WorkflowDeployed, body=definition)
+    return Ask(method="POST", path=path("workflows"), answer=responses.WorkflowDeployed, body=definition)
 
 
-def workflows(*, page: int = 100) -> Ask[Page[answers.WorkflowSummary]]:
+def workflows(*, page: int = 100) -> Ask[Page[responses.WorkflowSummary]]:
     """Every workflow by name, in its newest version."""
-    return Ask(method="GET", path=path("workflows"), answer=Page[answers.WorkflowSummary], query={"limit": page})
+    return Ask(method="GET", path=path("workflows"), answer=Page[responses.WorkflowSummary], query={"limit": page})
 
 
 def workflow(workflow_id: str, *, version: int | None = None) -> Ask[dict[str, Any]]:
@@ -224,6 +228,6 @@ def workflow(workflow_id: str, *, version: int | None = None) -> Ask[dict[str, A
     return Ask(method="GET", path=path("workflows", workflow_id), answer=dict[str, Any], query={"version": version})
 
 
-def workers() -> Ask[Page[answers.WorkerDetail]]:
+def workers() -> Ask[Page[responses.WorkerDetail]]:
     """The workers that are alive."""
-    return Ask(method="GET", path=path("workers"), answer=Page[answers.WorkerDetail])
+    return Ask(method="GET", path=path("workers"), answer=Page[responses.WorkerDetail])

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
 from gnomon.client.offers import Offers
 from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
-from gnomon.core import answers
-from gnomon.core.answers import Page
-from gnomon.core.operating_answers import StreamChange
+from gnomon.core import responses
+from gnomon.core.responses import Page, StreamChange
 from gnomon.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class AsyncClient(Offers):
             await self._session.close()
             self._session = None
 
-    async def finished(self, execution_id: str) -> answers.ExecutionDetail:
+    async def finished(self, execution_id: str) -> responses.ExecutionDetail:
         """The execution, once it is over."""
         patience = _FIRST_LOOK_SECONDS
         while (found := await self.execution(execution_id)).completed_at is None:

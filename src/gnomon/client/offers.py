@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overlo
 
 from gnomon.client import asks, operating_asks, schedule_asks
 from gnomon.client.asking import Ask
-from gnomon.core.answers import Page
+from gnomon.core.responses import Page
 
 if TYPE_CHECKING:
     from gnomon.client.asynchronous import AsyncClient

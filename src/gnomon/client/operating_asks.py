@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gnomon.client.asking import Ask, path
-from gnomon.core.answers import JobDetail, Page
-from gnomon.core.operating_answers import AuditRecord, BackfillDetail, BackfillPreview, JobResumed, JobsPlanned
+from gnomon.core.responses import AuditRecord, BackfillDetail, BackfillPreview, JobDetail, JobResumed, JobsPlanned, Page
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gnomon.client.asking import Ask, path
-from gnomon.core.answers import Launched, ScheduleDetail, ScheduleRegistered
+from gnomon.core.responses import Launched, ScheduleDetail, ScheduleRegistered
 
 
 def upsert_schedule(said: Mapping[str, Any]) -> Ask[ScheduleRegistered]:

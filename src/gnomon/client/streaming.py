@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gnomon.core.operating_answers import StreamChange
+from gnomon.core.responses import StreamChange
 from gnomon.errors import Unavailable
 
 #: The server says every fifteen seconds that it is still there: whoever is silent for so long is gone.

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
 from gnomon.client.offers import Offers
 from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
-from gnomon.core import answers
-from gnomon.core.answers import Page
-from gnomon.core.operating_answers import StreamChange
+from gnomon.core import responses
+from gnomon.core.responses import Page, StreamChange
 from gnomon.errors import Unavailable
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ class Client(Offers):
         with self._lock:
             self._hang_up()
 
-    def finished(self, execution_id: str, *, timeout: float | None = None) -> answers.ExecutionDetail:
+    def finished(self, execution_id: str, *, timeout: float | None = None) -> responses.ExecutionDetail:
         """The execution, once it is over; TimeoutError if that takes longer."""
         until = None if timeout is None else time.monotonic() + timeout
         patience = _FIRST_LOOK_SECONDS

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gnomon.core.backfilling import Backfill
-from gnomon.core.happenings import Event
 from gnomon.core.instants import instant_of
-from gnomon.core.launching import Launch, Launching
 from gnomon.core.model import Run, Schedule, Spec
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.backfill import Backfill
+from gnomon.core.runs.external_events import Event
+from gnomon.core.runs.launch import Launch, Launching
+from gnomon.core.runs.workflow import Workflow
 
 #: What the first entry of a chain follows.
 GENESIS = "0" * 64

@@ -1,6 +1,7 @@
 """Instants as whole numbers since 1970 in UTC: seconds for the arithmetic of calendars, milliseconds in the ledger."""
 
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from gnomon.errors import UsageError
@@ -84,3 +85,20 @@ def unplaced(instant: object) -> Exception:
     if isinstance(instant, datetime):
         return UsageError(f"instant {instant.isoformat()} has no time zone: add one, such as tzinfo=UTC")
     return TypeError(f"an instant must be an aware datetime, not {type(instant).__name__}")
+
+
+#: Less than this is ordinary drift and rounding.
+TOLERANCE_MS = 2000
+
+
+class Reading(NamedTuple):
+    """Both clocks at one moment."""
+
+    wall_ms: int
+    elapsed: float
+
+
+def step_between(before: Reading, after: Reading) -> int:
+    """By how many milliseconds the wall clock moved beyond the time that elapsed; 0 if nothing notable happened."""
+    moved = after.wall_ms - before.wall_ms - round((after.elapsed - before.elapsed) * 1000)
+    return moved if abs(moved) > TOLERANCE_MS else 0

@@ -11,9 +11,9 @@ from typing import NewType
 from msgspec import Struct
 
 from gnomon.core.cron import Cron
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
-from gnomon.core.workflow import ONLY_STEP
 
 ScheduleUid = NewType("ScheduleUid", str)
 RunId = NewType("RunId", str)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.happenings import Entry, EntryKind
 from gnomon.core.model import DAY_MS, DeadLetter, Run, ScheduleUid, Tick
+from gnomon.core.runs.external_events import Entry, EntryKind
 
 
 class Past(Struct, frozen=True, kw_only=True):

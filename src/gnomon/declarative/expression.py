@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import lru_cache
 
 from gnomon.core.cron import Cron
+from gnomon.core.cron.calendar import wheel
 from gnomon.core.cron.fields import Fields
-from gnomon.core.cron.wheel import wheel
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND, instant_of, ms_of
-from gnomon.core.zones import Zone
+from gnomon.core.timezones import Zone
 from gnomon.declarative.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError
 from gnomon.errors import CronError
 

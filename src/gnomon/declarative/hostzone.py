@@ -5,7 +5,7 @@ from datetime import UTC
 
 from gnomon.core.cron import known_zone
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
-from gnomon.core.zones import Zone
+from gnomon.core.timezones import Zone
 
 
 class HostZone(Zone):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gnomon.core.backfilling import Backfill, Carried, EntryReason, Lot, OpenBackfill, Progress
 from gnomon.core.model import ENGINE, ScheduleUid
+from gnomon.core.runs.backfill import Backfill, Carried, EntryReason, Lot, OpenBackfill, Progress
 
 
 class Backfills(Protocol):

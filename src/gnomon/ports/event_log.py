@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gnomon.core.happenings import Entry, Event
 from gnomon.core.model import ScheduleUid
+from gnomon.core.runs.external_events import Entry, Event
 
 
 class EventLog(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gnomon.core.attempts import Assignment
-from gnomon.core.gating import Released, Request, Ruled
+from gnomon.core.runs.admission import Released, Request, Ruled
+from gnomon.core.runs.outcomes import Assignment
 
 
 class Gate(Protocol):

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.model import Schedule, Verdict
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 
 
 class Edit(Struct, frozen=True):

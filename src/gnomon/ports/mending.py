@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.mending import Ailment
+from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId
 
 #: Where a walk through the runs that are not over goes on: a schedule, none first, and a planned time.

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.ports.work import Held
 
 

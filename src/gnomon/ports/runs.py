@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):

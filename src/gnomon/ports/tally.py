@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Run, RunStatus, Verdict
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Ending
 
 #: A run as it was before its end, how it ended, why, and when.
 Finish = tuple[Run, RunStatus, str | None, int]

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from gnomon.core.invariants import Counted, Orphan, Overdue
 from gnomon.core.model import Schedule, ScheduleUid
-from gnomon.core.vitals import Counted, Orphan, Overdue
 
 
 class Vitals(Protocol):

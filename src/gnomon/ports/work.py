@@ -10,11 +10,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting
 from gnomon.core.model import RunId, TaskId
-from gnomon.core.reconciling import OpenAttempt
-from gnomon.core.routing import Placement
+from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.reconcile import OpenAttempt
+from gnomon.core.runs.routing import Placement
 
 #: No task is known to whoever takes some.
 NOTHING: Mapping[TaskId, Request] = MappingProxyType({})

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.routing import DEFAULT_POOL, Seat
+from gnomon.core.runs.routing import DEFAULT_POOL, Seat
 from gnomon.ports.runs import Payloads
 from gnomon.ports.work import Work
 

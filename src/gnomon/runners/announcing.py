@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.runner import Finished, Runner
 from gnomon.ports.work import Held
 

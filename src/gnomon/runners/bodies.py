@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.context import Cancelled, Context, Facts, Stop, facts_of

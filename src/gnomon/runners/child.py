@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import LogLine
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Cancelled, Context, Stop
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gnomon.core.attempts import Outcome
-from gnomon.core.workflow import SHELL
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import FieldError
 from gnomon.runners.bodies import Body, Shop
 from gnomon.runners.childprocess import CHUNK, Lines, Spawned, variables

@@ -8,9 +8,9 @@ from typing import SupportsFloat
 
 from msgspec import Struct
 
-from gnomon.core.attempts import Assignment
+from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import idempotency_key
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
 from gnomon.runners.logs import TaskLog, logger_into
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.errors import UsageError
 from gnomon.runners.bodies import Body, Desk, Shop, after_error
 from gnomon.runners.logs import CURRENT

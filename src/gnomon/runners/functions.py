@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import SHELL, Isolation
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import SHELL, Isolation
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.runners.bodies import Body, Desk, Shop

@@ -9,9 +9,9 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET, Struct
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Source
-from gnomon.core.workflow import ONLY_STEP
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Context
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import LogLine, Result
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.runners.context import GiveUp, Snooze, snooze_ms
 from gnomon.runners.logs import Redact, shortened, storable, unchanged
 from gnomon.runners.redaction import redacted_json

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import SHELL
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import UsageError
 from gnomon.runners.bodies import Body, Desk, Shop, stopped
 from gnomon.runners.childprocess import ChildProcess, Spawned

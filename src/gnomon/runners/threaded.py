@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.errors import UsageError
 from gnomon.runners.bodies import Body, Desk, Shop, after_error
 from gnomon.runners.logs import CURRENT

@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.attempts import Outcome
 from gnomon.core.model import LogLine
+from gnomon.core.runs.outcomes import Outcome
 from gnomon.runners.context import Facts
 
 

@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar, Unpack, overload
 
-from gnomon.core.inputs import read_input
-from gnomon.core.references import references, segments
-from gnomon.core.said import NAME
+from gnomon.core.jobs.fields import NAME
+from gnomon.core.jobs.inputs import read_input
+from gnomon.core.runs.expressions import references, segments
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import FUNCTIONS, Function, Functions, JobWords, Retry, Span, plain_words, registered_name
 

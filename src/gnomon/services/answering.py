@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from gnomon.core import answers
+from gnomon.core import responses
 from gnomon.core.instants import in_zone, instant_of
-from gnomon.core.job_data import job_as_data
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job
 from gnomon.core.model import Attempt, DeadLetter, Run, Schedule, Spec, Tick, TickException
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.workers import WorkerCard
 from gnomon.services.dead_letters import DeadLetterView, Replayed
 from gnomon.services.executions import ExecutionView, Said, StepView
@@ -72,10 +72,10 @@ def next_run_at(view: JobView | View) -> int | None:
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
-def job_summary(view: JobView) -> answers.JobSummary:
+def job_summary(view: JobView) -> responses.JobSummary:
     """The job as it is listed."""
     schedule, workflow = view.schedule, view.workflow
-    return answers.JobSummary(
+    return responses.JobSummary(
         job=schedule.schedule_id,
         state=state_of(schedule),
         schedule=in_words(schedule.spec),
@@ -90,9 +90,9 @@ def job_summary(view: JobView) -> answers.JobSummary:
     )
 
 
-def job_detail(view: JobView) -> answers.JobDetail:
+def job_detail(view: JobView) -> responses.JobDetail:
     """All there is to know about the job."""
-    return answers.JobDetail(
+    return responses.JobDetail(
         **asdict(job_summary(view)),
         revision=view.schedule.revision,
         etag=etag(view.schedule),
@@ -101,7 +101,7 @@ def job_detail(view: JobView) -> answers.JobDetail:
         last_ticks=ticks(view.last_ticks),
         executions=[run.run_id for run in view.under_way],
         exceptions=[
-            answers.TickMoved(planned_at=instant_of(one.planned_at), moved_to=at(one.moved_to))
+            responses.TickMoved(planned_at=instant_of(one.planned_at), moved_to=at(one.moved_to))
             for one in exceptions_of(view.schedule)
         ],
         lock=None if view.lock is None else _lock(view.lock),
@@ -121,14 +121,14 @@ def _definition(schedule: Schedule, workflow: Workflow | None) -> dict[str, Any]
     return job_as_data(Job(name=schedule.schedule_id, spec=schedule.spec, workflow=workflow, enabled=enabled))
 
 
-def _lock(lock: Lock) -> answers.JobLock:
+def _lock(lock: Lock) -> responses.JobLock:
     acquired = instant_of(lock.acquired_at)
-    return answers.JobLock(key=lock.key, execution_id=lock.execution_id, acquired_at=acquired, ttl_ms=lock.ttl_ms)
+    return responses.JobLock(key=lock.key, execution_id=lock.execution_id, acquired_at=acquired, ttl_ms=lock.ttl_ms)
 
 
-def job_applied(one: Applied) -> answers.JobApplied:
+def job_applied(one: Applied) -> responses.JobApplied:
     """What became of a job that was registered."""
-    return answers.JobApplied(
+    return responses.JobApplied(
         job=one.name,
         change=one.change.value,
         revision=one.revision,
@@ -139,10 +139,10 @@ def job_applied(one: Applied) -> answers.JobApplied:
     )
 
 
-def ticks(found: Iterable[Tick]) -> list[answers.LedgerTick]:
+def ticks(found: Iterable[Tick]) -> list[responses.LedgerTick]:
     """What became of planned times."""
     return [
-        answers.LedgerTick(
+        responses.LedgerTick(
             job=tick.schedule_id,
             planned_at=instant_of(tick.decision.planned_at),
             last_at=instant_of(tick.decision.last_at),
@@ -156,10 +156,10 @@ def ticks(found: Iterable[Tick]) -> list[answers.LedgerTick]:
     ]
 
 
-def planned_fire(fire: Fire) -> answers.PlannedFire:
+def planned_fire(fire: Fire) -> responses.PlannedFire:
     """A planned time to come."""
     instant, zone = instant_of(fire.planned_at), zone_of(fire.schedule.spec)
-    return answers.PlannedFire(
+    return responses.PlannedFire(
         job=fire.schedule.schedule_id,
         utc=instant,
         local=in_zone(instant, zone).isoformat(),
@@ -178,9 +178,9 @@ def took(run: Run) -> int | None:
     return max(0, run.completed_at - run.started_at)
 
 
-def execution(run: Run) -> answers.Execution:
+def execution(run: Run) -> responses.Execution:
     """The execution as it is listed."""
-    return answers.Execution(
+    return responses.Execution(
         execution_id=run.run_id,
         job=run.schedule_id or run.workflow_id,
         version=run.workflow_version,
@@ -198,10 +198,10 @@ def execution(run: Run) -> answers.Execution:
     )
 
 
-def execution_detail(view: ExecutionView) -> answers.ExecutionDetail:
+def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
     """All there is to know about the execution."""
     own = view.workflow.input if view.workflow else None
-    return answers.ExecutionDetail(
+    return responses.ExecutionDetail(
         **asdict(execution(view.run)),
         input=own if view.input is None else decoded(view.input),
         parent_task=view.run.parent_task,
@@ -210,17 +210,17 @@ def execution_detail(view: ExecutionView) -> answers.ExecutionDetail:
     )
 
 
-def _steps(view: ExecutionView) -> list[answers.StepDetail]:
+def _steps(view: ExecutionView) -> list[responses.StepDetail]:
     if view.workflow is None:
-        return [answers.StepDetail(step=one.task.step, **_work(one)) for one in view.steps]
+        return [responses.StepDetail(step=one.task.step, **_work(one)) for one in view.steps]
     return [_step(one) for one in steps_of(view, view.workflow)]
 
 
-def _step(drawn: Drawn) -> answers.StepDetail:
+def _step(drawn: Drawn) -> responses.StepDetail:
     items = [item_detail(one) for one in drawn.items[:_MOST_ITEMS]]
     counts = Counter(one.task.state.value for one in drawn.items)
     many = drawn.step.foreach is not None
-    return answers.StepDetail(
+    return responses.StepDetail(
         step=drawn.step.name,
         depends_on=list(drawn.step.depends_on),
         when=drawn.step.when.value,
@@ -232,9 +232,9 @@ def _step(drawn: Drawn) -> answers.StepDetail:
     )
 
 
-def item_detail(one: StepView) -> answers.ItemDetail:
+def item_detail(one: StepView) -> responses.ItemDetail:
     """One item of a step that is done for each of several."""
-    return answers.ItemDetail(item=one.task.item, **_work(one))
+    return responses.ItemDetail(item=one.task.item, **_work(one))
 
 
 def _work(step: StepView) -> dict[str, Any]:
@@ -254,10 +254,10 @@ def _work(step: StepView) -> dict[str, Any]:
     }
 
 
-def attempts(tried: Sequence[Attempt]) -> list[answers.AttemptDetail]:
+def attempts(tried: Sequence[Attempt]) -> list[responses.AttemptDetail]:
     """All that was tried."""
     return [
-        answers.AttemptDetail(
+        responses.AttemptDetail(
             attempt=one.number,
             worker=one.worker,
             dispatched_at=instant_of(one.dispatched_at),
@@ -270,24 +270,26 @@ def attempts(tried: Sequence[Attempt]) -> list[answers.AttemptDetail]:
     ]
 
 
-def log_entry(said: Said) -> answers.LogEntry:
+def log_entry(said: Said) -> responses.LogEntry:
     """A line that a step has said."""
     line = said.line
     when = instant_of(line.at)
-    return answers.LogEntry(at=when, level=line.level, step=said.step, item=said.item, line=said.number, text=line.text)
+    return responses.LogEntry(
+        at=when, level=line.level, step=said.step, item=said.item, line=said.number, text=line.text
+    )
 
 
-def started(done: Triggered) -> answers.Started:
+def started(done: Triggered) -> responses.Started:
     """What a wish for an execution came to."""
-    return answers.Started(execution_id=done.run_id, became=done.became.value)
+    return responses.Started(execution_id=done.run_id, became=done.became.value)
 
 
 # ---- dead letters --------------------------------------------------------------------------------
 
 
-def dead_letter(letter: DeadLetter) -> answers.DeadLetterSummary:
+def dead_letter(letter: DeadLetter) -> responses.DeadLetterSummary:
     """The dead letter as it is listed."""
-    return answers.DeadLetterSummary(
+    return responses.DeadLetterSummary(
         dead_letter_id=letter.dead_letter_id,
         job=letter.job,
         execution_id=letter.run_id,
@@ -306,17 +308,17 @@ def dead_letter(letter: DeadLetter) -> answers.DeadLetterSummary:
     )
 
 
-def dead_letter_detail(view: DeadLetterView) -> answers.DeadLetterDetail:
+def dead_letter_detail(view: DeadLetterView) -> responses.DeadLetterDetail:
     """The dead letter and all that was tried."""
     kept = view.run is not None
-    return answers.DeadLetterDetail(
+    return responses.DeadLetterDetail(
         **asdict(dead_letter(view.letter)), attempt_history=attempts(view.attempts), kept=kept
     )
 
 
-def replay(one: Replayed) -> answers.Replay:
+def replay(one: Replayed) -> responses.Replay:
     """What became of one of many replays."""
-    return answers.Replay(
+    return responses.Replay(
         dead_letter_id=one.dead_letter_id,
         job=one.job,
         execution_id=one.run_id,
@@ -328,10 +330,10 @@ def replay(one: Replayed) -> answers.Replay:
 # ---- events, workers -----------------------------------------------------------------------------
 
 
-def event_detail(emitted: Emitted) -> answers.EventDetail:
+def event_detail(emitted: Emitted) -> responses.EventDetail:
     """An event and what became of it for every job that listens."""
     event = emitted.event
-    return answers.EventDetail(
+    return responses.EventDetail(
         event_id=event.event_id,
         name=event.name,
         key=event.key,
@@ -339,7 +341,7 @@ def event_detail(emitted: Emitted) -> answers.EventDetail:
         actor=event.actor,
         body=decoded(event.body),
         entries=[
-            answers.EventEntry(
+            responses.EventEntry(
                 job=entry.schedule_id,
                 became=entry.kind.value,
                 reason=entry.reason,
@@ -351,9 +353,9 @@ def event_detail(emitted: Emitted) -> answers.EventDetail:
     )
 
 
-def worker_detail(card: WorkerCard) -> answers.WorkerDetail:
+def worker_detail(card: WorkerCard) -> responses.WorkerDetail:
     """A worker that is alive."""
-    return answers.WorkerDetail(
+    return responses.WorkerDetail(
         worker=card.worker,
         pool=card.pool,
         slots=card.slots,

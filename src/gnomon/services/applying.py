@@ -6,13 +6,13 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.editing import edited, fresh, kept_grid, leaves_some_due, paused, same_spec, verdict_before
 from gnomon.core.instants import ms_of
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.job import Job
+from gnomon.core.ledger.edits import edited, fresh, kept_grid, leaves_some_due, paused, same_spec, verdict_before
+from gnomon.core.ledger.plan import settled
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
-from gnomon.core.plan import settled
+from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import At
-from gnomon.core.workflow import Workflow
 from gnomon.ports.jobs import Application, Edit
 from gnomon.ports.schedules import Schedules
 

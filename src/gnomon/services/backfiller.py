@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from gnomon.core.backfilling import Backfill, Carried, OpenBackfill, next_lot, planned_times
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
-from gnomon.core.ticks import Ticks
+from gnomon.core.runs.backfill import Backfill, Carried, OpenBackfill, next_lot, planned_times
 from gnomon.errors import Unavailable
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.clock import Clock

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.backfilling import Backfill, Progress, keyed_backfill_id, planned_times, same_wish
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
-from gnomon.core.requests import printable, schedule_name
-from gnomon.core.ticks import Ticks
+from gnomon.core.runs.backfill import Backfill, Progress, keyed_backfill_id, planned_times, same_wish
 from gnomon.errors import FieldError, KeyTaken, NotFound
 from gnomon.ports.backfills import Backfills
 from gnomon.ports.clock import Clock

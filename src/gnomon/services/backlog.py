@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gnomon.core.gating import Request, Waiting
 from gnomon.core.model import TaskId
+from gnomon.core.runs.admission import Request, Waiting
 
 _MOST = 4000
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gnomon.core.health import longest_silence_ms
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
 from gnomon.ports.survey import Survey
 from gnomon.settings import Settings
 

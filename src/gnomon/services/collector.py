@@ -11,11 +11,11 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.envelopes import Ended, Envelope, Reports, read_reports
-from gnomon.core.gating import Waiting
+from gnomon.core.messages import Ended, Envelope, Reports, read_reports
 from gnomon.core.model import Result
-from gnomon.core.preparing import sure_successors
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
+from gnomon.core.runs.prepare import sure_successors
 from gnomon.core.subjects import SCHEDULERS, report_patience_ms
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.attempts import Assignment
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.queue import Delivered
 from gnomon.ports.work import Held
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Outcome, ending
-from gnomon.core.envelopes import LARGEST, order_message, order_of
-from gnomon.core.gating import Waiting
-from gnomon.core.lease import START_BY
+from gnomon.core.leases import START_BY
+from gnomon.core.messages import LARGEST, order_message, order_of
 from gnomon.core.model import Result
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Outcome, ending
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.clock import Clock

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.launching import Launching
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
-from gnomon.core.requests import printable, schedule_name
+from gnomon.core.runs.launch import Launching
 from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.ports.clock import Clock
 from gnomon.ports.dead_letters import DeadLetters

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Limits
-from gnomon.core.gating import (
+from gnomon.core.ids import task_id
+from gnomon.core.model import TaskId
+from gnomon.core.runs.admission import (
     Admission,
     Request,
     Unfolding,
@@ -18,10 +19,9 @@ from gnomon.core.gating import (
     not_launchable,
     unworkable,
 )
-from gnomon.core.keys import task_id
-from gnomon.core.model import TaskId
-from gnomon.core.preparing import Prepared, outputs_needed, prepared, scope_of
-from gnomon.core.states import TaskState
+from gnomon.core.runs.outcomes import Limits
+from gnomon.core.runs.prepare import Prepared, outputs_needed, prepared, scope_of
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from gnomon.core.keys import SHARDS
-from gnomon.core.lease import Tenure, fair_share, hungry, surplus
+from gnomon.core.ids import SHARDS
+from gnomon.core.leases import Tenure, fair_share, hungry, surplus
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -5,10 +5,10 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from gnomon.core.launching import Cancelling
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, Task, TaskId
-from gnomon.core.requests import printable, schedule_name
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.launch import Cancelling
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import AlreadyOver, FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.jobs import Jobs

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from gnomon.core.health import Condition, Report
-from gnomon.core.measures import MEASURES, OTHER, Distribution, Family, Kind
+from gnomon.core.metrics import MEASURES, OTHER, Distribution, Family, Kind
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.survey import Survey, Surveyor

@@ -6,17 +6,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gnomon.core.explaining.evidence import Answer, Evidence, Hand, Happening, Namesake, Ran, Subject
-from gnomon.core.explaining.life import Life, Rest, Version
-from gnomon.core.explaining.subjects import coming_subject, subjects_at, subjects_last
-from gnomon.core.explaining.telling import explained
+from gnomon.core.explain.evidence import Answer, Evidence, Hand, Happening, Life, Namesake, Ran, Rest, Subject, Version
+from gnomon.core.explain.explain import explained
+from gnomon.core.explain.subjects import coming_subject, subjects_at, subjects_last
+from gnomon.core.jobs.schedule_fields import schedule_name
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
-from gnomon.core.moments import Moment, read_moments
-from gnomon.core.requests import schedule_name
 from gnomon.core.retention import Horizons, horizons
-from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Workflow
+from gnomon.core.time_expressions import Moment, read_moments
 from gnomon.core.triggers import OnEvent
-from gnomon.core.workflow import Workflow
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.event_log import EventLog

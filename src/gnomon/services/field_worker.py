@@ -12,8 +12,8 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Outcome
-from gnomon.core.envelopes import (
+from gnomon.core.leases import START_BY
+from gnomon.core.messages import (
     LARGEST,
     Ended,
     Order,
@@ -24,9 +24,9 @@ from gnomon.core.envelopes import (
     read_order,
     reports_message,
 )
-from gnomon.core.lease import START_BY
 from gnomon.core.model import Result, TaskId
-from gnomon.core.workflow import Delivery
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

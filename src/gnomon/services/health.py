@@ -2,7 +2,7 @@
 
 from gnomon.core.health import Report
 from gnomon.core.instants import instant_of
-from gnomon.core.operating_answers import Component, HealthReport
+from gnomon.core.responses import Component, HealthReport
 from gnomon.version import __version__
 
 

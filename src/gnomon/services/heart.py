@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from gnomon.core.lease import TRUST
+from gnomon.core.leases import TRUST
 from gnomon.core.model import Result
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock

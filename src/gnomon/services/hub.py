@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
-from gnomon.core.keys import run_id
 from gnomon.core.model import Run, RunStatus, Verdict
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock

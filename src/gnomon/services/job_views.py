@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Tick, TickKind, TickStatus
-from gnomon.core.ticks import Ticks
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 
 #: Later than any planned time.
 FOREVER = 1 << 62

@@ -8,10 +8,10 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from gnomon.core.jobs import Job
-from gnomon.core.missed import NONE_OF_THEM, Choice
+from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.ledger.edits import NONE_OF_THEM, Choice
 from gnomon.core.model import MINUTE_MS, Run, Schedule, ScheduleUid, Spec, Tick
-from gnomon.core.requests import printable, schedule_name
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.job import Job
 from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.events import Events
 from gnomon.services.applying import Change

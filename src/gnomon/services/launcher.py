@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.gating import Waiting
-from gnomon.core.inputs import check_input, read_input
-from gnomon.core.launching import Launch, Launching, first_tasks, keyed_run_id, wanted_run
+from gnomon.core.jobs.inputs import check_input, read_input
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
-from gnomon.core.requests import printable, schedule_name
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import Launch, Launching, first_tasks, keyed_run_id, wanted_run
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids

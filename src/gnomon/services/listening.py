@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.happenings import Entry, Event, event_id
-from gnomon.core.inputs import SECRET, read_json
-from gnomon.core.requests import printable, schedule_name
+from gnomon.core.jobs.inputs import SECRET, read_json
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.runs.external_events import Entry, Event, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.event_log import EventLog

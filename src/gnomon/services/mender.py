@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gnomon.core.mending import Ailment
+from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock

@@ -3,11 +3,11 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Waiting
-from gnomon.core.measures import MEASURES, OTHER, Kind
+from gnomon.core.metrics import MEASURES, OTHER, Kind
 from gnomon.core.model import Reason, Result, Run, RunId, RunStatus, Source, TickKind, Verdict
-from gnomon.core.states import TERMINAL, WaitReason
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.states import TERMINAL, WaitReason
 from gnomon.ports.tally import Finish
 
 #: How many names of events, and of steps of a job, are told apart.

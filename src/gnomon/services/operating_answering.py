@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict
 
-from gnomon.core import operating_answers as answers
+from gnomon.core import responses as answers
 from gnomon.core.audit import Kept
-from gnomon.core.backfilling import Backfill, Progress
-from gnomon.core.fire_diff import Fate, FireChange, FireDiff
 from gnomon.core.instants import instant_of
-from gnomon.core.planning import OddDay, is_odd
+from gnomon.core.ledger.forecast import Fate, FireChange, FireDiff, OddDay, is_odd
+from gnomon.core.runs.backfill import Backfill, Progress
 from gnomon.services.answering import at, job_detail, zone_of
 from gnomon.services.applying import Change
 from gnomon.services.backfills import Preview

@@ -8,9 +8,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from gnomon.core.attempts import Assignment
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.core.pings import Moment, Ping, hidden, pause_ms
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError, PingFailed, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.fire_diff import MOST_WALKED, Fate
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.job import Job
+from gnomon.core.ledger.forecast import MOST_WALKED, Fate, Forecast, forecast
 from gnomon.core.model import Schedule
-from gnomon.core.planning import Forecast, forecast
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.clock import Clock
 from gnomon.ports.jobs import Jobs
 from gnomon.services.applying import Change, Plan, Prune

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gnomon.core.routing import Pools
+from gnomon.core.runs.routing import Pools
 from gnomon.errors import UsageError
 from gnomon.ports.events import Events
 from gnomon.services.jobs_keeper import WatchedFile

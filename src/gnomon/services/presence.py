@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from gnomon.core.routing import DEFAULT_POOL
+from gnomon.core.runs.routing import DEFAULT_POOL
 from gnomon.ports.work import Reach
 from gnomon.ports.workers import Load, WorkerCard
 from gnomon.sections import Working

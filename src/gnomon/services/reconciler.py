@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.gating import Waiting
 from gnomon.core.model import ENGINE, Result, TaskId
-from gnomon.core.reconciling import OpenAttempt, Patience, overdue
-from gnomon.core.states import WaitReason
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
+from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
+from gnomon.core.runs.states import WaitReason
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

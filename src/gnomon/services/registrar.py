@@ -10,22 +10,27 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.editing import (
+from gnomon.core.jobs.schedule_fields import Defaults, printable, read_request, schedule_name
+from gnomon.core.ledger.edits import (
+    NONE_OF_THEM,
+    Choice,
+    Swallowed,
     edited,
+    excepted,
     fresh,
     kept_grid,
     leaves_some_due,
     paused,
     resumed,
+    resuming,
     same_spec,
+    swallowed,
+    unexcepted,
     verdict_before,
 )
-from gnomon.core.exceptions import excepted, unexcepted
-from gnomon.core.missed import NONE_OF_THEM, Choice, Swallowed, resuming, swallowed
+from gnomon.core.ledger.plan import settled
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
-from gnomon.core.plan import settled
-from gnomon.core.requests import Defaults, printable, read_request, schedule_name
-from gnomon.core.ticks import Ticks
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids

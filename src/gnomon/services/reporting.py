@@ -1,7 +1,7 @@
 """What is said about attempts that have ended, to whoever listens."""
 
-from gnomon.core.attempts import Assignment, Ending
-from gnomon.core.states import TaskState
+from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.events import Events
 
 

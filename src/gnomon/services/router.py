@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.core.gating import Request
-from gnomon.core.routing import DEFAULT_POOL, Placement, Pools, Seat, Unplaced, at_the_limit, route
+from gnomon.core.runs.admission import Request
+from gnomon.core.runs.routing import DEFAULT_POOL, Placement, Pools, Seat, Unplaced, at_the_limit, route
 from gnomon.ports.clock import Clock
 from gnomon.ports.work import OnTheWay
 from gnomon.ports.workers import Workplace, seats_of

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Run, RunStatus, Verdict
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Ending
 from gnomon.ports.tally import Finish
 from gnomon.services.hub import Hub
 

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from gnomon.core.dag import in_order
-from gnomon.core.launching import sub_run_id
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.dag import in_order
+from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.services.executions import ExecutionView, StepView
 
 #: The state of a step that has no task yet.

@@ -1,18 +1,18 @@
 """Schedules and workflows, as answers for those who ask."""
 
-from gnomon.core import answers
+from gnomon.core import responses
 from gnomon.core.instants import instant_of
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 from gnomon.services.answering import at, next_run_at, ticks, zone_of
 from gnomon.services.registrar import View
 from gnomon.services.wording import in_words
 from gnomon.services.workflows import Deployed
 
 
-def schedule_detail(view: View) -> answers.ScheduleDetail:
+def schedule_detail(view: View) -> responses.ScheduleDetail:
     """The schedule with its next planned times and its last decisions."""
     schedule, spec = view.schedule, view.schedule.spec
-    return answers.ScheduleDetail(
+    return responses.ScheduleDetail(
         schedule_id=schedule.schedule_id,
         workflow_id=spec.workflow_id,
         version=spec.workflow_version,
@@ -33,9 +33,9 @@ def schedule_detail(view: View) -> answers.ScheduleDetail:
     )
 
 
-def workflow_deployed(done: Deployed) -> answers.WorkflowDeployed:
+def workflow_deployed(done: Deployed) -> responses.WorkflowDeployed:
     """What a deployment came to."""
-    return answers.WorkflowDeployed(
+    return responses.WorkflowDeployed(
         workflow_id=done.workflow_id,
         version=done.version,
         new=done.new,
@@ -44,9 +44,9 @@ def workflow_deployed(done: Deployed) -> answers.WorkflowDeployed:
     )
 
 
-def workflow_summary(workflow: Workflow) -> answers.WorkflowSummary:
+def workflow_summary(workflow: Workflow) -> responses.WorkflowSummary:
     """The workflow as it is listed."""
-    return answers.WorkflowSummary(
+    return responses.WorkflowSummary(
         workflow_id=workflow.workflow_id,
         version=workflow.version,
         steps=[step.name for step in workflow.steps],

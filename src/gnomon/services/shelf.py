@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from gnomon.core.gating import Request, Waiting, merged_input
 from gnomon.core.model import Run
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.admission import Request, Waiting, merged_input
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.jobs import Jobs
 
 _MOST = 20_000

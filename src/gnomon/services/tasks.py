@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.core.job_commands import COMMAND_FIELDS
-from gnomon.core.job_data import workflow_as_data
-from gnomon.core.job_steps import WORK_FIELDS, read_workflow
-from gnomon.core.requests import printable, schedule_name
-from gnomon.core.said import Said
-from gnomon.core.workflow import Workflow
+from gnomon.core.jobs.export import workflow_as_data
+from gnomon.core.jobs.fields import Said
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.steps import COMMAND_FIELDS, WORK_FIELDS, read_workflow
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.jobs import Application, Jobs

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
-from gnomon.core.clockwatch import Reading, step_between
-from gnomon.core.gating import Waiting
-from gnomon.core.launching import first_tasks
+from gnomon.core.instants import Reading, step_between
+from gnomon.core.ledger.plan import plan, run
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
-from gnomon.core.plan import plan, run
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -4,7 +4,7 @@ Turns save work. Two who believe at once that it is theirs do no harm: whatever 
 by the store.
 """
 
-from gnomon.core.short_lived import LONGEST_MS, SHORTEST_MS
+from gnomon.core.leases import LONGEST_MS, SHORTEST_MS
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events
 from gnomon.ports.keeping import Turns

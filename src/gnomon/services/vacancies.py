@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.routing import Placement
+from gnomon.core.runs.routing import Placement
 from gnomon.core.subjects import DEFAULT_POOL, FIELD
 from gnomon.ports.clock import Clock
 from gnomon.ports.queue import Outgoing

@@ -19,7 +19,7 @@ from gnomon.core.health import (
     stall,
     ticker_sign,
 )
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.survey import Survey, Surveyor

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from gnomon.core.invariants import Counted, Vital, missing_fire, too_late
 from gnomon.core.model import Schedule
-from gnomon.core.vitals import Counted, Vital, missing_fire, too_late
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -1,9 +1,9 @@
 """What the explainer has found, as answers for those who ask."""
 
-from gnomon.core.explaining.evidence import Answer, Explanation
+from gnomon.core.explain.evidence import Answer, Explanation
 from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.model import ENGINE, Attempt, Task
-from gnomon.core.why_answers import WhyAnswer, WhyAttempt, WhyDecision, WhyMoment
+from gnomon.core.responses import WhyAnswer, WhyAttempt, WhyDecision, WhyMoment
 from gnomon.services.answering import at, execution
 
 

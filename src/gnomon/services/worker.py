@@ -7,12 +7,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Ending, Outcome, ending
-from gnomon.core.gating import Waiting
-from gnomon.core.lease import TRUST
+from gnomon.core.leases import TRUST
 from gnomon.core.model import Result
-from gnomon.core.preparing import leads_further, sure_successors
-from gnomon.core.workflow import Step, Workflow
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
+from gnomon.core.runs.prepare import leads_further, sure_successors
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.clock import Clock
 from gnomon.ports.events import Events

@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.deploying import Definition, read_definition
-from gnomon.core.jobs import Job
+from gnomon.core.jobs.definition import Definition, read_definition
+from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.schedule_fields import Defaults, printable, schedule_name
 from gnomon.core.model import Schedule, ScheduleUid
-from gnomon.core.requests import Defaults, printable, schedule_name
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.clock import Clock
 from gnomon.ports.ids import Ids

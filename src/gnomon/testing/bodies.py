@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.model import Result
-from gnomon.core.workflow import Delivery
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held
 from gnomon.testing.agenda import Agenda

@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gnomon.core.launching import Launching
 from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
+from gnomon.core.runs.launch import Launching
 from gnomon.testing.history import Commit, Ended, History, Launched, Life, Violation
 from gnomon.testing.judging import judged_work
 from gnomon.testing.oracle import planned

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from gnomon.core.model import Result, Run, RunId, Task, TaskId
-from gnomon.core.workflow import Delivery, Retry, Step, Workflow
+from gnomon.core.runs.workflow import Delivery, Retry, Step, Workflow
 from gnomon.ports.work import Held
 from gnomon.testing.history import Granted, History, Reported, Witnessed
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting
-from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, Verdict
-from gnomon.core.routing import Placement
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.routing import Placement
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms

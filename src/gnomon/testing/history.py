@@ -6,7 +6,6 @@ told of by a witness, who asks neither the store nor the services.
 
 from dataclasses import dataclass, field
 
-from gnomon.core.launching import Launching
 from gnomon.core.model import (
     Attempt,
     DeadLetter,
@@ -22,8 +21,9 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.work import Held
 

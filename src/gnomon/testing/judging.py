@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gnomon.core.model import Result, RunStatus, Task, TickStatus
-from gnomon.core.states import TERMINAL, TRANSITIONS, TaskState
-from gnomon.core.workflow import Retry
+from gnomon.core.runs.states import TERMINAL, TRANSITIONS, TaskState
+from gnomon.core.runs.workflow import Retry
 from gnomon.testing.evidence import COUNTING, LOSSES, Case, Evidence
 from gnomon.testing.history import History, Reported, Violation
 from gnomon.testing.letters import judged_letters

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gnomon.core.model import Result, RunStatus
-from gnomon.core.states import TaskState
+from gnomon.core.runs.states import TaskState
 from gnomon.testing.evidence import LOSSES, Case, Evidence
 from gnomon.testing.history import Violation
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gnomon.core.cron import known_zone
 from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.model import Decision, Reason, TickKind
-from gnomon.core.outages import Outage
+from gnomon.core.time_expressions import Outage
 
 #: How many of the worst collisions are kept.
 _WORST = 10

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, repeat
 
-from gnomon.core.attempts import Assignment, Outcome
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
-from gnomon.core.workflow import Step
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.runner import Finished
 from gnomon.ports.work import Held

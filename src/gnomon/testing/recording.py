@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from gnomon.core.attempts import Ending
-from gnomon.core.gating import Waiting
-from gnomon.core.keys import run_id
-from gnomon.core.launching import Cancelling, Launch, Launching
+from gnomon.core.ids import run_id
 from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Verdict
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
+from gnomon.core.runs.outcomes import Ending
 from gnomon.ports.dead_letters import DeadLetters
 from gnomon.ports.jobs import Jobs
 from gnomon.ports.ledger import Ledger

@@ -12,13 +12,13 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from gnomon.adapters.garbage import uncollected
-from gnomon.core.editing import fresh
-from gnomon.core.jobs import Job
-from gnomon.core.keys import SHARDS
+from gnomon.core.ids import SHARDS
+from gnomon.core.jobs.job import Job
+from gnomon.core.ledger.edits import fresh
+from gnomon.core.ledger.plan import settled, unchanged
 from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, TickKind, Verdict
-from gnomon.core.outages import Outage
-from gnomon.core.plan import settled, unchanged
-from gnomon.core.workflow import Delivery
+from gnomon.core.runs.workflow import Delivery
+from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import Terms
 from gnomon.ports.shards import Attendance
 from gnomon.sections import Leading, Ticking

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from gnomon.core.launching import Launching
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickKind
+from gnomon.core.runs.launch import Launching
 
 #: Planned times, in milliseconds, after the first and up to the second.
 Oracle = Callable[[Spec, int, int], Sequence[int]]

@@ -11,8 +11,8 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.yaml_files import read_jobs
 from gnomon.core.cron import known_zone
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.jobs import read_job
-from gnomon.core.requests import Defaults
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError
 from gnomon.runners.registry import FUNCTIONS, Function
 from gnomon.services.dead_letters import DeadLetterOffice

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from gnomon.adapters.gates import OpenGate
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
-from gnomon.core.states import TaskState
-from gnomon.core.workflow import ONLY_STEP, Step, Workflow
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
 from gnomon.ports.gate import Gate
 from gnomon.ports.jobs import Application

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from gnomon.adapters.memory.store import MemoryBooks
 from gnomon.core import audit as trail
 from gnomon.core.audit import AuditEntry, Head, Kept
-from gnomon.core.backfilling import Backfill
-from gnomon.core.happenings import Entry, Event
-from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
+from gnomon.core.runs.backfill import Backfill
+from gnomon.core.runs.external_events import Entry, Event
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 

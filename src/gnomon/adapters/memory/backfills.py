@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.event_log import MemoryEventLog
-from gnomon.core.backfilling import (
+from gnomon.core.model import ENGINE, RunStatus, ScheduleUid
+from gnomon.core.runs.backfill import (
     Backfill,
     BackfillTick,
     Carried,
@@ -17,7 +18,6 @@ from gnomon.core.backfilling import (
     as_launched,
     carried_out,
 )
-from gnomon.core.model import ENGINE, RunStatus, ScheduleUid
 
 _UNDER_WAY = (RunStatus.PENDING, RunStatus.RUNNING)
 

@@ -5,12 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead, tick_status
-from gnomon.core.dag import Items, items_outcome, progress, run_outcome, step_state
-from gnomon.core.dead_letters import dead_letter
-from gnomon.core.gating import Admission
-from gnomon.core.happenings import Entry, Event, Gathering
-from gnomon.core.launching import next_tasks, not_run_task, room_made, sub_run_id
+from gnomon.core.ledger.plan import superseded
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -28,10 +23,24 @@ from gnomon.core.model import (
     Tick,
     TickStatus,
 )
-from gnomon.core.plan import superseded
-from gnomon.core.routing import Placement
-from gnomon.core.states import TERMINAL, TaskState, WaitReason
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.dag import Items, items_outcome, progress, run_outcome, step_state
+from gnomon.core.runs.external_events import Entry, Event, Gathering
+from gnomon.core.runs.launch import next_tasks, not_run_task, room_made, sub_run_id
+from gnomon.core.runs.outcomes import (
+    Assignment,
+    Ending,
+    Limits,
+    Outcome,
+    dead_letter,
+    ending,
+    run_status,
+    stopped_instead,
+    tick_status,
+)
+from gnomon.core.runs.routing import Placement
+from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.work import Held
 from gnomon.ports.workers import WorkerCard
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.work import MemoryWork
-from gnomon.core.happenings import (
+from gnomon.core.model import Schedule, ScheduleUid
+from gnomon.core.runs.external_events import (
     Entry,
     EntryKind,
     Event,
@@ -15,7 +16,6 @@ from gnomon.core.happenings import (
     skipped_because,
     wanted_by,
 )
-from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.triggers import OnEvent
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Standing
 
 #: Of so many, the oldest are forgotten.

@@ -6,8 +6,6 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from gnomon.adapters.memory.event_log import MemoryEventLog
-from gnomon.core.dead_letters import dead_letter_id
-from gnomon.core.launching import sub_run_id
 from gnomon.core.model import ENGINE, Run, RunId, ScheduleUid, Tick
 from gnomon.core.retention import (
     Horizons,
@@ -18,6 +16,8 @@ from gnomon.core.retention import (
     run_may_go,
     ticks_that_may_go,
 )
+from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.outcomes import dead_letter_id
 from gnomon.ports.keeping import Kind, Lot, Place, Record
 from gnomon.ports.schedules import Pause, Revision
 

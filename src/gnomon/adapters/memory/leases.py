@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.core.leases import checked_key, checked_ttl
 
 
 class _Lease(Struct):

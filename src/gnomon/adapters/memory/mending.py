@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from gnomon.adapters.memory.keeping import MemoryKeeping
-from gnomon.core.launching import sub_run_id
-from gnomon.core.mending import Ailment, Diagnosis, diagnosis, waits_for_run
+from gnomon.core.invariants import Ailment, Diagnosis, diagnosis, waits_for_run
 from gnomon.core.model import Run, RunId, RunStatus, Task
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.mending import Ailing, OpenPlace
 
 

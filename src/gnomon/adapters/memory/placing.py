@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.endings import MemoryEndings
-from gnomon.core.gating import Admission
 from gnomon.core.model import ENGINE, RunId, Task, TaskId
-from gnomon.core.routing import Placement, in_vain
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.routing import Placement, in_vain
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.work import OnTheWay, Reach
 from gnomon.ports.workers import seats_of
 

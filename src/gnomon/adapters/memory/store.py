@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.vitals import MemoryVitals
-from gnomon.core.editing import CARETAKER, paused, verdict_before
-from gnomon.core.keys import SHARDS, run_id
-from gnomon.core.launching import first_tasks
+from gnomon.core.ids import SHARDS, run_id
+from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
+from gnomon.core.ledger.plan import run, settled, tick, unchanged
 from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, Verdict
-from gnomon.core.plan import run, settled, tick, unchanged
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.launch import first_tasks
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms

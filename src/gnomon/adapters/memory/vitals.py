@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.mending import MemoryMending
+from gnomon.core.invariants import Counted, Orphan, Overdue
+from gnomon.core.ledger.plan import unchanged
 from gnomon.core.model import Schedule, ScheduleUid
-from gnomon.core.plan import unchanged
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.core.vitals import Counted, Orphan, Overdue
 
 
 class MemoryVitals(MemoryMending):

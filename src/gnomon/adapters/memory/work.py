@@ -6,9 +6,6 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.endings import IN_HAND
 from gnomon.adapters.memory.placing import MemoryPlacing
-from gnomon.core.attempts import Ending, Outcome
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting
-from gnomon.core.launching import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -23,8 +20,11 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
-from gnomon.core.reconciling import OpenAttempt
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
+from gnomon.core.runs.launch import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
+from gnomon.core.runs.outcomes import Ending, Outcome
+from gnomon.core.runs.reconcile import OpenAttempt
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
 from gnomon.ports.workers import WorkerCard

@@ -8,8 +8,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
+from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.core.model import SECOND_MS
-from gnomon.core.short_lived import checked_key, checked_ttl
 from gnomon.ports.events import Events
 from gnomon.sections import Nats
 

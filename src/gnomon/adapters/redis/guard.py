@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import RedisUnavailable, translated
-from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Standing
 
 if TYPE_CHECKING:

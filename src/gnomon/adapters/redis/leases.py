@@ -4,7 +4,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import translated
-from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.core.leases import checked_key, checked_ttl
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client

@@ -8,7 +8,7 @@ from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.executions import log_lengths
 from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.tally import note
-from gnomon.core.attempts import Ending
+from gnomon.core.runs.outcomes import Ending
 from gnomon.ports.hints import Topic
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")

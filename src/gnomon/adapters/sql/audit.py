@@ -22,9 +22,9 @@ from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core import audit as trail
 from gnomon.core.audit import AuditEntry, Head, Kept
-from gnomon.core.happenings import Entry, Event
-from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
+from gnomon.core.runs.external_events import Entry, Event
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.hints import Topic
 from gnomon.ports.jobs import Application

@@ -14,7 +14,8 @@ from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.run_rows import named
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core import audit as trail
-from gnomon.core.backfilling import (
+from gnomon.core.model import ENGINE, ScheduleUid
+from gnomon.core.runs.backfill import (
     Backfill,
     BackfillTick,
     Carried,
@@ -25,7 +26,6 @@ from gnomon.core.backfilling import (
     as_launched,
     carried_out,
 )
-from gnomon.core.model import ENGINE, ScheduleUid
 from gnomon.ports.hints import Topic
 
 _backfill = tables.backfill.c

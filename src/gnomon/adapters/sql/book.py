@@ -10,9 +10,9 @@ from gnomon.adapters.sql.halting import cancel_queued
 from gnomon.adapters.sql.ledger import carry_out, terms_of
 from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
 from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.editing import CARETAKER, paused, verdict_before
+from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
+from gnomon.core.ledger.plan import settled
 from gnomon.core.model import RunStatus, Schedule, ScheduleUid, Verdict
-from gnomon.core.plan import settled
 from gnomon.errors import UsageError
 from gnomon.ports.jobs import Edit
 

@@ -18,9 +18,9 @@ from gnomon.adapters.sql.run_rows import (
     waiting_of,
 )
 from gnomon.adapters.sql.tally import note
-from gnomon.core.dead_letters import dead_letter
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Attempt, DeadLetter, TaskId
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import dead_letter
 
 _letter = tables.dead_letter.c
 _TASKS = bulk.statement(

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.workflow import Workflow
 
 _VERSION = bulk.statement("SELECT definition FROM workflow WHERE tenant = ? AND workflow_id = ? AND version = ?")
 _DECODER = msgspec.json.Decoder(Workflow)

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, dead_letters, tables
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.tally import note
-from gnomon.core.attempts import tick_status
 from gnomon.core.model import Run, RunStatus, Source, TickStatus
+from gnomon.core.runs.outcomes import tick_status
 
 _START = bulk.statement("UPDATE run SET status = 'running', started_at = ? WHERE run_id IN KEYS AND started_at IS NULL")
 _END = bulk.changing(tables.run, ("status", "queued", "completed_at", "error"), by=("run_id",))

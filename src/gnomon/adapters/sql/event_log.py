@@ -13,7 +13,8 @@ from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import SCHEDULE, Row
 from gnomon.adapters.sql.run_rows import named
 from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.happenings import (
+from gnomon.core.model import MINUTE_MS, Schedule, ScheduleUid
+from gnomon.core.runs.external_events import (
     Entry,
     EntryKind,
     Event,
@@ -23,7 +24,6 @@ from gnomon.core.happenings import (
     skipped_because,
     wanted_by,
 )
-from gnomon.core.model import MINUTE_MS, Schedule, ScheduleUid
 from gnomon.core.triggers import OnEvent
 
 _event = tables.event.c

@@ -7,10 +7,10 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.run_rows import DEAD_LETTER, RUN, dead_letter_of, named, run_of
-from gnomon.core.dead_letters import dead_letter_id
-from gnomon.core.launching import keyed_run_id
 from gnomon.core.model import ENGINE, DeadLetter, Run
 from gnomon.core.retention import rested_on
+from gnomon.core.runs.launch import keyed_run_id
+from gnomon.core.runs.outcomes import dead_letter_id
 
 _SIZES = bulk.statement("SELECT run_id, count(*) FROM task WHERE run_id IN KEYS GROUP BY run_id")
 _TASKS = bulk.statement("SELECT task_id FROM task WHERE task_id IN KEYS")

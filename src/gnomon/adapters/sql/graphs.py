@@ -18,13 +18,13 @@ from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import NEW_STEP, RUN, TASK, named, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.tally import note
-from gnomon.core.attempts import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead
-from gnomon.core.dag import Items, Progress, in_order, items_outcome, progress, run_outcome, step_state
-from gnomon.core.gating import Admission
-from gnomon.core.launching import next_tasks, not_run_task, sub_run_id
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
-from gnomon.core.states import TaskState, WaitReason
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.dag import Items, Progress, in_order, items_outcome, progress, run_outcome, step_state
+from gnomon.core.runs.launch import next_tasks, not_run_task, sub_run_id
+from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.hints import Topic
 
 #: The tasks of runs but for items.

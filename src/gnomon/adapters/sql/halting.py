@@ -13,10 +13,10 @@ from gnomon.adapters.sql.idling import end_idle
 from gnomon.adapters.sql.rooms import Ended, Rooms
 from gnomon.adapters.sql.run_rows import RUN, named, run_of
 from gnomon.adapters.sql.tally import note
-from gnomon.core.launching import Cancelling
+from gnomon.core.ledger.plan import superseded
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, TickStatus
-from gnomon.core.plan import superseded
-from gnomon.core.states import TERMINAL, TaskState
+from gnomon.core.runs.launch import Cancelling
+from gnomon.core.runs.states import TERMINAL, TaskState
 
 #: The states of a task that a worker has in hand.
 IN_HAND = frozenset({TaskState.DISPATCHED.value, TaskState.RUNNING.value})

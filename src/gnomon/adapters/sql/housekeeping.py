@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import ageing, mending, removing, turns, vitals
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core.invariants import Counted, Orphan, Overdue
 from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import Horizons, Past
-from gnomon.core.vitals import Counted, Orphan, Overdue
 from gnomon.ports.keeping import Lot, Place
 from gnomon.ports.mending import Ailing, OpenPlace
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.tally import note
 from gnomon.core.model import ENGINE, Result, Run
-from gnomon.core.states import TaskState
+from gnomon.core.runs.states import TaskState
 
 _IN_HAND = bulk.statement(
     "SELECT task.task_id, task.run_id, task.fence, task.parent, attempt.worker FROM task"

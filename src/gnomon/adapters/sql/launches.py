@@ -11,8 +11,8 @@ from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import SCHEDULE, schedule_of
 from gnomon.adapters.sql.run_rows import WANTED_RUN, named, task_row, wanted_row
 from gnomon.adapters.sql.tally import note
-from gnomon.core.launching import Launch, Launching, first_tasks, launching
 from gnomon.core.model import Run, Spec
+from gnomon.core.runs.launch import Launch, Launching, first_tasks, launching
 
 _SCHEDULES = bulk.statement(f"SELECT {named(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608 - our own names
 _TAKEN = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS")

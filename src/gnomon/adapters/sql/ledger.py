@@ -11,10 +11,10 @@ from gnomon.adapters.sql.rows import SCHEDULE, tick_row
 from gnomon.adapters.sql.run_rows import run_row, task_row
 from gnomon.adapters.sql.tally import note
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
-from gnomon.core.keys import SHARDS, run_id
-from gnomon.core.launching import first_tasks
+from gnomon.core.ids import SHARDS, run_id
+from gnomon.core.ledger.plan import run, tick
 from gnomon.core.model import Schedule, ScheduleUid, Verdict
-from gnomon.core.plan import run, tick
+from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
 

@@ -20,11 +20,11 @@ from gnomon.adapters.sql.graphs import (
 )
 from gnomon.adapters.sql.rooms import Ended
 from gnomon.adapters.sql.run_rows import RUN, named, run_of, task_of
-from gnomon.core.attempts import Outcome
-from gnomon.core.launching import sub_run_id
-from gnomon.core.mending import Ailment, Diagnosis, diagnosis, waits_for_run
+from gnomon.core.invariants import Ailment, Diagnosis, diagnosis, waits_for_run
 from gnomon.core.model import Run, RunId, RunStatus, Task
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.mending import Ailing, OpenPlace
 
 _OPEN = f"SELECT {named(RUN)} FROM run WHERE {tables.NOT_OVER} AND created_at < ?"  # noqa: S608 - our own names, here and below

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.workers import workers
-from gnomon.core.gating import Admission
 from gnomon.core.model import ENGINE, RunId, TaskId
-from gnomon.core.routing import Placement, in_vain
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.routing import Placement, in_vain
 from gnomon.ports.work import OnTheWay, Reach
 from gnomon.ports.workers import seats_of
 

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, tables
 from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.run_rows import RUN, named, run_of
-from gnomon.core.launching import room_made
 from gnomon.core.model import Run, RunStatus, ScheduleUid
-from gnomon.core.states import WaitReason
+from gnomon.core.runs.launch import room_made
+from gnomon.core.runs.states import WaitReason
 from gnomon.ports.hints import Topic
 
 #: Only these columns: also a schedule that cannot be read here has to count.

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import tables
-from gnomon.core.gating import Waiting
 from gnomon.core.model import Attempt, DeadLetter, Result, Run, RunStatus, Source, Task
-from gnomon.core.states import TaskState, WaitReason
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.states import TaskState, WaitReason
 
 #: Whatever a driver gives for a row; its types are those of the columns.
 Row = Sequence[Any]

@@ -24,11 +24,7 @@ from gnomon.adapters.sql.housekeeping import SqlHousekeeping
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.attempts import Ending
 from gnomon.core.audit import AuditEntry, Head, Kept
-from gnomon.core.gating import Admission, Request, Unfolding, Waiting
-from gnomon.core.happenings import Entry, Event
-from gnomon.core.launching import Cancelling, Launch, Launching
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -43,8 +39,12 @@ from gnomon.core.model import (
     Tick,
     Verdict,
 )
-from gnomon.core.routing import Placement
-from gnomon.core.workflow import Workflow
+from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
+from gnomon.core.runs.external_events import Entry, Event
+from gnomon.core.runs.launch import Cancelling, Launch, Launching
+from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.routing import Placement
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.jobs import Application
 from gnomon.ports.ledger import Terms

@@ -11,7 +11,7 @@ from gnomon.adapters.sql.definitions import definition
 from gnomon.adapters.sql.migrating import numbers
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Overlap, RunId
-from gnomon.core.workflow import ONLY_STEP
+from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.survey import JobCard, Survey
 
 _schedule, _shard = tables.schedule.c, house_tables.shard.c

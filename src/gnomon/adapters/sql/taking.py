@@ -8,9 +8,9 @@ from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.endings import show_begun
 from gnomon.adapters.sql.tally import note
 from gnomon.adapters.sql.work import ready_for, taken
-from gnomon.core.gating import Request, Waiting
 from gnomon.core.model import TaskId
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Request, Waiting
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.work import Reach
 
 #: A lease counts from now, by the clock of the server.

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.short_lived import checked_key, checked_ttl
+from gnomon.core.leases import checked_key, checked_ttl
 
 _TAKE_TURN = bulk.statement(
     "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"

@@ -11,11 +11,11 @@ from gnomon.adapters.sql.endings import start_runs
 from gnomon.adapters.sql.graphs import HELD, Inner, end_inner, end_tasks, rooms_for
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.run_rows import NEW_ITEM, item_row, task_and_run_of
-from gnomon.core.attempts import Outcome
-from gnomon.core.gating import Unfolding
-from gnomon.core.launching import item_tasks
 from gnomon.core.model import ENGINE, Result, Run, RunStatus, Task, TaskId
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Unfolding
+from gnomon.core.runs.launch import item_tasks
+from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.states import TaskState
 
 _FOREVER = 1 << 62
 _BEGIN = bulk.changing(tables.task, ("state", "fence", "open_items", "note"), by=("task_id",))

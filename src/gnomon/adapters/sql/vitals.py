@@ -9,8 +9,8 @@ from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.rows import SCHEDULE
 from gnomon.adapters.sql.run_rows import named
 from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core.invariants import Counted, Orphan, Overdue
 from gnomon.core.model import Schedule, ScheduleUid, TaskId
-from gnomon.core.vitals import Counted, Orphan, Overdue
 
 _IDLE = bulk.statement(
     f"SELECT {named(SCHEDULE)} FROM schedule WHERE {tables.IDLE} AND uid > ? ORDER BY uid LIMIT ?"  # noqa: S608 - our own names, here and below

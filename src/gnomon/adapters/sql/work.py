@@ -16,11 +16,11 @@ from gnomon.adapters.sql.placing import IN_TURN, hold_limits, place, reached, wi
 from gnomon.adapters.sql.rooms import Rooms
 from gnomon.adapters.sql.run_rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
 from gnomon.adapters.sql.tally import note
-from gnomon.core.attempts import Ending, stopped_instead
-from gnomon.core.gating import Admission, Request, Waiting
 from gnomon.core.model import Run, RunStatus, TaskId
-from gnomon.core.reconciling import OpenAttempt
-from gnomon.core.states import TaskState
+from gnomon.core.runs.admission import Admission, Request, Waiting
+from gnomon.core.runs.outcomes import Ending, stopped_instead
+from gnomon.core.runs.reconcile import OpenAttempt
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.hints import Topic
 from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
 

@@ -1,27 +1,72 @@
-"""Cron as a value: an expression, a zone and a choice about clock changes, asked about any instant.
-
-How the search works. Wall time is searched by a `Wheel`, which knows nothing of zones; a `Span` of the zone
-turns wall time into instants and back. Inside a span that is a subtraction. Only where one span meets the
-next is there anything to decide: which wall times were skipped, and which come a second time.
-"""
+"""One spelling for each schedule, so that two texts that mean the same can be seen to."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from gnomon.core.cron import posix, standard
-from gnomon.core.cron.canonical import canonical
-from gnomon.core.cron.days import day_rule
+from gnomon.core.cron import dialect_posix, dialect_standard
+from gnomon.core.cron.calendar import NEVER, Wheel, count_walls, day_rule, wheel
 from gnomon.core.cron.dst import Dst, check_dst
-from gnomon.core.cron.fields import ON_THE_MINUTE, Fields, Flaw
-from gnomon.core.cron.wheel import NEVER, Wheel, count_walls, wheel
+from gnomon.core.cron.fields import (
+    DAY,
+    HOUR,
+    MINUTE,
+    MONTH,
+    ON_THE_MINUTE,
+    SECOND,
+    WEEKDAY,
+    Field,
+    Fields,
+    Flaw,
+    Kind,
+    listed,
+)
 from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, second_of, unplaced
-from gnomon.core.zones import Span, Zone, nearest_zone, zone
+from gnomon.core.timezones import Span, Zone, nearest_zone, zone
 from gnomon.errors import CronError, Position
+
+_STEPS = range(2, 60)
+
+
+def canonical(fields: Fields) -> str:
+    """The expression in numbers, sorted, with stars where they mean something."""
+    words = [
+        _word(MINUTE, fields.minute),
+        _word(HOUR, fields.hour),
+        _word(DAY, fields.day),
+        _word(MONTH, fields.month),
+        _word(WEEKDAY, fields.weekday),
+    ]
+    if fields.second != ON_THE_MINUTE:
+        words.insert(0, _word(SECOND, fields.second))
+    return " ".join(words)
+
+
+def _word(kind: Kind, field: Field) -> str:
+    if not field.starred:
+        parts = [listed(field.values), *sorted(field.tokens)]
+        return ",".join(part for part in parts if part)
+    return ",".join([*_starred(kind, field.values), *sorted(field.tokens)])
+
+
+def _starred(kind: Kind, values: frozenset[int]) -> list[str]:
+    """The values with a star in front: the densest step among them, then the rest."""
+    everything = _stepped(kind, 1)
+    if values == everything:
+        return ["*"]
+    step = next(step for step in _STEPS if _stepped(kind, step) <= values)
+    rest = listed(values - _stepped(kind, step))
+    return [f"*/{step}", rest] if rest else [f"*/{step}"]
+
+
+def _stepped(kind: Kind, step: int) -> frozenset[int]:
+    values = range(kind.low, kind.high + 1, step)
+    return frozenset(value % 7 for value in values) if kind is WEEKDAY else frozenset(values)
+
 
 Dialect = Literal["standard", "posix"]
 _AS_DEBIAN = Dst()
-_PARSERS = {"standard": standard.parse, "posix": posix.parse}
+_PARSERS = {"standard": dialect_standard.parse, "posix": dialect_posix.parse}
 _LONGEST = 1000
 _MOST_FLAWS = 6
 #: The calendar repeats after 400 years: what did not fire in that time never will.
@@ -63,7 +108,7 @@ class Cron:
 
     def describe(self) -> str:
         """One English sentence, which `parse_schedule` reads back."""
-        from gnomon.core.sentences import describe
+        from gnomon.core.english import describe
 
         sentence = describe(self.fields)
         return sentence if self.timezone == "UTC" else f"{sentence} in {self.timezone}"

@@ -1,0 +1,101 @@
+"""The `posix` dialect: numbers, lists, ranges and the star, and nothing else.
+
+Only ASCII digits, spaces and tabs count; `int()`, `isdigit()` and `split()` would let more through. The
+wording of the reasons is a published vocabulary: callers may rely on it.
+"""
+
+import re
+from functools import partial
+
+from gnomon.core.cron.dialect_standard import MACROS
+from gnomon.core.cron.fields import (
+    DAY,
+    HOUR,
+    MINUTE,
+    MONTH,
+    POSIX_WEEKDAY,
+    WEEKDAY,
+    Field,
+    Fields,
+    Flaw,
+    Kind,
+    backwards,
+    listed,
+    number_in,
+    read_list,
+    read_words,
+    words_of,
+)
+
+_KINDS = (MINUTE, HOUR, DAY, MONTH, POSIX_WEEKDAY)
+_NAMES = {MONTH: MONTH.names, POSIX_WEEKDAY: WEEKDAY.names}
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+_STEP = re.compile(r"(?:\*|([0-9]{1,2})-([0-9]{1,2}))/([0-9]{1,2})")
+
+
+def parse(expression: str) -> Fields:
+    """The fields of `expression`, or Flaw."""
+    words = words_of(expression)
+    if not words:
+        raise Flaw("is empty", text=expression)
+    if words[0][0].startswith("@"):
+        text = expression.strip(" \t")
+        meaning = MACROS.get(text.lower())
+        raise Flaw(f'has the macro "{text}", which POSIX cron lacks', text=text, instead=meaning)
+    if len(words) != 5:
+        raise Flaw(f"must have exactly 5 fields; it has {len(words)}", text=expression)
+    return read_words(words, _KINDS, _field)
+
+
+def _field(kind: Kind, text: str) -> Field:
+    if text == "*":
+        return Field(frozenset(range(kind.low, kind.high + 1)), starred=True)
+    return Field(frozenset(value for values in read_list(text, partial(_element, kind)) for value in values))
+
+
+def _element(kind: Kind, text: str) -> range:
+    if text.isascii() and text.isdigit():
+        value = _number(kind, text, text=text)
+        return range(value, value + 1)
+    bounds = _RANGE.fullmatch(text)
+    if bounds is None:
+        raise _refusal(kind, text)
+    start, end = (_number(kind, bound, text=text) for bound in bounds.groups())
+    if start > end:
+        raise backwards(kind, text, start, end)
+    return range(start, end + 1)
+
+
+def _number(kind: Kind, digits: str, *, text: str) -> int:
+    if kind is POSIX_WEEKDAY and digits.lstrip("0") == "7":
+        instead = "0" if text == digits else None
+        raise Flaw("has 7, which is out of range 0-6 (Sunday is 0)", text=text, instead=instead)
+    return number_in(kind, digits, text=text)
+
+
+def _refusal(kind: Kind, text: str) -> Flaw:
+    """The reason why `text` is outside the grammar."""
+    if not text:
+        return Flaw("has an empty element", text=text)
+    if "/" in text:
+        return Flaw(f'has the step "{text}", which POSIX cron lacks', text=text, instead=_spelled_out(kind, text))
+    if "*" in text:
+        return Flaw('has "*" beside something else', text=text)
+    if text.upper() in _NAMES.get(kind, {}) or (text[0].isalpha() and not set(text) & set("LW#")):
+        instead = _NAMES.get(kind, {}).get(text.upper())
+        reason = f'has the name "{text}"; POSIX cron takes numbers only'
+        return Flaw(reason, text=text, instead=None if instead is None else str(instead))
+    token = next((token for token in "?LW#" if token in text), None)
+    if token is not None:
+        reason = f'has the token "{token}", which POSIX cron lacks'
+        return Flaw(reason, text=text, instead="*" if text == "?" else None)
+    return Flaw(f'has "{text}", which is neither a decimal number nor a range of two', text=text)
+
+
+def _spelled_out(kind: Kind, text: str) -> str | None:
+    """The list that a step stands for, where it is one."""
+    step = _STEP.fullmatch(text)
+    if step is None or int(step[3]) == 0:
+        return None
+    start, end = (int(step[1]), int(step[2])) if step[1] else (kind.low, kind.high)
+    return listed(set(range(start, end + 1, int(step[3]))) & set(range(kind.low, kind.high + 1))) or None

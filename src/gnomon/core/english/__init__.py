@@ -1,0 +1,7 @@
+"""English for schedules: `read` turns a sentence into cron or an interval, `describe` turns cron into one."""
+
+from gnomon.core.english.compiler import Calendar, Interval
+from gnomon.core.english.describe import describe
+from gnomon.core.english.parser import read
+
+__all__ = ["Calendar", "Interval", "describe", "read"]

@@ -1,0 +1,83 @@
+"""English read as a schedule: check the letters, parse, read clause by clause, settle the meaning."""
+
+import re
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gnomon.core.cron.calendar import day_rule
+from gnomon.core.cron.dialect_standard import parse
+from gnomon.core.english.clauses import said_in
+from gnomon.core.english.compiler import Calendar, Interval, meaning
+from gnomon.core.english.diagnostics import check_letters, refused, unexpected
+from gnomon.core.english.normalizer import Tidier
+from gnomon.core.english.statement import Refusal
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+_INSTANT = re.compile(r"\d{4}-")
+
+
+def read(text: str) -> Calendar | Interval:
+    """What the sentence means. SentenceError for every other text."""
+    try:
+        return _understood(text)
+    except Refusal as refusal:
+        raise refused(text, refusal, accepted=_accepted, following=_following) from None
+
+
+def _understood(text: str) -> Calendar | Interval:
+    # lark is slow to load, so it waits for the first sentence: here and below.
+    check_letters(text)
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedInput as failure:
+        raise unexpected(text, failure) from None
+    return meaning(said_in(text, tree))
+
+
+def _accepted(text: str) -> bool:
+    """Whether a sentence, or an instant, may be offered: it is understood, and it fires."""
+    try:
+        if _INSTANT.match(text):
+            return datetime.fromisoformat(text).tzinfo is not None
+        found = _understood(text)
+    except (Refusal, ValueError):
+        return False
+    if isinstance(found, Interval):
+        return True
+    fields = parse(found.expression)
+    return day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all()
+
+
+def _following(text: str) -> set[str]:
+    """The names of the terminals that could come after `text`."""
+    from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+    try:
+        # No sentence goes on with a closing parenthesis, so the parser says what it would rather have.
+        _parser().parse(f"{text} )")
+    except UnexpectedToken as failure:
+        return failure.accepts if failure.token.type == "RPAR" else set()
+    except (UnexpectedInput, Refusal):
+        pass
+    return set()
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark
+
+    return Lark.open_from_package(
+        "gnomon.core.english",
+        "grammar.lark",
+        [""],
+        parser="lalr",
+        lexer="basic",
+        postlex=Tidier(),
+        propagate_positions=True,
+        maybe_placeholders=False,
+    )

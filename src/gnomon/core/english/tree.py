@@ -1,0 +1,83 @@
+"""Small readings of a sentence's tree: its words, their numbers, and where they stand."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from gnomon.core.cron.fields import Kind
+from gnomon.core.english.normalizer import place_of
+from gnomon.core.english.statement import Refusal
+from gnomon.core.english.vocabulary import NUMBERS, ORDINALS
+from gnomon.errors import Position
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from lark import Token, Tree
+
+    Node: TypeAlias = Tree[Token]
+
+
+def trees_in(tree: "Node") -> list["Node"]:
+    """The parts of a tree that are trees themselves."""
+    return [child for child in tree.children if not isinstance(child, str)]
+
+
+def tokens_in(tree: "Node") -> list["Token"]:
+    """The words that stand in a tree directly."""
+    return [child for child in tree.children if isinstance(child, str)]
+
+
+def types_in(tree: "Node") -> list[str]:
+    """The kinds of those words."""
+    return [token.type for token in tokens_in(tree)]
+
+
+def of_type(tree: "Node", name: str) -> list["Token"]:
+    """Those words of one kind."""
+    return [token for token in tokens_in(tree) if token.type == name]
+
+
+def place_in(tree: "Node") -> Position:
+    """Where a tree stands in the text."""
+    return Position(tree.meta.start_pos, tree.meta.end_pos)
+
+
+def number_of(token: "Token", kind: Kind) -> int:
+    """The whole number a word spells, as a value of a field."""
+    word = token.lower()
+    if token.type == "ORDINAL":
+        value = ORDINALS.index(word) + 1 if word in ORDINALS else int(word[:-2])
+    else:
+        value = NUMBERS.get(word, -1) if "." in word or word in NUMBERS else int(word)
+    if not kind.low <= value <= kind.high:
+        reason = f'has "{token}", but a {kind.name} is a whole number from {kind.low} to {kind.high}'
+        raise Refusal(reason, place_of(token))
+    return value
+
+
+def range_of(tree: "Node", kind: Kind) -> Iterator[int]:
+    """The numbers of a range, as values of a field."""
+    start, end = (number_of(token, kind) for token in tokens_in(tree) if token.type != "THROUGH")
+    if start > end:
+        raise Refusal("has a range whose start is after its end", place_in(tree))
+    yield from range(start, end + 1)
+
+
+def numbers_of(tree: "Node", kind: Kind) -> Iterator[int]:
+    """The numbers of a list, as values of a field."""
+    for child in tree.children:
+        if isinstance(child, str):
+            yield number_of(child, kind)
+        else:
+            yield from range_of(child, kind)
+
+
+def index_of(token: "Token", names: Iterable[str]) -> int:
+    """The place of a name among others; three letters tell them apart."""
+    return next(place for place, name in enumerate(names) if name[:3].lower() == token[:3].lower())
+
+
+def around(tree: "Node", names: tuple[str, ...]) -> list[int]:
+    """The values of a range of names, around the end of the week or year if need be."""
+    start, end = (index_of(token, names) for token in tokens_in(tree) if token.type != "THROUGH")
+    return [(start + step) % len(names) for step in range((end - start) % len(names) + 1)]

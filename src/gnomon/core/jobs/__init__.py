@@ -1,0 +1,1 @@
+"""Jobs as users write them: fields, validation, JSON Schema and export."""

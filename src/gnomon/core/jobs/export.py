@@ -1,0 +1,149 @@
+"""A job as an operator sees it: plain data that `read_job` reads back."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from gnomon.core.cron import Cron, Dst
+from gnomon.core.durations import duration_text
+from gnomon.core.instants import instant_of
+from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
+from gnomon.core.jobs.schedule_fields import event_trigger_as_data
+from gnomon.core.jobs.steps import COMMAND_FIELDS, ping_as_data
+from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, When, Workflow
+from gnomon.core.triggers import At, Every, OnEvent
+
+_MS = timedelta(milliseconds=1)
+#: What a job with one function says about its only step.
+_STEP_WORDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS)
+
+
+def job_as_data(job: Job) -> dict[str, Any]:
+    """What says the same job again. What is only a default is left out, unless a setting could change it.
+
+    The start of an interval's grid is not part of it: registering the same interval again does not move its grid.
+    """
+    workflow = job.workflow
+    data: dict[str, Any] = {"name": job.name}
+    data |= _said("description", workflow.description, "")
+    data |= dict(_trigger(job.spec))
+    data |= dict(_policies(job.spec))
+    data |= _said("enabled", job.enabled, True) | dict(_work(workflow))
+    return data
+
+
+def workflow_as_data(workflow: Workflow) -> dict[str, Any]:
+    """What says the same workflow again, as it is deployed."""
+    work = dict(_work(workflow))
+    steps = [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
+    rest = {field: value for field, value in work.items() if field not in ("dag", *_STEP_WORDS)}
+    rest |= _said("input", workflow.input, {})
+    about = _said("description", workflow.description, "")
+    return {"workflow_id": workflow.workflow_id, "version": workflow.version, **about, "steps": steps, **rest}
+
+
+def _said(field: str, value: object, usual: object) -> dict[str, Any]:
+    return {} if value == usual else {field: value}
+
+
+def _span(field: str, span_ms: int | None, usual_ms: int | None) -> dict[str, Any]:
+    return {} if span_ms is None or span_ms == usual_ms else {field: duration_text(span_ms)}
+
+
+def _trigger(spec: Spec) -> Iterator[tuple[str, Any]]:
+    trigger = spec.trigger
+    if isinstance(trigger, Cron):
+        yield "schedule", trigger.expression
+        yield "timezone", trigger.timezone
+        yield from _said("dialect", trigger.dialect, "standard").items()
+        if trigger.dst != Dst():
+            yield "dst", {"gap": trigger.dst.gap, "fold": trigger.dst.fold}
+    elif isinstance(trigger, Every):
+        yield "every", duration_text(trigger.period // _MS)
+    elif isinstance(trigger, At):
+        yield "at", trigger.instant.isoformat()
+    elif isinstance(trigger, OnEvent):
+        yield "on", event_trigger_as_data(trigger)
+
+
+def _policies(spec: Spec) -> Iterator[tuple[str, Any]]:
+    for field, at in (("start_at", spec.start_at), ("end_at", spec.end_at)):
+        if at is not None:
+            yield field, instant_of(at).isoformat()
+    yield "overlap", spec.overlap.value
+    yield "catchup", spec.catchup.value
+    yield "jitter", duration_text(spec.jitter_ms)
+    yield from _span("misfire_grace", spec.misfire_grace_ms, MINUTE_MS).items()
+    yield from _span("catchup_window", spec.catchup_window_ms, DAY_MS).items()
+    yield from _said("queue_limit", spec.queue_limit, 100).items()
+    yield from _said("delete_after_run", spec.delete_after_run, False).items()
+    yield from _said("user_id", spec.user_id, "").items()
+
+
+def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
+    if _is_a_graph(workflow):
+        yield "dag", [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
+    else:
+        yield from _step(workflow.steps[0])
+    yield from _said("max_parallel", workflow.max_parallel, None).items()
+    yield from _said("input", workflow.input, {}).items()
+    yield from _said("input_schema", workflow.input_schema, None).items()
+    if workflow.delivery is not Delivery.AT_LEAST_ONCE:
+        yield "delivery", workflow.delivery.value
+    yield from _said("lock", workflow.lock, False).items()
+    yield from _said("dead_letter", workflow.dead_letter, False).items()
+    yield from _said("retention", workflow.retention_days, None).items()
+    if workflow.ping is not None:
+        yield "ping", ping_as_data(workflow.ping)
+    yield from _said("tags", list(workflow.tags), []).items()
+
+
+def _is_a_graph(workflow: Workflow) -> bool:
+    first = workflow.steps[0]
+    plain = Step(
+        name=ONLY_STEP,
+        function=first.function,
+        command=first.command,
+        input=first.input if first.command else {},
+        timeout_ms=first.timeout_ms,
+        retry=first.retry,
+        isolation=first.isolation,
+        route=first.route,
+    )
+    return workflow.steps != (plain,) or not first.function or workflow.max_parallel is not None
+
+
+def _step(step: Step) -> Iterator[tuple[str, Any]]:
+    if step.command:
+        yield "command", step.command
+        yield from step.input.items()
+    else:
+        yield from _said("function", step.function, "").items()
+        yield from _said("input", step.input, {}).items()
+    yield from _said("workflow", step.workflow, None).items()
+    yield from _said("depends_on", list(step.depends_on), []).items()
+    if step.when is not When.ALL_SUCCESS:
+        yield "when", step.when.value
+    yield from _said("if", step.condition, None).items()
+    yield from _said("foreach", step.foreach, None).items()
+    yield from _said("max_parallel", step.max_parallel, None).items()
+    yield from _span("delay", step.delay_ms, None).items()
+    yield from _said("delay_until", step.delay_until, None).items()
+    yield from _span("timeout", step.timeout_ms, None).items()
+    if step.retry is not None:
+        yield "retry", _retry(step.retry)
+    if step.isolation is not Isolation.NONE:
+        yield "isolation", step.isolation.value
+    yield from route_as_data(step.route)
+
+
+def _retry(retry: Retry) -> dict[str, Any]:
+    return {
+        "max_attempts": retry.max_attempts,
+        "initial_delay": duration_text(retry.initial_delay_ms),
+        "multiplier": retry.multiplier,
+        "max_delay": duration_text(retry.max_delay_ms),
+        "jitter": retry.jitter,
+    }

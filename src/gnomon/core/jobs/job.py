@@ -1,0 +1,168 @@
+"""A job: a workflow and its schedule under one name, as users write it."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gnomon.core.cron import Cron
+from gnomon.core.instants import instant_of
+from gnomon.core.jobs.fields import Said
+from gnomon.core.jobs.schedule_fields import (
+    MOST_JITTER_MS,
+    OTHER_CHOICES,
+    Defaults,
+    read_dst,
+    read_event_trigger,
+    window,
+)
+from gnomon.core.jobs.steps import WORK_FIELDS, read_workflow
+from gnomon.core.model import DAY_MS, MINUTE_MS, Catchup, Overlap, Spec
+from gnomon.core.runs.workflow import Workflow
+from gnomon.core.schedule_parser import parse_schedule
+from gnomon.core.triggers import LONGEST_PERIOD, SHORTEST_PERIOD, At, Every, OnDemand, OnEvent
+from gnomon.errors import CronError, FieldError
+
+_MS = timedelta(milliseconds=1)
+_TRIGGERS = ("schedule", "at", "every", "on")
+#: What says when a job runs.
+TIME_FIELDS = (
+    *_TRIGGERS, "timezone", "dialect", "dst", "start_at", "end_at", "jitter", "overlap", "catchup", "misfire_grace",
+    "catchup_window", "queue_limit", "enabled", "delete_after_run", "lock", "user_id",
+)  # fmt: skip
+JOB_FIELDS = tuple(dict.fromkeys(("name", *TIME_FIELDS, *WORK_FIELDS)))
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What runs and when, under one name. The version is given when it is registered."""
+
+    name: str
+    spec: Spec
+    workflow: Workflow
+    enabled: bool = True
+
+
+def read_job(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
+    """The job that was written; the first field that is wrong is named by the FieldError."""
+    fields = Said(said, JOB_FIELDS)
+    workflow = read_workflow(fields)
+    return Job(
+        name=workflow.workflow_id,
+        spec=_spec(fields, workflow, defaults, now),
+        workflow=workflow,
+        enabled=fields.flag("enabled", default=True),
+    )
+
+
+def read_when(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
+    """The job; if it cannot run as it is written, only its name and when it fires, and a workflow without steps.
+
+    So the fires of a file can be looked at before everything in it is there. CronError if they cannot be told.
+    """
+    try:
+        return read_job(said, defaults, now=now)
+    except FieldError:
+        fields = Said(said, JOB_FIELDS)
+    name = fields.required("name")
+    if not isinstance(name, str) or not name:
+        raise fields.refused("name", "must be a text")
+    kind = next((field for field in _TRIGGERS if field in fields), None)
+    if kind is None:
+        raise fields.refused("schedule", "is missing")
+    trigger = _said_trigger(fields, kind)
+    if isinstance(trigger, Every):
+        trigger = trigger.anchored(instant_of(now))
+    spec = Spec(trigger=trigger, workflow_id=name, first_steps=())
+    return Job(name=name, spec=spec, workflow=Workflow(workflow_id=name, version=1, steps=()))
+
+
+def warnings(job: Job) -> list[str]:
+    """What is allowed, but may not do what was meant."""
+    found = []
+    if job.spec.catchup in (Catchup.ALL, Catchup.SPREAD) and job.spec.overlap is Overlap.SKIP:
+        found.append(
+            f"catchup {job.spec.catchup} with overlap skip: of the ticks that are caught up, those that come due while "
+            "one runs are skipped; overlap queue runs them all"
+        )
+    if isinstance(job.spec.trigger, OnEvent) and job.spec.overlap is Overlap.SKIP:
+        found.append("on with overlap skip: an event during a run starts nothing; overlap queue runs them all")
+    return found
+
+
+def _spec(said: Said, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
+    start, end = window(said)
+    trigger = _trigger(said)
+    if isinstance(trigger, Every):
+        trigger = trigger.anchored(instant_of(now if start is None else start))
+    delete = said.flag("delete_after_run", default=False)
+    if delete and not isinstance(trigger, At):
+        raise said.refused("delete_after_run", "is only for a job that runs once, at an instant")
+    return Spec(
+        trigger=trigger,
+        workflow_id=workflow.workflow_id,
+        workflow_version=workflow.version,
+        first_steps=workflow.first_steps,
+        user_id=said.text("user_id", ""),
+        start_at=start,
+        end_at=end,
+        overlap=_overlap(said, defaults),
+        catchup=said.choice("catchup", Catchup, defaults.catchup, other_names=OTHER_CHOICES),
+        jitter_ms=said.duration("jitter", defaults.jitter_ms, high=MOST_JITTER_MS),
+        misfire_grace_ms=said.duration("misfire_grace", MINUTE_MS, high=365 * DAY_MS),
+        catchup_window_ms=said.duration("catchup_window", DAY_MS, high=365 * DAY_MS),
+        catchup_cap=defaults.catchup_cap,
+        queue_limit=said.whole("queue_limit", 100, low=1, high=10_000),
+        lookahead_ms=defaults.lookahead_ms,
+        delete_after_run=delete,
+    )
+
+
+def _overlap(said: Said, defaults: Defaults) -> Overlap:
+    if "lock" not in said:
+        return said.choice("overlap", Overlap, defaults.overlap)
+    locked = said.flag("lock", default=False)
+    overlap = said.choice("overlap", Overlap, Overlap.SKIP if locked else Overlap.ALLOW)
+    if locked and overlap is not Overlap.SKIP:
+        raise said.refused("overlap", "contradicts lock: true, under which a tick during a run is skipped")
+    return overlap
+
+
+def _trigger(said: Said) -> Cron | Every | At | OnDemand | OnEvent:
+    named = [field for field in _TRIGGERS if field in said]
+    if len(named) > 1:
+        raise said.refused(named[1], f"says when a second time: {named[0]} does already")
+    kind = named[0] if named else None
+    for field, kinds in (("timezone", ("schedule", "at")), ("dialect", ("schedule",)), ("dst", ("schedule",))):
+        if field in said and kind not in kinds:
+            raise said.refused(field, f"means nothing without {' or '.join(kinds)}")
+    try:
+        return _said_trigger(said, kind)
+    except CronError as error:
+        raise blamed(said, kind or "", error) from None
+
+
+def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
+    zone = said.text("timezone") if "timezone" in said else None
+    if kind is None:
+        return OnDemand()
+    if kind == "on":
+        return read_event_trigger(said)
+    if kind == "every":
+        low, high = SHORTEST_PERIOD // _MS, LONGEST_PERIOD // _MS
+        return Every(said.duration("every", 0, low=low, high=high) * _MS)
+    if kind == "schedule":
+        dialect: Any = said.text("dialect", "standard")
+        return parse_schedule(said.text("schedule"), timezone=zone, dialect=dialect, dst=read_dst(said))
+    trigger = parse_schedule(said.text("at"), timezone=zone)
+    if not isinstance(trigger, At):
+        raise said.refused("at", "is no instant such as 2026-12-01T09:00:00Z; cron and sentences go under schedule")
+    return trigger
+
+
+def blamed(said: Said, kind: str, error: CronError) -> FieldError:
+    """The error about a schedule as one about the field that it stands in."""
+    field = error.field if error.field.partition(".")[0] in ("timezone", "dialect", "dst") else kind
+    hint = f'; did you mean "{error.suggestion}"?' if error.suggestion else ""
+    within = f"is refused: {error.subject} " if field == kind and error.subject.endswith("field") else ""
+    return FieldError(said.at(field), error.expression, f"{within}{error.reason}{hint}")

@@ -1,0 +1,149 @@
+"""What a job or a step asks of those who run it, and the table of pools, as people write them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gnomon.core.jobs.fields import Said, printable, schedule_name
+from gnomon.core.runs.routing import PREFERRED_POOL, Pools
+from gnomon.core.runs.workflow import Priority, Route
+from gnomon.errors import FieldError
+
+ROUTE_FIELDS = ("pool", "topic", "requires", "labels", "priority")
+MOST_REQUIRED, LONGEST_CAPABILITY = 50, 64
+MOST_LABELS, LONGEST_LABEL, LONGEST_LABEL_VALUE = 50, 128, 255
+LONGEST_TOPIC = 255
+MOST_TOPICS, MOST_POOLS = 10_000, 1000
+MOST_ON_THEIR_WAY = 1_000_000
+
+
+# ---- of a job ------------------------------------------------------------------------------------
+
+
+def read_route(said: Said, above: Route | None = None) -> Route | None:
+    """What is said here; where nothing is, what was said above. None if nothing is asked for."""
+    if not any(field in said for field in ROUTE_FIELDS):
+        return above
+    route = above or Route()
+    if "pool" in said:
+        route = replace(route, pool=said.name("pool"))
+    if "topic" in said:
+        route = replace(route, topic=_topic(said.at("topic"), said["topic"]))
+    if "requires" in said:
+        route = replace(route, requires=read_capabilities(said, "requires"))
+    if "labels" in said:
+        route = replace(route, labels={**route.labels, **read_labels(said.at("labels"), said["labels"])})
+    preferred = route.labels.get(PREFERRED_POOL)
+    if preferred is not None and route.pool not in (None, preferred):
+        raise said.refused("pool", f"contradicts the label {PREFERRED_POOL}, which says {preferred!r}")
+    route = replace(route, priority=said.choice("priority", Priority, route.priority))
+    return None if route == Route() else route
+
+
+def route_as_data(route: Route | None) -> Iterator[tuple[str, Any]]:
+    """What says the same again."""
+    for field in ROUTE_FIELDS if route is not None else ():
+        value = getattr(route, field)
+        if value != getattr(Route(), field):
+            yield field, list(value) if isinstance(value, tuple) else str(value) if field == "priority" else value
+
+
+def read_capabilities(said: Said, field: str) -> tuple[str, ...]:
+    """Words in lower case, each once."""
+    found: dict[str, None] = {}
+    for path, value in said.entries(field, most=MOST_REQUIRED):
+        found[_capability(path, value)] = None
+    return tuple(found)
+
+
+def _capability(path: str, value: object) -> str:
+    word = printable(path, value, longest=LONGEST_CAPABILITY).strip().lower()
+    if not word:
+        raise FieldError(path, value, "is empty")
+    return word
+
+
+def read_labels(path: str, value: object) -> dict[str, str]:
+    """Names and texts."""
+    if not isinstance(value, Mapping):
+        raise FieldError(path, value, "must be a mapping of labels")
+    if len(value) > MOST_LABELS:
+        raise FieldError(path, value, f"has {len(value)} labels; at most {MOST_LABELS} are taken")
+    labels = {}
+    for key, text in value.items():
+        name = printable(path, key, longest=LONGEST_LABEL)
+        if not name.strip():
+            raise FieldError(path, key, "has a label without a name")
+        labels[name] = printable(f"{path}.{name}", text, longest=LONGEST_LABEL_VALUE)
+    return labels
+
+
+def _topic(path: str, value: object) -> str:
+    topic = printable(path, value, longest=LONGEST_TOPIC)
+    if not topic.strip():
+        raise FieldError(path, value, "is empty")
+    return topic
+
+
+# ---- of workers and tenants ----------------------------------------------------------------------
+
+
+def check_worker(pool: str, labels: Mapping[str, str], capabilities: Sequence[str]) -> None:
+    """FieldError unless a worker can say this of itself."""
+    schedule_name("worker.pool", pool)
+    read_labels("worker.labels", labels)
+    read_capabilities(Said({"capabilities": capabilities}, ("capabilities",), path="worker"), "capabilities")
+
+
+def check_limits(limits: Mapping[str, int]) -> None:
+    """FieldError unless each is a limit: none at all would be a tenant that never runs anything."""
+    for tenant, most in limits.items():
+        if not 1 <= most <= MOST_ON_THEIR_WAY:
+            raise FieldError(f"routing.tenant_limits.{tenant}", most, f"must be from 1 to {MOST_ON_THEIR_WAY}")
+
+
+# ---- of all pools --------------------------------------------------------------------------------
+
+
+def read_pools(value: object) -> Pools:
+    """The table that was written; the first field that is wrong is named by the FieldError."""
+    said = Said(value, ("topics", "pools"))
+    topics = _mapping(said, "topics", MOST_TOPICS)
+    if not topics:
+        raise said.refused("topics", "names no topic" if "topics" in said else "is missing")
+    return Pools(
+        topics={_topic("topics", topic): _names(f"topics.{topic}", pools) for topic, pools in topics.items()},
+        capabilities={
+            schedule_name("pools", name): _capabilities(f"pools.{name}", about)
+            for name, about in _mapping(said, "pools", MOST_POOLS).items()
+        },
+    )
+
+
+def _mapping(said: Said, field: str, most: int) -> Mapping[Any, Any]:
+    if field not in said:
+        return {}
+    value = said[field]
+    if not isinstance(value, Mapping):
+        raise said.refused(field, "must be a mapping")
+    if len(value) > most:
+        raise said.refused(field, f"has {len(value)} entries; at most {most} are taken")
+    return value
+
+
+def _names(path: str, value: object) -> tuple[str, ...]:
+    """One pool, or several."""
+    if not isinstance(value, list | tuple):
+        return (schedule_name(path, value),)
+    if not value:
+        raise FieldError(path, value, "names no pool")
+    return tuple(dict.fromkeys(schedule_name(f"{path}[{index}]", name) for index, name in enumerate(value)))
+
+
+def _capabilities(path: str, value: object) -> frozenset[str]:
+    return (
+        frozenset()
+        if value is None
+        else frozenset(read_capabilities(Said(value, ("requires",), path=path), "requires"))
+    )

@@ -1,0 +1,1 @@
+"""The ledger of ticks: plan and record every decision, change and forecast of a schedule."""

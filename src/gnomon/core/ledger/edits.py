@@ -1,0 +1,370 @@
+"""Exceptions: what an operator says about one coming tick, checked against what is planned."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.ids import shard_of
+from gnomon.core.instants import instant_of
+from gnomon.core.ledger.plan import paused_range, plan_ahead, plan_kept, settled, with_skipped
+from gnomon.core.ledger.ticks import Ticks
+from gnomon.core.model import (
+    Catchup,
+    Decision,
+    Overlap,
+    Reason,
+    Schedule,
+    ScheduleUid,
+    Spec,
+    TickException,
+    TickKind,
+    Verdict,
+)
+from gnomon.core.triggers import Every
+from gnomon.errors import FieldError
+
+#: How many ticks of one schedule may be excepted at a time.
+MOST = 100
+
+
+def excepted(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> Spec:
+    """The spec with one more tick skipped, or moved; FieldError if there is no such tick, or no such place."""
+    since, spec = max(schedule.mark_at, now), schedule.spec
+    ticks = Ticks(schedule.schedule_id, spec)
+    told = {one.planned_at: one for one in spec.exceptions}
+    if at in told and told[at].moved_to == move_to:
+        return spec
+    _refuse_unplanned(ticks, at, since)
+    if at in told:
+        raise FieldError("at", _said(at), "is skipped or moved already: undo that first")
+    if move_to is not None:
+        _refuse_misplaced(spec, ticks, move_to, since)
+    kept = [one for one in spec.exceptions if max(one.planned_at, one.moved_to or 0) > since]
+    if len(kept) >= MOST:
+        raise FieldError("at", _said(at), f"would be one too many: {MOST} coming ticks are skipped or moved already")
+    return _with(spec, [*kept, TickException(at, move_to)])
+
+
+def unexcepted(schedule: Schedule, at: int, *, now: int) -> Spec:
+    """The spec without what was said about one tick; FieldError if nothing was, or if it is too late."""
+    since, told = max(schedule.mark_at, now), {one.planned_at: one for one in schedule.spec.exceptions}
+    undone = told.pop(at, None)
+    if undone is None:
+        raise FieldError("at", _said(at), "is neither skipped nor moved")
+    if undone.moved_to in told:
+        raise FieldError("at", _said(at), "was moved to a tick that is itself skipped or moved: undo that first")
+    if min(at, undone.moved_to or at) <= since:
+        raise FieldError("at", _said(at), "has been decided")
+    return _with(schedule.spec, list(told.values()))
+
+
+def fitting(current: Spec, said: Spec) -> tuple[TickException, ...]:
+    """Those of the current exceptions that make sense with what is said now: all of them, if it plans the same."""
+    if (current.trigger, current.start_at, current.end_at) == (said.trigger, said.start_at, said.end_at):
+        return current.exceptions
+    planned, found = Ticks("", replace(said, exceptions=())), list[TickException]()
+    left = list(current.exceptions)
+    # One may be about a tick to which another has moved something.
+    while fit := [one for one in left if _fits(said, planned, found, one)]:
+        found += fit
+        left = [one for one in left if one not in fit]
+    return _with(said, found).exceptions
+
+
+def _fits(said: Spec, planned: Ticks, found: list[TickException], one: TickException) -> bool:
+    there = planned.up_to(one.planned_at) == one.planned_at or any(one.planned_at == other.moved_to for other in found)
+    to = one.moved_to
+    return there and (to is None or (_inside(said, to) and planned.up_to(to) != to))
+
+
+def _with(spec: Spec, exceptions: list[TickException]) -> Spec:
+    return replace(spec, exceptions=tuple(sorted(exceptions, key=lambda one: one.planned_at)))
+
+
+def _refuse_unplanned(ticks: Ticks, at: int, since: int) -> None:
+    if at <= since:
+        raise FieldError("at", _said(at), "is over: only a tick that is to come can be skipped or moved")
+    if ticks.up_to(at) == at:
+        return
+    before, behind = ticks.up_to(at), ticks.after(at)
+    near = [f"the one before is at {_said(before)}"] if before is not None and before > since else []
+    near += [f"the next is at {_said(behind)}"] if behind is not None else []
+    raise FieldError("at", _said(at), f"is no planned time: {', '.join(near) or 'nothing is planned'}")
+
+
+def _refuse_misplaced(spec: Spec, ticks: Ticks, move_to: int, since: int) -> None:
+    if move_to <= since:
+        raise FieldError("move_to", _said(move_to), "is over")
+    if not _inside(spec, move_to):
+        raise FieldError("move_to", _said(move_to), "lies outside the time in which the job is active")
+    if ticks.up_to(move_to) == move_to:
+        raise FieldError("move_to", _said(move_to), "is a planned time already")
+
+
+def _inside(spec: Spec, at: int) -> bool:
+    return (spec.start_at is None or at >= spec.start_at) and (spec.end_at is None or at < spec.end_at)
+
+
+def _said(at: int) -> str:
+    return instant_of(at).isoformat()
+
+
+#: Who acts when a one-shot has done its work.
+CARETAKER = "gnomon"
+
+
+def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
+    """A schedule that begins now: ticks before that are none."""
+    return Schedule(
+        uid=uid,
+        tenant=tenant,
+        schedule_id=schedule_id,
+        spec=spec,
+        shard=shard_of(uid),
+        mark_at=now,
+        next_fire_at=Ticks(schedule_id, spec).next_fire_at(now),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def same_spec(current: Spec, said: Spec) -> bool:
+    """Whether an operator said what is already there. Saying an interval again does not move its grid."""
+    return current == kept_grid(current, said)
+
+
+def kept_grid(current: Spec, said: Spec) -> Spec:
+    """What was said, on the grid of an interval that already counts and with the exceptions that still fit it."""
+    said = _on_the_grid(current, said)
+    return replace(said, exceptions=fitting(current, said)) if current.exceptions else said
+
+
+def _on_the_grid(current: Spec, said: Spec) -> Spec:
+    old, new = current.trigger, said.trigger
+    if (
+        isinstance(old, Every)
+        and isinstance(new, Every)
+        and old.period == new.period
+        and said.start_at == current.start_at
+    ):
+        return replace(said, trigger=old)
+    return said
+
+
+def verdict_before(schedule: Schedule, *, now: int) -> Verdict:
+    """The verdict on every tick planned up to now, to be carried out before an operator changes the schedule.
+
+    A tick whose jitter puts it off a little longer is decided, too: its run waits for its time, but a change that comes
+    after the planned time does not undo it.
+    """
+    if schedule.paused_at is not None:
+        return _swallowed(schedule, now)
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    verdict = _with_put_off(schedule, ticks.kept, now)
+    return with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now)) if ticks.skipped else verdict
+
+
+def _with_put_off(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
+    verdict = plan_kept(schedule, ticks, now=now)
+    put_off = ticks.after(verdict.mark_at)
+    if leaves_some_due(verdict, now=now) or put_off is None or put_off > now:
+        return verdict
+    if schedule.spec.overlap is Overlap.REPLACE:
+        verdict = _standing_back(verdict)
+    later = plan_ahead(settled(verdict), ticks, put_off)
+    return replace(
+        later,
+        schedule=schedule,
+        decisions=verdict.decisions + later.decisions,
+        replaces=verdict.replaces or later.replaces,
+    )
+
+
+def _standing_back(verdict: Verdict) -> Verdict:
+    """The verdict without its run, which a newer tick is about to replace: one stretch, coalesced into that."""
+    before = verdict.schedule
+    let_go = [d for d in verdict.decisions if not _stands_back(before, d)]
+    back = [d for d in verdict.decisions if _stands_back(before, d)]
+    coalesced = [
+        Decision(
+            kind=TickKind.COALESCED,
+            reason=Reason.NEWER_TICK,
+            planned_at=back[0].planned_at,
+            last_at=back[-1].last_at,
+            count=sum(d.count for d in back),
+        )
+        for _ in back[:1]
+    ]
+    return replace(
+        verdict,
+        decisions=(*let_go, *coalesced),
+        active_runs=before.active_runs,
+        queued_runs=before.queued_runs,
+        replaces=False,
+    )
+
+
+def _stands_back(schedule: Schedule, decision: Decision) -> bool:
+    """Whether it has a run, or gave its own up to a tick that has."""
+    gave_up = decision.kind is TickKind.COALESCED and schedule.spec.catchup in (Catchup.ALL, Catchup.SPREAD)
+    return decision.starts_a_run or gave_up
+
+
+def _swallowed(schedule: Schedule, now: int) -> Verdict:
+    verdict = Verdict(
+        schedule=schedule,
+        decisions=paused_range(schedule, until=now),
+        mark_at=max(schedule.mark_at, now),
+        next_fire_at=None,
+        active_runs=schedule.active_runs,
+        queued_runs=schedule.queued_runs,
+    )
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
+
+
+def leaves_some_due(verdict: Verdict, *, now: int) -> bool:
+    """Whether the catch-up cap has left ticks for another pass."""
+    return verdict.next_fire_at is not None and verdict.next_fire_at <= now
+
+
+def edited(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
+    """The schedule with a new spec, which counts from now on. A pause goes on."""
+    after = settled(verdict)
+    mark = max(after.mark_at, now)
+    return replace(
+        after,
+        spec=spec,
+        revision=after.revision + 1,
+        mark_at=mark,
+        next_fire_at=None if after.paused_at is not None else Ticks(after.schedule_id, spec).next_fire_at(mark),
+        updated_at=now,
+    )
+
+
+def paused(verdict: Verdict, *, now: int) -> Schedule:
+    """The schedule, paused from now on."""
+    after = settled(verdict)
+    return replace(after, mark_at=max(after.mark_at, now), next_fire_at=None, paused_at=now, updated_at=now)
+
+
+def resumed(verdict: Verdict, *, now: int) -> Schedule:
+    """The schedule, going on from now; what the pause swallowed has been decided by the verdict."""
+    after = settled(verdict)
+    upcoming = Ticks(after.schedule_id, after.spec).next_fire_at(after.mark_at)
+    return replace(after, next_fire_at=upcoming, paused_at=None, updated_at=now)
+
+
+#: How many runs may be made by one resumption.
+_MOST_MISSED = 1000
+
+
+class Missed(StrEnum):
+    """Which of the swallowed ticks run."""
+
+    SKIP = "skip"
+    #: The newest.
+    LATEST = "latest"
+    ALL = "all"
+    #: Those planned from a time on.
+    SINCE = "since"
+    #: All of them, laid out evenly over some time from now on.
+    SPREAD = "spread"
+
+
+class Choice(Struct, frozen=True):
+    """Which of the swallowed ticks run, and when."""
+
+    which: Missed = Missed.SKIP
+    #: From when on, of SINCE.
+    since_at: int | None = None
+    #: Over how long, of SPREAD.
+    over_ms: int | None = None
+
+
+NONE_OF_THEM = Choice()
+
+
+class Swallowed(Struct, frozen=True):
+    """The ticks of a pause: how many, and from when to when. Those that were skipped anyway are not counted."""
+
+    count: int
+    first_at: int | None = None
+    last_at: int | None = None
+
+
+def swallowed(schedule: Schedule, *, now: int) -> Swallowed:
+    """What the pause that is on has swallowed so far."""
+    found = paused_range(schedule, until=now) if schedule.paused_at is not None else ()
+    return Swallowed(found[0].count, found[0].planned_at, found[0].last_at) if found else Swallowed(0)
+
+
+def resuming(schedule: Schedule, choice: Choice, *, now: int) -> Verdict:
+    """The verdict with which a pause ends; FieldError if there is more to run than anyone can have meant."""
+    verdict, ticks = verdict_before(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
+    chosen = _chosen(schedule, ticks.kept, choice, now)
+    if not chosen:
+        return verdict
+    before = paused_range(schedule, until=chosen[0] - 1)
+    verdict = _taken_up(replace(verdict, decisions=before), ticks, chosen)
+    if choice.which is Missed.SPREAD:
+        verdict = replace(
+            verdict, decisions=before + _spread(verdict.decisions[len(before) :], choice.over_ms or 0, now)
+        )
+    return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
+
+
+def _chosen(schedule: Schedule, ticks: Ticks, choice: Choice, now: int) -> list[int]:
+    if choice.which is Missed.SKIP:
+        return []
+    newest = ticks.up_to(now)
+    if newest is None or newest <= schedule.mark_at:
+        return []
+    if choice.which is Missed.LATEST:
+        return [newest]
+    after = schedule.mark_at
+    if choice.since_at is not None:
+        _refuse_the_future(choice.since_at, now)
+        after = max(after, choice.since_at - 1)
+    _refuse_too_many(choice, ticks.count(after=after, until=now))
+    found: list[int] = []
+    while (planned := ticks.after(found[-1] if found else after)) is not None and planned <= now:
+        found.append(planned)
+    # Each would replace the one before it at once.
+    return found[-1:] if schedule.spec.overlap is Overlap.REPLACE else found
+
+
+def _refuse_the_future(since_at: int, now: int) -> None:
+    if since_at > now:
+        raise FieldError("missed", "since", "names a time that is yet to come")
+
+
+def _refuse_too_many(choice: Choice, count: int) -> None:
+    if count > _MOST_MISSED:
+        reason = f"would be {count} runs; the limit is {_MOST_MISSED}: say latest, or since a later time, or backfill them"
+        raise FieldError("missed", choice.which.value, reason)
+
+
+def _taken_up(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Verdict:
+    """The verdict with runs for the chosen ticks: beside others if that is allowed, else one after the other."""
+    overlap = verdict.schedule.spec.overlap
+    active, queued, replaces = verdict.active_runs, verdict.queued_runs, False
+    decisions = list(verdict.decisions)
+    for planned in chosen:
+        kind, reason = TickKind.FIRED, Reason.CAUGHT_UP
+        if overlap is not Overlap.ALLOW and active + queued:
+            replaces = overlap is Overlap.REPLACE
+            kind, reason = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
+            # Those that wait behind a run that is replaced are cancelled with it.
+            queued = 0 if replaces else queued
+        active, queued = active + (kind is TickKind.FIRED), queued + (kind is TickKind.QUEUED)
+        decisions.append(
+            Decision(kind=kind, reason=reason, planned_at=planned, last_at=planned, fire_at=ticks.fire_at(planned))
+        )
+    return replace(verdict, decisions=tuple(decisions), active_runs=active, queued_runs=queued, replaces=replaces)
+
+
+def _spread(decisions: tuple[Decision, ...], over_ms: int, now: int) -> tuple[Decision, ...]:
+    count = len(decisions)
+    return tuple(replace(one, fire_at=now + place * over_ms // count) for place, one in enumerate(decisions))

@@ -1,0 +1,361 @@
+"""Ticks that an operator has skipped or moved: decided as such, whatever becomes of those around them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, assert_never
+
+from msgspec.structs import replace
+
+from gnomon.core.ids import run_id, tick_key
+from gnomon.core.ledger.ticks import Ticks
+from gnomon.core.model import (
+    Catchup,
+    Decision,
+    Overlap,
+    Reason,
+    Run,
+    RunStatus,
+    Schedule,
+    Source,
+    Tick,
+    TickKind,
+    TickStatus,
+    Verdict,
+)
+
+
+def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdict:
+    """The verdict on the kept ticks together with the skipped ones among them, and with those behind up to `until`."""
+    mark = verdict.mark_at
+    left = ticks.kept.after(mark)
+    if until is not None:
+        # What the cap has left over is decided before what is skipped behind it.
+        mark = max(mark, until if left is None else min(until, left - 1))
+    due = {at: why for at, why in ticks.skipped.items() if verdict.schedule.mark_at < at <= mark}
+    reached = max([verdict.mark_at, *due])
+    return replace(
+        verdict,
+        decisions=tuple(_merged(ticks.kept, verdict.decisions, due)),
+        mark_at=reached,
+        next_fire_at=ticks.next_fire_at(reached),
+    )
+
+
+def _merged(kept: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, Reason]) -> Iterator[Decision]:
+    rest = dict(skipped)
+    for decision in decisions:
+        for at in [at for at in rest if at < decision.planned_at]:
+            yield _skip(at, rest.pop(at))
+        inside = [at for at in rest if at <= decision.last_at]
+        for at in inside:
+            before = kept.up_to(at)
+            if before is not None and before >= decision.planned_at:
+                count = kept.count(after=decision.planned_at - 1, until=at)
+                yield replace(decision, last_at=before, count=count)
+                behind = kept.after(at)
+                assert behind is not None  # noqa: S101 - the last of the stretch is behind
+                decision = replace(decision, planned_at=behind, count=decision.count - count)  # noqa: PLW2901 - the rest of it
+            yield _skip(at, rest.pop(at))
+        yield decision
+    for at, why in rest.items():
+        yield _skip(at, why)
+
+
+def _skip(at: int, why: Reason) -> Decision:
+    return Decision(kind=TickKind.SKIPPED, reason=why, planned_at=at, last_at=at)
+
+
+_BEFORE_ANY = -(1 << 62)
+
+
+class Firing(NamedTuple):
+    """A tick that is to fire, if the overlap policy lets it."""
+
+    planned_at: int
+    fire_at: int
+    reason: Reason
+
+
+class Sorted(NamedTuple):
+    """The due ticks, sorted by what is to become of them."""
+
+    let_go: tuple[Decision, ...]
+    firing: tuple[Firing, ...]
+    mark_at: int
+
+
+def plan(schedule: Schedule, *, now: int) -> Verdict:
+    """The verdict on every tick of the schedule that is due at `now`."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    verdict = plan_kept(schedule, ticks.kept, now=now)
+    return with_skipped(ticks, verdict, until=ticks.newest_due(now)) if ticks.skipped else verdict
+
+
+def plan_kept(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
+    """The verdict on every one of these ticks that is due at `now`, as if there were no others."""
+    return _verdict(schedule, ticks, _sort(schedule, ticks, now))
+
+
+def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int) -> Verdict:
+    """The verdict on the next of these ticks alone, before its time has come."""
+    firing = Firing(planned, ticks.fire_at(planned), Reason.ON_TIME)
+    return _verdict(schedule, ticks, Sorted((), (firing,), planned))
+
+
+def _verdict(schedule: Schedule, ticks: Ticks, sorted_: Sorted) -> Verdict:
+    decisions, active, queued, replaces = _overlap(schedule, sorted_)
+    return Verdict(
+        schedule=schedule,
+        decisions=decisions,
+        mark_at=sorted_.mark_at,
+        next_fire_at=ticks.next_fire_at(sorted_.mark_at),
+        active_runs=active,
+        queued_runs=queued,
+        replaces=replaces,
+    )
+
+
+# ---- catch-up ------------------------------------------------------------------------------------
+
+
+def _sort(schedule: Schedule, ticks: Ticks, now: int) -> Sorted:
+    mark, spec = schedule.mark_at, schedule.spec
+    first = ticks.after(mark)
+    if first is None or ticks.fire_at(first) > now:
+        return Sorted((), (), mark)
+    second = ticks.after(first)
+    if second is None or ticks.fire_at(second) > now:
+        return _one(schedule, ticks, first, now)
+    newest = ticks.newest_due(now)
+    assert newest is not None, "two are due"  # noqa: S101 - tells the type checker
+    match spec.catchup:
+        case Catchup.NONE:
+            return _none(ticks, mark, newest, now, spec.misfire_grace_ms)
+        case Catchup.LATEST:
+            let_go = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
+            return Sorted(let_go, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
+        case Catchup.ALL | Catchup.SPREAD:
+            return _all(schedule, ticks, newest, now)
+        case _:
+            assert_never(spec.catchup)
+
+
+def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> Sorted:
+    """The ordinary case, decided without looking around: one tick is due."""
+    spec = schedule.spec
+    late = _lateness(planned, ticks.fire_at(planned), now)
+    missed = {Catchup.NONE: spec.misfire_grace_ms, Catchup.LATEST: late}.get(spec.catchup, spec.catchup_window_ms)
+    if late > missed:
+        reason = Reason.CATCHUP_NONE if spec.catchup is Catchup.NONE else Reason.WINDOW
+        return Sorted(
+            (Decision(kind=TickKind.MISSED, reason=reason, planned_at=planned, last_at=planned),), (), planned
+        )
+    return Sorted((), (_firing(ticks, planned, now, spec.misfire_grace_ms),), planned)
+
+
+def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> Sorted:
+    overdue = max(mark, _due_before(ticks, now - grace))
+    missed = _range(ticks, TickKind.MISSED, Reason.CATCHUP_NONE, after=mark, until=overdue)
+    if newest <= overdue:
+        return Sorted(missed, (), newest)
+    coalesced = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=overdue, until=newest - 1)
+    return Sorted(missed + coalesced, (_firing(ticks, newest, now, grace),), newest)
+
+
+def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> Sorted:
+    spec = schedule.spec
+    gone = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
+    missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=gone)
+    firing: list[Firing] = []
+    planned = ticks.after(gone)
+    while planned is not None and planned <= newest and len(firing) < spec.catchup_cap:
+        firing.append(_firing(ticks, planned, now, spec.misfire_grace_ms))
+        planned = ticks.after(planned)
+    if spec.catchup is Catchup.SPREAD:
+        firing = _spread(firing, now, spec.lookahead_ms)
+    return Sorted(missed, tuple(firing), firing[-1].planned_at if firing else gone)
+
+
+def _spread(firing: list[Firing], now: int, lookahead: int) -> list[Firing]:
+    """Those to catch up with laid out evenly from now on; the others where they are."""
+    late = [one for one in firing if one.reason is Reason.CAUGHT_UP]
+    laid_out = [one._replace(fire_at=now + i * lookahead // len(late)) for i, one in enumerate(late)]
+    return laid_out + firing[len(late) :]
+
+
+def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> Firing:
+    fire_at = ticks.fire_at(planned)
+    late = _lateness(planned, fire_at, now)
+    reason = Reason.CAUGHT_UP if late > grace else Reason.LATE if late >= 1000 else Reason.ON_TIME
+    return Firing(planned, fire_at, reason)
+
+
+def _lateness(planned: int, fire_at: int, now: int) -> int:
+    """How late a tick is: a fire that its jitter puts before the planned time is not late before that."""
+    return now - max(planned, fire_at)
+
+
+def _due_before(ticks: Ticks, at: int) -> int:
+    """The newest tick that was planned and to fire before `at`; before any, if there is none."""
+    found = ticks.newest_due(at - 1)
+    if found is not None and found >= at:
+        found = ticks.up_to(found - 1)
+    return _BEFORE_ANY if found is None else found
+
+
+def _range(ticks: Ticks, kind: TickKind, reason: Reason, *, after: int, until: int) -> tuple[Decision, ...]:
+    """One decision for every tick after `after` and up to `until`, if there are any."""
+    count = ticks.count(after=after, until=until)
+    if not count:
+        return ()
+    first, last = ticks.after(after), ticks.up_to(until)
+    assert first is not None  # noqa: S101 - there are some
+    assert last is not None  # noqa: S101
+    return (Decision(kind=kind, reason=reason, planned_at=first, last_at=last, count=count),)
+
+
+def paused_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
+    """The decision on every tick that a pause swallowed."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec).kept
+    return _range(ticks, TickKind.SKIPPED, Reason.PAUSED, after=schedule.mark_at, until=until)
+
+
+# ---- overlap -------------------------------------------------------------------------------------
+
+
+class _Counts(NamedTuple):
+    active: int
+    queued: int
+
+
+def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...], int, int, bool]:
+    counts = _Counts(schedule.active_runs, schedule.queued_runs)
+    firings = sorted_.firing
+    decisions = list(sorted_.let_go)
+    if schedule.spec.overlap is Overlap.REPLACE and len(firings) > 1:
+        # Each would replace the one before it at once: only the newest is worth starting.
+        decisions.append(_coalesced(firings[:-1]))
+        firings = firings[-1:]
+    replaces = False
+    for firing in firings:
+        kind, reason = _decide(schedule, counts, firing)
+        if reason is Reason.REPLACES_A_RUN:
+            replaces = True
+            # Those that wait behind the run are cancelled at once; only the newest is left to wait.
+            counts = counts._replace(queued=0)
+        runs = kind in (TickKind.FIRED, TickKind.QUEUED)
+        counts = _Counts(counts.active + (kind is TickKind.FIRED), counts.queued + (kind is TickKind.QUEUED))
+        decisions.append(
+            Decision(
+                kind=kind,
+                reason=reason,
+                planned_at=firing.planned_at,
+                last_at=firing.planned_at,
+                fire_at=firing.fire_at if runs else None,
+            )
+        )
+    return tuple(decisions), counts.active, counts.queued, replaces
+
+
+def _coalesced(firings: Sequence[Firing]) -> Decision:
+    first, last = firings[0].planned_at, firings[-1].planned_at
+    reason = Reason.NEWER_TICK
+    return Decision(kind=TickKind.COALESCED, reason=reason, planned_at=first, last_at=last, count=len(firings))
+
+
+def _decide(schedule: Schedule, counts: _Counts, firing: Firing) -> tuple[TickKind, Reason]:
+    overlap = schedule.spec.overlap
+    if overlap is Overlap.ALLOW or not counts.active + counts.queued:
+        return TickKind.FIRED, firing.reason
+    match overlap:
+        case Overlap.SKIP:
+            return TickKind.SKIPPED, Reason.OVERLAP
+        case Overlap.QUEUE:
+            if counts.queued >= schedule.spec.queue_limit:
+                return TickKind.SKIPPED, Reason.QUEUE_FULL
+            return TickKind.QUEUED, Reason.BEHIND_A_RUN
+        case Overlap.REPLACE:
+            return TickKind.QUEUED, Reason.REPLACES_A_RUN
+        case _:
+            assert_never(overlap)
+
+
+# ---- what a decision makes -----------------------------------------------------------------------
+
+_STATUS = {
+    TickKind.FIRED: TickStatus.ENQUEUED,
+    TickKind.QUEUED: TickStatus.ENQUEUED,
+    TickKind.SKIPPED: TickStatus.SKIPPED,
+    TickKind.COALESCED: TickStatus.SKIPPED,
+    TickKind.MISSED: TickStatus.SKIPPED,
+}
+
+
+def tick(schedule: Schedule, decision: Decision, *, now: int, term: int) -> Tick:
+    """The decision as a row of the ledger."""
+    return Tick(
+        uid=schedule.uid,
+        tenant=schedule.tenant,
+        schedule_id=schedule.schedule_id,
+        decision=decision,
+        key=tick_key(schedule.schedule_id, decision.planned_at),
+        status=_STATUS[decision.kind],
+        run_id=run_id(schedule.uid, decision.planned_at) if decision.starts_a_run else None,
+        decided_at=now,
+        term=term,
+        revision=schedule.revision,
+    )
+
+
+def run(schedule: Schedule, decision: Decision, *, now: int) -> Run:
+    """The run that a decision starts, or queues."""
+    spec = schedule.spec
+    return Run(
+        run_id=run_id(schedule.uid, decision.planned_at),
+        tenant=schedule.tenant,
+        schedule_uid=schedule.uid,
+        schedule_id=schedule.schedule_id,
+        workflow_id=spec.workflow_id,
+        workflow_version=spec.workflow_version,
+        user_id=spec.user_id,
+        source=Source.CRON,
+        status=RunStatus.PENDING,
+        queued=decision.kind is TickKind.QUEUED,
+        planned_at=decision.planned_at,
+        fire_at=decision.fire_at or decision.planned_at,
+        created_at=now,
+    )
+
+
+# ---- carrying a verdict out ----------------------------------------------------------------------
+
+
+def unchanged(read: Schedule, current: Schedule) -> bool:
+    """Whether everything that a verdict rests on is still as it was read."""
+    return (
+        read.mark_at == current.mark_at
+        and read.revision == current.revision
+        and read.paused_at == current.paused_at
+        and read.active_runs == current.active_runs
+        and read.queued_runs == current.queued_runs
+    )
+
+
+def settled(verdict: Verdict) -> Schedule:
+    """The schedule once the verdict has been carried out."""
+    return replace(
+        verdict.schedule,
+        mark_at=verdict.mark_at,
+        next_fire_at=verdict.next_fire_at,
+        active_runs=verdict.active_runs,
+        queued_runs=verdict.queued_runs,
+    )
+
+
+def superseded(run: Run, *, now: int, why: str = "superseded by a newer run") -> Run:
+    """A run in the way of one that replaces it: over if it had not begun, asked to end if it had."""
+    why = run.error or why
+    if run.queued:
+        return replace(run, status=RunStatus.CANCELLED, queued=False, completed_at=now, error=why)
+    # Whoever asked first is remembered.
+    asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
+    return replace(run, cancel_requested_at=asked_at, error=why)

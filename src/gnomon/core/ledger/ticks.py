@@ -1,0 +1,151 @@
+"""The ticks of one schedule: planned times inside its active window, and when each may fire."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from gnomon.core.ids import fraction, tick_key
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.model import Reason, Spec
+
+_NONE: Mapping[int, Reason] = MappingProxyType({})
+
+
+class Ticks:
+    """Planned times in milliseconds, oldest to newest, from `start_at` up to but without `end_at`.
+
+    Those to which others were moved are among them, and so are those that are skipped: these have to be decided, too.
+    """
+
+    def __init__(self, schedule_id: str, spec: Spec) -> None:
+        self._schedule_id = schedule_id
+        self._spec = spec
+        #: The last question about what comes after, and its answer: a plan asks it twice.
+        self._asked: tuple[int, int | None] | None = None
+        #: Ticks to which others were moved.
+        self._extras: Sequence[int] = ()
+        #: Ticks that are not to fire, oldest first, and why.
+        self.skipped = _NONE
+        self._kept: Ticks | None = None
+        if spec.exceptions:
+            self._except()
+
+    def _except(self) -> None:
+        told = self._spec.exceptions
+        self._extras = sorted(one.moved_to for one in told if one.moved_to is not None)
+        reasons = {one.planned_at: Reason.SKIPPED_ONCE if one.moved_to is None else Reason.MOVED for one in told}
+        self.skipped = dict(sorted(reasons.items()))
+        self._kept = _Kept(self, self._schedule_id, self._spec)
+
+    @property
+    def kept(self) -> "Ticks":
+        """All ticks but those that are skipped."""
+        return self._kept or self
+
+    def after(self, at: int) -> int | None:
+        """The first tick planned after `at`."""
+        if self._asked is None or self._asked[0] != at:
+            self._asked = at, self._after(at)
+        return self._asked[1]
+
+    def _after(self, at: int) -> int | None:
+        planned = self._planned_after(at)
+        if not self._extras:
+            return planned
+        extra = next(iter(self._extras[bisect_right(self._extras, at) :]), None)
+        return min((one for one in (planned, extra) if one is not None), default=None)
+
+    def _planned_after(self, at: int) -> int | None:
+        start, end = self._spec.start_at, self._spec.end_at
+        found = self._spec.trigger.next_after(instant_of(at if start is None else max(at, start - 1)))
+        if found is None:
+            return None
+        planned = ms_of(found)
+        return planned if end is None or planned < end else None
+
+    def up_to(self, at: int) -> int | None:
+        """The last tick planned at or before `at`."""
+        planned = self._planned_up_to(at)
+        if not self._extras:
+            return planned
+        extra = next(reversed(self._extras[: bisect_right(self._extras, at)]), None)
+        return max((one for one in (planned, extra) if one is not None), default=None)
+
+    def _planned_up_to(self, at: int) -> int | None:
+        start, end = self._spec.start_at, self._spec.end_at
+        found = self._spec.trigger.previous_before(instant_of((at if end is None else min(at, end - 1)) + 1))
+        if found is None:
+            return None
+        planned = ms_of(found)
+        return planned if start is None or planned >= start else None
+
+    def count(self, *, after: int, until: int) -> int:
+        """How many ticks are planned after `after` and up to `until`."""
+        start, end = self._spec.start_at, self._spec.end_at
+        first = after if start is None else max(after, start - 1)
+        last = until if end is None else min(until, end - 1)
+        extras = sum(after < extra <= until for extra in self._extras)
+        if first >= last:
+            return extras
+        return self._spec.trigger.count(after=instant_of(first), until=instant_of(last)) + extras
+
+    def fire_at(self, planned: int) -> int:
+        """When a tick may fire: its planned time, moved by its jitter.
+
+        The jitter follows from the tick's key, and stops half-way to the neighbouring ticks, so that fires
+        keep the order of their ticks. A tick that an operator moved fires at the time that he said.
+        """
+        if not self._spec.jitter_ms or planned in self._extras:
+            return planned
+        offset = round((2 * fraction(tick_key(self._schedule_id, planned)) - 1) * self._spec.jitter_ms)
+        neighbour = self.up_to(planned - 1) if offset < 0 else self.after(planned)
+        if neighbour is None:
+            return planned + offset
+        room = abs(neighbour - planned) // 2
+        return planned + max(-room, min(room, offset))
+
+    def next_fire_at(self, after: int) -> int | None:
+        """When the first tick planned after `after` may fire."""
+        planned = self.after(after)
+        return None if planned is None else self.fire_at(planned)
+
+    def newest_due(self, now: int) -> int | None:
+        """The newest tick that may have fired by `now`."""
+        # Jitter stops half-way to the neighbours: only the tick that comes next can be early, only the last one late.
+        early = self.after(now) if self._spec.jitter_ms else None
+        if early is not None and self.fire_at(early) <= now:
+            return early
+        last = self.up_to(now)
+        return last if last is None or self.fire_at(last) <= now else self.up_to(last - 1)
+
+
+class _Kept(Ticks):
+    """The ticks that are not skipped. When they fire does not change by what stands between them."""
+
+    def __init__(self, every: Ticks, schedule_id: str, spec: Spec) -> None:
+        super().__init__(schedule_id, replace(spec, exceptions=()))
+        self._every = every
+
+    def _after(self, at: int) -> int | None:
+        planned = self._every.after(at)
+        while planned is not None and planned in self._every.skipped:
+            planned = self._every.after(planned)
+        return planned
+
+    def up_to(self, at: int) -> int | None:
+        """See Ticks.up_to."""
+        planned = self._every.up_to(at)
+        while planned is not None and planned in self._every.skipped:
+            planned = self._every.up_to(planned - 1)
+        return planned
+
+    def count(self, *, after: int, until: int) -> int:
+        """See Ticks.count."""
+        skipped = sum(after < planned <= until for planned in self._every.skipped)
+        return self._every.count(after=after, until=until) - skipped
+
+    def fire_at(self, planned: int) -> int:
+        """See Ticks.fire_at."""
+        return self._every.fire_at(planned)

@@ -1,0 +1,1 @@
+"""Runs: the graph of steps, task states, admission, outcomes, retries and routing."""

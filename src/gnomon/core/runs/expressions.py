@@ -1,0 +1,215 @@
+"""Data between steps: `${steps.extract.output.path}`, `${input.mode}`, `${item}`, `${run.planned_at}` inside inputs.
+
+A text that is nothing but one reference becomes the value itself; references inside a longer text become text.
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from gnomon.core.jobs.inputs import SECRET_BEGINS
+from gnomon.errors import FieldError
+
+#: What a reference may begin with.
+ROOTS = ("steps", "input", "item", "index", "run")
+_PATH = r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[\d{1,9}\])*"
+_REFERENCE = re.compile(r"\$\{(" + _PATH + r")\}")
+_SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
+Scope = Mapping[str, Any]
+
+
+def references(value: object) -> Iterator[str]:
+    """Every reference in a value, however deep. Those to secrets are none of ours."""
+    if isinstance(value, str):
+        yield from (found[1] for found in _REFERENCE.finditer(value))
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from references(one)
+    elif isinstance(value, Sequence):
+        for one in value:
+            yield from references(one)
+
+
+def steps_referred_to(value: object) -> frozenset[str]:
+    """The steps whose outputs a value needs."""
+    paths = (segments(path) for path in references(value))
+    return frozenset(path[1] for path in paths if path[0] == "steps" and len(path) > 1)
+
+
+def segments(path: str) -> list[str]:
+    """The parts of a path."""
+    return _SEGMENT.findall(path)
+
+
+def check_references(field: str, value: object, steps: frozenset[str], *, item: bool) -> None:
+    """Refuse a reference that can never mean anything here: an unknown root, or a step that does not come before."""
+    for path in references(value):
+        root, *rest = segments(path)
+        if root not in ROOTS or (root in ("item", "index") and not item):
+            raise FieldError(field, f"${{{path}}}", f"must begin with {', '.join(_roots(item=item))}")
+        if root == "steps" and (len(rest) < 2 or rest[1] != "output"):
+            raise FieldError(field, f"${{{path}}}", "must be steps.STEP.output, and perhaps a path within it")
+        if root == "steps" and rest[0] not in steps:
+            raise FieldError(field, f"${{{path}}}", f"names {rest[0]}, which this step does not come after")
+
+
+def _roots(*, item: bool) -> tuple[str, ...]:
+    return ROOTS if item else tuple(root for root in ROOTS if root not in ("item", "index"))
+
+
+def resolved(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+    """The value with every reference replaced; FieldError for one that leads nowhere."""
+    if isinstance(value, str):
+        whole = _REFERENCE.fullmatch(value)
+        if whole:
+            return looked_up(whole[1], scope)
+        return _REFERENCE.sub(lambda found: _spelled(looked_up(found[1], scope)), value)
+    if isinstance(value, Mapping):
+        return {key: resolved(one, scope) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(one, scope) for one in value]
+    return value
+
+
+def looked_up(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+    """What a path leads to."""
+    found: Any = scope
+    for part in segments(path):
+        if isinstance(found, Mapping) and part in found:
+            found = found[part]
+        elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            raise FieldError(f"${{{path}}}", None, f"leads nowhere: there is no {part}")
+    if path.startswith("steps"):
+        _refuse_secrets(path, found)
+    return found
+
+
+def _refuse_secrets(path: str, value: object) -> None:
+    """What a step returned is data: if it could name secrets, whoever writes the data could have them."""
+    if isinstance(value, str) and SECRET_BEGINS.search(value):
+        raise FieldError(f"${{{path}}}", "[hidden]", "holds a reference to a secret, which only a definition may")
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            _refuse_secrets(path, key)
+            _refuse_secrets(path, one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _refuse_secrets(path, one)
+
+
+def _spelled(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+_LONGEST = 1000
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+#: As JSON spells them.
+_NAMES = {"true": True, "false": False, "null": None}
+
+
+def check_condition(field: str, text: str) -> frozenset[str]:
+    """The paths that a condition asks for; FieldError if it is none."""
+    return frozenset(_paths(field, _parsed(field, text)))
+
+
+def holds(text: str, scope: Scope) -> bool:
+    """Whether the condition is true; FieldError if it asks for what is not there or compares what cannot be."""
+    try:
+        return bool(_value(_parsed("if", text), scope))
+    except TypeError as error:
+        raise FieldError("if", text, f"cannot be answered: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(field: str, text: str) -> ast.expr:
+    if len(text) > _LONGEST:
+        raise FieldError(field, text, f"has more than {_LONGEST} characters")
+    plain = text.strip()
+    if plain.startswith("${") and plain.endswith("}"):
+        plain = plain[2:-1]
+    try:
+        return ast.parse(plain, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise FieldError(field, text, "is no condition, such as steps.check.output.ok == true") from None
+
+
+def _paths(field: str, node: ast.expr) -> list[str]:
+    inner: Sequence[ast.expr] = ()
+    match node:
+        case ast.BoolOp(values=inner) | ast.List(elts=inner) | ast.Tuple(elts=inner):
+            pass
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = [operand]
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISONS for op in ops):
+            inner = [left, *others]
+        case ast.Constant(value=str() | int() | float() | None):
+            pass
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            pass
+        case ast.Name(id=name) if name in _NAMES:
+            pass
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return [_path(field, node)]
+        case _:
+            raise FieldError(field, ast.unparse(node), "is not allowed in a condition")
+    return [path for one in inner for path in _paths(field, one)]
+
+
+def _path(field: str, node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{_path(field, value)}.{name}"
+        case ast.Subscript(value=value, slice=ast.Constant(value=int() | str() as key)):
+            return f"{_path(field, value)}.{key}"
+        case _:
+            raise FieldError(field, ast.unparse(node), "is no path")
+
+
+def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+    found: Any
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            found = (all if isinstance(op, ast.And) else any)(_value(one, scope) for one in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            found = not _value(operand, scope)
+        case ast.UnaryOp(operand=ast.Constant(value=int() | float() as number)):
+            found = -number
+        case ast.Compare():
+            found = _compared(node, scope)
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            found = [_value(one, scope) for one in elements]
+        case ast.Constant(value=found):
+            pass
+        case ast.Name(id=name) if name in _NAMES:
+            found = _NAMES[name]
+        case _:
+            found = looked_up(_path("if", node), scope)
+    return found
+
+
+def _compared(node: ast.Compare, scope: Scope) -> bool:
+    left = _value(node.left, scope)
+    for op, other in zip(node.ops, node.comparators, strict=True):
+        right = _value(other, scope)
+        if not _COMPARISONS[type(op)](left, right):
+            return False
+        left = right
+    return True

@@ -1,0 +1,173 @@
+"""Starting runs that no tick asked for: by hand, through the API, from a dead letter."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.ids import task_id
+from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source, Spec, Task, TaskId
+from gnomon.core.runs.states import TaskState, WaitReason
+
+
+class Launching(StrEnum):
+    """What became of the wish to start a run."""
+
+    STARTED = "started"
+    #: It waits for earlier runs of its schedule to end.
+    QUEUED = "queued"
+    #: The same wish was granted before.
+    ALREADY = "already"
+    OVERLAP = "overlap"
+    QUEUE_FULL = "queue_full"
+    #: The schedule is gone.
+    GONE = "gone"
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """A run that someone wants."""
+
+    run: Run
+    first_steps: tuple[str, ...]
+    #: What the run is given instead of the workflow's own input, as JSON.
+    input: bytes | None = None
+    #: Start it beside others, whatever the overlap policy says.
+    force: bool = False
+
+
+def launching(spec: Spec, *, active: int, queued: int, force: bool) -> tuple[Launching, bool]:
+    """What becomes of a wish while so many runs are under way and waiting; whether it replaces those."""
+    if force or spec.overlap is Overlap.ALLOW or not active + queued:
+        return Launching.STARTED, False
+    match spec.overlap:
+        case Overlap.SKIP:
+            return Launching.OVERLAP, False
+        case Overlap.QUEUE:
+            return (Launching.QUEUE_FULL if queued >= spec.queue_limit else Launching.QUEUED), False
+        case Overlap.REPLACE:
+            return Launching.QUEUED, True
+        case _:
+            assert_never(spec.overlap)
+
+
+def wanted_run(
+    run_id: RunId, schedule: Schedule, *, source: Source, now: int, key: str | None = None, user_id: str = ""
+) -> Run:
+    """A run of a schedule's workflow that is wanted now."""
+    return Run(
+        run_id=run_id,
+        tenant=schedule.tenant,
+        schedule_uid=schedule.uid,
+        schedule_id=schedule.schedule_id,
+        workflow_id=schedule.spec.workflow_id,
+        workflow_version=schedule.spec.workflow_version,
+        user_id=user_id or schedule.spec.user_id,
+        source=source,
+        status=RunStatus.PENDING,
+        queued=False,
+        planned_at=now,
+        fire_at=now,
+        created_at=now,
+        idempotency_key=key,
+    )
+
+
+def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ...]:
+    """The tasks of the steps that wait for no other."""
+    wait = WaitReason.QUEUE if run.queued else WaitReason.DELAY if run.fire_at > now else WaitReason.READY
+    return tuple(
+        Task(
+            task_id=task_id(run.run_id, step),
+            tenant=run.tenant,
+            run_id=run.run_id,
+            step=step,
+            state=TaskState.PENDING,
+            wait_reason=wait,
+            available_at=run.fire_at,
+            created_at=now,
+        )
+        for step in steps
+    )
+
+
+class NotRun(Struct, frozen=True):
+    """A step that will not run, and why."""
+
+    step: str
+    note: str
+    #: A step before it did not succeed; otherwise it was not to run.
+    upstream_failed: bool = False
+
+
+def not_run_task(run: Run, why: NotRun, *, now: int) -> Task:
+    """The task of a step that will not run: over from the start, so that whoever looks sees why."""
+    [task] = first_tasks(run, (why.step,), now=now)
+    failed = why.upstream_failed
+    return replace(task, state=TaskState.CANCELLED, note=why.note, skipped=not failed, upstream_failed=failed)
+
+
+def next_tasks(run: Run, steps: Sequence[str], *, held: bool, now: int) -> tuple[Task, ...]:
+    """The tasks of steps whose turn has come while the run goes on."""
+    wait = WaitReason.DEPS if held else WaitReason.READY
+    return tuple(replace(task, available_at=now, wait_reason=wait) for task in first_tasks(run, tuple(steps), now=now))
+
+
+def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
+    """The tasks of the items of a step; those that have to wait for others wait."""
+    most = count if limit is None else limit
+    return tuple(
+        Task(
+            task_id=TaskId(f"{parent.task_id}.{number:06}"),
+            tenant=parent.tenant,
+            run_id=parent.run_id,
+            step=parent.step,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.READY if number < most else WaitReason.DEPS,
+            available_at=now,
+            created_at=now,
+            parent=parent.task_id,
+            item=number,
+        )
+        for number in range(count)
+    )
+
+
+def sub_run_id(task: Task) -> RunId:
+    """The one run that an attempt of a step can start and wait for."""
+    return keyed_run_id(task.tenant, task.task_id, str(task.fence))
+
+
+def keyed_run_id(tenant: str, scope: str, key: str) -> RunId:
+    """The one run that a caller's key can have within a scope, such as a job or a dead letter."""
+    digest = sha256(f"{tenant}\0{scope}\0{key}".encode()).hexdigest()
+    return RunId(f"run_{digest[:32]}")
+
+
+class Room(Struct, frozen=True):
+    """The counts of a schedule after runs have ended, and the waiting run whose turn it then is."""
+
+    active: int
+    queued: int
+    released: Run | None = None
+
+
+def room_made(*, active: int, waiting: tuple[Run, ...]) -> Room:
+    """The next of the waiting runs, oldest first, goes on if none is under way."""
+    if active > 0 or not waiting:
+        return Room(active, len(waiting))
+    return Room(active + 1, len(waiting) - 1, waiting[0])
+
+
+class Cancelling(StrEnum):
+    """What became of the wish to end a run."""
+
+    #: It is over.
+    CANCELLED = "cancelled"
+    #: A worker has been asked to stop it.
+    ASKED = "asked"
+    #: It was over before.
+    OVER = "over"
+    UNKNOWN = "unknown"

@@ -1,0 +1,281 @@
+"""What follows from how an attempt ended: the task is over, or is tried again, and when.
+
+Everything that the decision rests on is in the assignment, which the worker holds; whether the attempt still counts is
+for the store to say.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.model import (
+    Attempt,
+    DeadLetter,
+    LogLine,
+    Result,
+    Run,
+    RunId,
+    RunStatus,
+    ScheduleUid,
+    Task,
+    TaskId,
+    TickStatus,
+)
+from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
+from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.workflow import Delivery, Retry, Step, Workflow
+
+#: Between an attempt that was lost and the next, if the job does not say.
+_AFTER_LOSS = Retry(initial_delay_ms=500, max_delay_ms=30_000)
+
+
+#: Said where a function cannot know better.
+_NO_SNOOZE = {(Result.SNOOZED, TaskState.FAILED): "it asked to be called again, which at_most_once does not allow"}
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """When to stop trying what is not the job's own failure."""
+
+    #: How many workers a task may take down with it.
+    losses: int = 3
+    #: How often nobody could take a task.
+    routings: int = 50
+    #: How often a run's definition could not be found.
+    launches: int = 3
+
+
+class Assignment(Struct, frozen=True, kw_only=True, gc=False):
+    """A task in the hands of a worker: what is to be done, and under which attempt."""
+
+    #: As it is now: its fence is that of the attempt.
+    task: Task
+    run: Run
+    workflow: Workflow
+    step: Step
+    input: Mapping[str, Any]
+    #: What the run was given, as JSON; None if that is the workflow's own input.
+    given: bytes | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Which try it is, counted from 1."""
+        return self.task.attempts + 1
+
+
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
+    """How an attempt ended, as its worker tells it."""
+
+    result: Result
+    error: str | None = None
+    #: What the function returned, as JSON.
+    output: bytes | None = None
+    snooze_ms: int = 0
+    #: Why what it returned is held back.
+    quarantine: str | None = None
+    #: The end of the lease that was found to be over: if it has been renewed since, nothing was lost.
+    lease_until: int | None = None
+    #: Who says so, where that matters: of what another worker has begun it is not to be believed.
+    told_by: str | None = None
+    logs: tuple[LogLine, ...] = ()
+
+
+class Ending(Struct, frozen=True, kw_only=True, gc=False):
+    """What is to become of a task after an attempt, if the attempt still counts."""
+
+    task_id: TaskId
+    #: As it was when the task was taken.
+    run: Run
+    fence: int
+    result: Result
+    state: TaskState
+    wait_reason: WaitReason = WaitReason.READY
+    available_at: int
+    attempts: int
+    losses: int
+    routings: int
+    ended_at: int
+    error: str | None = None
+    output: bytes | None = None
+    logs: tuple[LogLine, ...] = ()
+    #: Why it leaves a dead letter; None if it does not.
+    dead_letter: str | None = None
+    #: Only if this is still the end of the attempt's lease; None: however that may be.
+    lease_until: int | None = None
+    #: Only if no other worker has begun the attempt; None: whoever has.
+    told_by: str | None = None
+    #: What its run goes on with; None if the run has no other task.
+    graph: Workflow | None = None
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that it is of."""
+        return self.run.run_id
+
+    @property
+    def schedule_uid(self) -> ScheduleUid | None:
+        """The schedule that its run is of."""
+        return self.run.schedule_uid
+
+    @property
+    def over(self) -> bool:
+        """Whether the task is over with it."""
+        return self.state in TERMINAL
+
+
+class _Next(Struct, frozen=True):
+    """Where a task goes."""
+
+    state: TaskState
+    wait_reason: WaitReason = WaitReason.READY
+    after_ms: int = 0
+    dead_letter: str | None = None
+
+
+def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> Ending:
+    """What follows from the outcome of an attempt."""
+    task, result = held.task, outcome.result
+    lost, unstarted = result is Result.LOST, result is Result.NEVER_STARTED
+    counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
+    after = _after(held, outcome, limits)
+    return Ending(
+        task_id=task.task_id,
+        run=held.run,
+        fence=task.fence,
+        result=result,
+        state=after.state,
+        wait_reason=after.wait_reason,
+        available_at=now + after.after_ms,
+        attempts=task.attempts + counts,
+        losses=task.losses + lost,
+        routings=task.routings + unstarted,
+        ended_at=now,
+        error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
+        output=outcome.output,
+        logs=outcome.logs,
+        dead_letter=after.dead_letter,
+        lease_until=outcome.lease_until,
+        told_by=outcome.told_by,
+        graph=None if held.workflow.lone else held.workflow,
+    )
+
+
+def _after(held: Assignment, outcome: Outcome, limits: Limits) -> _Next:
+    match outcome.result:
+        case Result.SUCCEEDED:
+            after = _Next(TaskState.OUTPUT_QUARANTINED if outcome.quarantine else TaskState.SUCCEEDED)
+        case Result.SNOOZED if _may_start_again(held):
+            after = _Next(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
+        case Result.CANCELLED:
+            after = _Next(TaskState.CANCELLED)
+        case Result.GAVE_UP | Result.SNOOZED:
+            # Being called again would be a second start, for a job that may have only one.
+            after = _Next(TaskState.FAILED, dead_letter=_letter(held, "gave_up"))
+        case Result.NEVER_STARTED:
+            after = _never_started(held, limits)
+        case Result.LOST:
+            after = _lost(held, limits)
+        case Result.INTERRUPTED:
+            after = _interrupted(held)
+        case Result.FAILED | Result.TIMED_OUT:
+            after = _failed(held, timed_out=outcome.result is Result.TIMED_OUT)
+    return after
+
+
+def _failed(held: Assignment, *, timed_out: bool) -> _Next:
+    retry = held.step.retry
+    if retry is not None and held.attempt < retry.max_attempts and _may_start_again(held):
+        return _Next(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry))
+    state = TaskState.TIMEOUT if timed_out else TaskState.FAILED
+    return _Next(state, dead_letter=_letter(held, "attempts_exhausted"))
+
+
+def _lost(held: Assignment, limits: Limits) -> _Next:
+    if not _may_start_again(held):
+        return _Next(TaskState.FAILED, dead_letter=_letter(held, "worker_lost"))
+    if held.task.losses + 1 >= limits.losses:
+        # Whatever it is, it takes workers down: someone has to look at it.
+        return _Next(TaskState.FAILED, dead_letter="worker_lost")
+    retry = held.step.retry
+    if retry is not None and held.attempt >= retry.max_attempts:
+        return _Next(TaskState.FAILED, dead_letter=_letter(held, "worker_lost"))
+    return _Next(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry or _AFTER_LOSS))
+
+
+def _interrupted(held: Assignment) -> _Next:
+    """A stop that we asked for is nobody's failure: it costs neither an attempt nor a loss."""
+    if _may_start_again(held):
+        return _Next(TaskState.PENDING)
+    return _Next(TaskState.FAILED, dead_letter=_letter(held, "interrupted"))
+
+
+def _never_started(held: Assignment, limits: Limits) -> _Next:
+    tries = held.task.routings + 1
+    if tries >= limits.routings:
+        return _Next(TaskState.FAILED, dead_letter="dispatch_failed")
+    share = share_of(held.task.task_id, held.task.fence)
+    return _Next(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, share))
+
+
+def _may_start_again(held: Assignment) -> bool:
+    return held.workflow.delivery is Delivery.AT_LEAST_ONCE
+
+
+def _delay(held: Assignment, retry: Retry) -> int:
+    return delay_ms(retry, held.attempt, share_of(held.task.task_id, held.attempt))
+
+
+def _letter(held: Assignment, reason: str) -> str | None:
+    return reason if held.workflow.dead_letter else None
+
+
+def stopped_instead(ended: Ending) -> Ending:
+    """The ending of an attempt whose run is to be cancelled: what would have been tried again is not."""
+    if ended.over:
+        return ended
+    return replace(ended, state=TaskState.CANCELLED, available_at=ended.ended_at, wait_reason=WaitReason.READY)
+
+
+_RUN_STATUS = {
+    TaskState.SUCCEEDED: RunStatus.COMPLETED,
+    TaskState.CANCELLED: RunStatus.CANCELLED,
+}
+_TICK_STATUS = {RunStatus.COMPLETED: TickStatus.SUCCESS, RunStatus.FAILED: TickStatus.FAILED}
+
+
+def run_status(state: TaskState) -> RunStatus:
+    """How a run shows whose only task ended in that state."""
+    return _RUN_STATUS.get(state, RunStatus.FAILED)
+
+
+def tick_status(status: RunStatus, *, started: bool) -> TickStatus:
+    """How the tick of a run shows once the run is over."""
+    return _TICK_STATUS.get(status, TickStatus.FAILED if started else TickStatus.SKIPPED)
+
+
+def dead_letter_id(task_id: TaskId) -> str:
+    """The one dead letter that a task can leave."""
+    return f"dl_{task_id.removeprefix('task_')}"
+
+
+def dead_letter(
+    task: Task, run: Run, attempts: Sequence[Attempt], reason: str, error: str | None, given: bytes | None, *, now: int
+) -> DeadLetter:
+    """The dead letter of a task, written at its end."""
+    started = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
+    return DeadLetter(
+        dead_letter_id=dead_letter_id(task.task_id),
+        tenant=run.tenant,
+        job=run.schedule_id or run.workflow_id,
+        run_id=run.run_id,
+        task_id=task.task_id,
+        step=task.step,
+        reason=reason,
+        attempts=task.attempts,
+        last_error=error,
+        input=given,
+        first_attempt_at=min(started, default=now),
+        last_attempt_at=max(started, default=now),
+        created_at=now,
+    )

@@ -1,0 +1,196 @@
+"""A step whose turn has come: what is to be done, exactly, or why not yet, or why not at all."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.model import Run, RunStatus
+from gnomon.core.runs.admission import (
+    Admission,
+    Request,
+    Unfolding,
+    Waiting,
+    left_out,
+    merged_input,
+    put_off,
+    run_input,
+    unworkable,
+)
+from gnomon.core.runs.expressions import Scope, check_condition, holds, references, resolved, segments
+from gnomon.core.runs.launch import Launch, next_tasks, sub_run_id
+from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.workflow import Step, When, Workflow
+from gnomon.errors import FieldError
+
+#: How many items a step may have.
+MOST_ITEMS = 100_000
+#: What all of them may be given together, in bytes.
+LARGEST_ITEMS = 64 << 20
+#: How deep workflows may run workflows.
+DEEPEST = 8
+Prepared = Request | Unfolding | Admission
+
+
+def outputs_needed(step: Step) -> frozenset[str]:
+    """The steps whose outputs must be at hand before the step can be prepared."""
+    paths = [*references(step.input), *references(step.foreach), *references(step.delay_until)]
+    if step.condition is not None:
+        paths += check_condition("if", step.condition)
+    found = (segments(path) for path in paths)
+    return frozenset(path[1] for path in found if path[0] == "steps" and len(path) > 1)
+
+
+def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
+    """The tasks that can start as soon as this ending counts, whatever else becomes of the run."""
+    workflow, before = held.workflow, held.step.name
+    if ended.state is not TaskState.SUCCEEDED or ended.graph is None or held.task.parent is not None:
+        return []
+    if workflow.max_parallel is not None:
+        # How many others are under way is for the store to say.
+        return []
+    sure = tuple(step.name for step in workflow.steps if _surely_follows(step, before))
+    made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
+    behind = ended.task_id, ended.fence
+    return [Waiting(task=task, run=held.run, input=held.given, behind=behind) for task in made]
+
+
+def leads_further(held: Assignment, sure: Sequence[Waiting]) -> bool:
+    """Whether more may follow from the end of this step than those tasks."""
+    return not sure or sum(held.step.name in step.depends_on for step in held.workflow.steps) > len(sure)
+
+
+def _surely_follows(step: Step, before: str) -> bool:
+    """Whether a step calls its function at once, with what its run was given and what the step before it returned."""
+    later = step.foreach or step.condition or step.delay_ms or step.delay_until
+    at_once = step.depends_on == (before,) and step.when is not When.ANY_FAILED and bool(step.function)
+    return at_once and not later and outputs_needed(step) <= {before}
+
+
+def scope_of(workflow: Workflow, waiting: Waiting, outputs: Mapping[str, bytes | None]) -> Scope:
+    """What references in a step can lead to."""
+    run = waiting.run
+    return {
+        "steps": {name: {"output": None if one is None else msgspec.json.decode(one)} for name, one in outputs.items()},
+        "input": run_input(workflow, waiting),
+        "run": {
+            "id": run.run_id,
+            "job": run.schedule_id or run.workflow_id,
+            "planned_at": instant_of(run.planned_at).isoformat(),
+        },
+    }
+
+
+def prepared(request: Request, scope: Scope, sub: Workflow | None, *, now: int) -> Prepared:
+    """What becomes of a task before anybody is asked about it. `sub` is the workflow that its step runs, if it does."""
+    waiting, workflow, step = request.waiting, request.workflow, request.step
+    try:
+        if waiting.task.parent is None:
+            early = _not_yet(waiting, workflow, step, scope, now)
+            if early is not None:
+                return early
+            if step.foreach is not None:
+                return _each(request, scope)
+            request = _with_input(request, scope)
+    except FieldError as error:
+        return unworkable(waiting, workflow, f"bad_input: {error}", now=now)
+    if step.workflow is not None and sub is not None:
+        return _in_a_run(request, sub, now)
+    return request if step.function else _unfolding(request)
+
+
+def _not_yet(waiting: Waiting, workflow: Workflow, step: Step, scope: Scope, now: int) -> Admission | None:
+    start = _start(waiting, step, scope)
+    if start > now:
+        return put_off(waiting, workflow, start)
+    if step.condition is not None and not holds(step.condition, scope):
+        return left_out(waiting, workflow, f"its condition does not hold: {step.condition}", now=now)
+    return None
+
+
+def _start(waiting: Waiting, step: Step, scope: Scope) -> int:
+    start = waiting.task.created_at + (step.delay_ms or 0)
+    if step.delay_until is None:
+        return start
+    said = resolved(step.delay_until, scope)
+    try:
+        until = datetime.fromisoformat(said)
+    except (TypeError, ValueError):
+        raise FieldError("delay_until", said, "is no ISO instant") from None
+    if until.tzinfo is None:
+        raise FieldError("delay_until", said, "names no time zone")
+    return max(start, ms_of(until))
+
+
+def _with_input(request: Request, scope: Scope) -> Request:
+    step = request.step
+    if not any(True for _ in references(step.input)):
+        return request
+    given = {**merged_input(request.workflow, step, request.waiting), **resolved(step.input, scope)}
+    return msgspec.structs.replace(request, input=given, own_input=msgspec.json.encode(given))
+
+
+def _each(request: Request, scope: Scope) -> Unfolding:
+    step = request.step
+    items = resolved(step.foreach, scope)
+    if not isinstance(items, list):
+        raise FieldError("foreach", items, "is no list")
+    if len(items) > MOST_ITEMS:
+        raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
+    # Exactly what the step says, and not the run's input as well: that may be the very list, for each of its items.
+    said = step.input or {"item": "${item}", "index": "${index}"}
+    given: list[bytes] = []
+    size = 0
+    for number, item in enumerate(items):
+        given.append(msgspec.json.encode(resolved(said, {**scope, "item": item, "index": number})))
+        size += len(given[-1])
+        if size > LARGEST_ITEMS:
+            reason = (
+                f"is given more than {LARGEST_ITEMS} bytes in all: name large data instead of giving it to each item"
+            )
+            raise FieldError("foreach", f"{len(items)} items", reason)
+    return _unfolding(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")
+
+
+def _in_a_run(request: Request, sub: Workflow, now: int) -> Unfolding | Admission:
+    waiting = request.waiting
+    if waiting.run.depth >= DEEPEST:
+        reason = f"bad_input: workflows run workflows more than {DEEPEST} deep"
+        return unworkable(waiting, request.workflow, reason, now=now)
+    run = waiting.run
+    task = msgspec.structs.replace(waiting.task, fence=waiting.task.fence + 1)
+    started = Run(
+        run_id=sub_run_id(task),
+        tenant=run.tenant,
+        schedule_uid=None,
+        schedule_id=None,
+        workflow_id=sub.workflow_id,
+        workflow_version=sub.version,
+        user_id=run.user_id,
+        source=run.source,
+        status=RunStatus.PENDING,
+        queued=False,
+        planned_at=run.planned_at,
+        fire_at=now,
+        created_at=now,
+        parent_task=task.task_id,
+        depth=run.depth + 1,
+    )
+    given: dict[str, Any] = {**sub.input, **request.input}
+    launch = Launch(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(given))
+    return _unfolding(request, launch=launch)
+
+
+def _unfolding(request: Request, **what: Any) -> Unfolding:  # noqa: ANN401 - what it waits for
+    task = request.waiting.task
+    return Unfolding(
+        task_id=task.task_id,
+        run_id=task.run_id,
+        schedule_uid=request.waiting.run.schedule_uid,
+        fence=task.fence,
+        graph=request.workflow,
+        **what,
+    )

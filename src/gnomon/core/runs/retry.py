@@ -1,0 +1,28 @@
+"""When a failed attempt is followed by the next one."""
+
+from hashlib import sha256
+
+from gnomon.core.ids import fraction
+from gnomon.core.runs.workflow import Retry
+
+_LONGEST_POWER = 64
+
+
+def delay_ms(retry: Retry, failures: int, share: float) -> int:
+    """How long to wait after so many attempts: grows with each, up to a limit, moved by the jitter.
+
+    `share` is from [0, 1): 0 is the shortest delay that the jitter allows, almost 1 the longest.
+    """
+    power = min(failures - 1, _LONGEST_POWER)
+    grown = min(retry.initial_delay_ms * retry.multiplier**power, retry.max_delay_ms)
+    return round(grown * (1 + retry.jitter * (2 * share - 1)))
+
+
+def share_of(task_id: str, attempt: int) -> float:
+    """A number in [0, 1) for the delay after an attempt: spread evenly, and the same for whoever asks."""
+    return fraction(sha256(f"{task_id}:{attempt}".encode()).digest())
+
+
+def routing_delay_ms(tries: int, share: float) -> int:
+    """How long a task waits that nobody could take, after so many tries."""
+    return min(1000 * (1 << min(tries, 10)) + round(500 * share), 30_000)

@@ -1,0 +1,197 @@
+"""A moment as people name it: `2026-03-29T02:30`, `yesterday 14:30`, `mon 02:00`, `02:00`.
+
+What names no zone is meant on the clocks of a zone that is given. Such a time can come twice, when clocks are put back,
+and then there are two moments; or never, when they are put forward.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from gnomon.core.cron import known_zone
+from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, instant_of, ms_of, second_of
+from gnomon.core.model import MINUTE_MS, SECOND_MS
+from gnomon.core.timezones import zone
+from gnomon.errors import FieldError
+
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_SHAPE = re.compile(
+    r"(?:(?P<day>[a-z]+|\d{4}-\d{2}-\d{2})(?:\s+|t))?"
+    r"(?P<time>\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?)(?P<offset>\s*(?:z|utc|[+-]\d{2}:?\d{2}))?",
+    re.IGNORECASE,
+)
+_EXAMPLES = 'is no moment such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:00" or 02:00'
+
+
+class Moment(Struct, frozen=True):
+    """A moment as exactly as it was named: a minute, a second or a millisecond, its last millisecond included."""
+
+    first_at: int
+    last_at: int
+    #: The wall time that was named, if clocks skipped it; the moment is then the one at which they did.
+    skipped: str | None = None
+
+
+def exactly(at: int) -> Moment:
+    """The moment of one millisecond."""
+    return Moment(at, at)
+
+
+def read_moments(text: str, timezone: str, *, now: int) -> tuple[Moment, ...]:
+    """The moment that the text names, seen from now; both of them, if its time comes twice that day."""
+    said = text.strip()
+    if said.lower() == "now":
+        return (exactly(now),)
+    shape = _SHAPE.fullmatch(said)
+    if shape is None:
+        raise _refused(text, _EXAMPLES)
+    try:
+        return _placed(shape, timezone, now)
+    except (ValueError, OverflowError) as error:
+        raise _refused(text, "lies outside the calendar" if isinstance(error, OverflowError) else _EXAMPLES) from None
+
+
+def _placed(shape: re.Match[str], timezone: str, now: int) -> tuple[Moment, ...]:
+    clock = datetime.strptime(shape["time"], _clock_shape(shape)).time()  # noqa: DTZ007 - a time of day has no zone
+    length = 1 if shape["fraction"] else SECOND_MS if shape["second"] else MINUTE_MS
+
+    def on(day: date) -> tuple[Moment, ...]:
+        return _on_the_clocks(datetime.combine(day, clock), timezone, length)
+
+    said = (shape["day"] or "").lower()
+    if shape["offset"]:
+        if not said[:1].isdigit():
+            raise ValueError(said)
+        offset = shape["offset"].strip().replace("utc", "Z").replace("UTC", "Z")
+        return (_lasting(ms_of(datetime.fromisoformat(f"{said}T{clock.isoformat()}{offset}")), length),)
+    if said[:1].isdigit():
+        return on(date.fromisoformat(said))
+    return _on_a_day(said, instant_of(now).astimezone(ZoneInfo(timezone)).date(), on, now)
+
+
+def _clock_shape(shape: re.Match[str]) -> str:
+    return "%H:%M" + (":%S" if shape["second"] else "") + (".%f" if shape["fraction"] else "")
+
+
+def _on_a_day(said: str, today: date, on: Callable[[date], tuple[Moment, ...]], now: int) -> tuple[Moment, ...]:
+    """On a day that is named from here: a weekday, or none, is the last one on which the time was not yet to come."""
+    named = {"today": 0, "yesterday": -1, "tomorrow": 1}
+    if said in named:
+        return on(today + timedelta(named[said]))
+    back = 0
+    if said:
+        [weekday] = [number for number, name in enumerate(_DAYS) if said in (name, name[:3])]
+        back = (today.weekday() - weekday) % 7
+    found = on(today - timedelta(back))
+    return found if found[0].first_at <= now else on(today - timedelta(back + (7 if said else 1)))
+
+
+def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[Moment, ...]:
+    rules = ZoneInfo(timezone)
+    first, second = (ms_of(wall.replace(tzinfo=rules, fold=fold)) for fold in (0, 1))
+    if first < second:
+        return _lasting(first, length), _lasting(second, length)
+    if first == second:
+        return (_lasting(first, length),)
+    known = zone(timezone)
+    assert known is not None  # noqa: S101 - a schedule goes by it
+    changed_at = known.span_at(second_of(instant_of(first))).start * SECOND_MS
+    return (Moment(changed_at, changed_at, f"{wall:%H:%M}" if length == MINUTE_MS else f"{wall:%H:%M:%S}"),)
+
+
+def _lasting(at: int, length: int) -> Moment:
+    if not FIRST_SECOND <= at // SECOND_MS <= LAST_SECOND:
+        raise OverflowError
+    return Moment(at, at + length - 1)
+
+
+def _refused(text: str, reason: str) -> FieldError:
+    return FieldError("at", text, reason)
+
+
+_OUTAGE_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY = "|".join(_OUTAGE_DAYS)
+_WEEKLY = re.compile(
+    rf"(?:(?P<days>(?:{_DAY})(?:[,-](?:{_DAY}))*)\s+)?(?P<first>\d\d?:\d\d)\s*-\s*(?P<last>\d\d?:\d\d)", re.IGNORECASE
+)
+_HINT = "is no outage such as mon 02:00-04:00, 23:30-00:30 or 2027-03-28T01:00Z/2027-03-28T05:00Z"
+
+
+class Outage(Struct, frozen=True, order=True):
+    """A stretch of time in which nothing is decided: `from_at` belongs to it, `until_at` does not."""
+
+    from_at: int
+    until_at: int
+
+
+def outages(said: Iterable[str], *, zone: str, after: int, until: int, field: str = "outage") -> tuple[Outage, ...]:
+    """Every outage between `after` and `until`, in order; those that touch are one. Wall times are the zone's."""
+    known_zone(zone)
+    found = [one for text in said for one in _read(field, text.strip(), zone, after, until)]
+    clipped = [Outage(max(one.from_at, after), min(one.until_at, until)) for one in found]
+    return _joined(sorted(one for one in clipped if one.from_at < one.until_at))
+
+
+def _joined(found: Sequence[Outage]) -> tuple[Outage, ...]:
+    joined: list[Outage] = []
+    for one in found:
+        if joined and one.from_at <= joined[-1].until_at:
+            joined[-1] = Outage(joined[-1].from_at, max(joined[-1].until_at, one.until_at))
+        else:
+            joined.append(one)
+    return tuple(joined)
+
+
+def _read(field: str, text: str, zone: str, after: int, until: int) -> list[Outage]:
+    first, slash, last = text.partition("/")
+    if slash:
+        once = Outage(_instant(field, text, first, zone), _instant(field, text, last, zone))
+        if once.from_at >= once.until_at:
+            raise FieldError(field, text, "ends before it begins")
+        return [once]
+    weekly = _WEEKLY.fullmatch(text)
+    if weekly is None:
+        raise FieldError(field, text, _HINT)
+    begins, ends = _wall_time(field, text, weekly["first"]), _wall_time(field, text, weekly["last"])
+    days = _weekdays(weekly["days"])
+    day = instant_of(after).astimezone(ZoneInfo(zone)).date() - timedelta(days=1)
+    found: list[Outage] = []
+    while (begin := _at(day, begins, zone)) < until:
+        if day.weekday() in days:
+            # What ends before it begins ends on the next day.
+            end = _at(day + timedelta(days=ends <= begins), ends, zone)
+            found.append(Outage(begin, end))
+        day += timedelta(days=1)
+    return found
+
+
+def _weekdays(said: str | None) -> frozenset[int]:
+    if said is None:
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in said.lower().split(","):
+        ends = [_OUTAGE_DAYS.index(name) for name in part.split("-")]
+        found |= {day % 7 for day in range(ends[0], ends[-1] + (1 if ends[-1] >= ends[0] else 8))}
+    return frozenset(found)
+
+
+def _wall_time(field: str, text: str, said: str) -> time:
+    try:
+        return time.fromisoformat(said.zfill(5))
+    except ValueError:
+        raise FieldError(field, text, _HINT) from None
+
+
+def _at(day: date, at: time, zone: str) -> int:
+    return ms_of(datetime.combine(day, at, tzinfo=ZoneInfo(zone)))
+
+
+def _instant(field: str, text: str, said: str, zone: str) -> int:
+    try:
+        instant = datetime.fromisoformat(said.strip())
+    except ValueError:
+        raise FieldError(field, text, _HINT) from None
+    return ms_of(instant if instant.tzinfo is not None else instant.replace(tzinfo=ZoneInfo(zone)))
