@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.app import Node
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher

@@ -29,9 +29,8 @@ from gnomon.core.auth import ClaimRules, Opened, claimed, opened
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, TokenRefused, UsageError
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.identity import Role, Tokens
+from gnomon.ports.auth import Role, Tokens
+from gnomon.ports.runtime import Clock, Events
 from gnomon.settings import Settings
 
 #: Where issuers publish their keys.

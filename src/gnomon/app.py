@@ -21,8 +21,8 @@ from gnomon.hinting import hints_on
 from gnomon.housekeeping import Housekeeping, OverheardEvents
 from gnomon.office import defaults_of, hidden_password, open_server
 from gnomon.operation import Instruments, free_bytes
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
+from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.elector import Elector
 from gnomon.services.launcher import Launcher

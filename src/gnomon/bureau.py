@@ -5,8 +5,7 @@ from collections.abc import Coroutine, Mapping
 
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 from gnomon.services.backfiller import Backfiller
 from gnomon.services.backlog import NobodyBeside
 from gnomon.services.dispatcher import Dispatcher

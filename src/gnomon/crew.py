@@ -10,8 +10,7 @@ from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.load import LoadMeter
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.system import RandomIds
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.announcing import AnnouncingRunner
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions

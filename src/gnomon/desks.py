@@ -7,7 +7,7 @@ from gnomon.api.desk import Desk
 from gnomon.core.auth import read_certificates
 from gnomon.core.health import Report
 from gnomon.office import Office, defaults_of
-from gnomon.ports.identity import Caller, Role, Tokens
+from gnomon.ports.auth import Caller, Role, Tokens
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.hub import Hub
 from gnomon.services.launcher import Launcher

@@ -17,7 +17,7 @@ from gnomon.core.model import Source
 from gnomon.desks import desk_on
 from gnomon.errors import UsageError
 from gnomon.office import Office
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from gnomon.services.hub import Hub
 from gnomon.settings import Settings
 

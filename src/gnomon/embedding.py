@@ -10,7 +10,7 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import FUNCTIONS
 
 if TYPE_CHECKING:
-    from gnomon.ports.events import Events
+    from gnomon.ports.runtime import Events
     from gnomon.serving import Running, Serving
     from gnomon.settings import Settings
 

@@ -14,7 +14,7 @@ from gnomon.app import Node
 from gnomon.core.auth import read_certificates
 from gnomon.desks import desk_on
 from gnomon.office import Office
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.services.hub import Hub
 from gnomon.services.run_news import RunNews
 from gnomon.settings import Settings

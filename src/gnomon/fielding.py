@@ -16,7 +16,7 @@ from gnomon.adapters.nats.queue import NatsWorkerSide
 from gnomon.adapters.system import RandomIds
 from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.secrets import SecretSource

@@ -5,7 +5,7 @@ from contextlib import suppress
 from gnomon.adapters.guided_clock import GuidedClock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.errors import Unavailable
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 #: How often it is compared with the store's.
 _COMPARE_SECONDS = 10.0

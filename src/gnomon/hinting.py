@@ -3,8 +3,8 @@
 from gnomon.adapters.sql.hinting import Hinted
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Hints
+from gnomon.ports.coordination import Hints
+from gnomon.ports.runtime import Events
 from gnomon.settings import Settings
 
 

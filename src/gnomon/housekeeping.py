@@ -10,9 +10,8 @@ from gnomon.adapters.archive import FolderArchive, NoArchive
 from gnomon.adapters.http import HttpSender
 from gnomon.adapters.sql.opening import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.keeping import Archive, Turns
+from gnomon.ports.maintenance import Archive, Turns
+from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.cleaner import Cleaner
 from gnomon.services.looping import keep_stepping

@@ -18,8 +18,7 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import NoDatabase
 from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Database
 from gnomon.services.audit import AuditBook
 from gnomon.services.backfills import BackfillDesk

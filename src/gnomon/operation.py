@@ -18,8 +18,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.survey import SqlSurveyor
 from gnomon.adapters.sql.tally import Tallied
 from gnomon.errors import UsageError
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 from gnomon.services.exhibit import Exhibit
 from gnomon.services.hearing import HeardEvents, Listener
 from gnomon.services.looping import keep_stepping

@@ -29,7 +29,7 @@ from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
 from gnomon.office import read_declared_jobs, read_jobs_file
 from gnomon.operation import watched
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.jobs import JobBook
 from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles

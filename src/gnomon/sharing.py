@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from gnomon.adapters.memory.guard import MemoryCounters, MemoryGuard
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.guard import Counters, Guard
-from gnomon.ports.keeping import Turns
+from gnomon.ports.coordination import Counters, Guard
+from gnomon.ports.maintenance import Turns
+from gnomon.ports.runtime import Clock, Events
 from gnomon.services.degrading import TolerantCounters, TolerantGuard
 from gnomon.services.turns import LeasedTurns, OnlyNode, Turn
 from gnomon.settings import Settings

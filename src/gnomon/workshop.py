@@ -22,8 +22,8 @@ from gnomon.hinting import hints_on
 from gnomon.housekeeping import OverheardEvents, pinger_of
 from gnomon.office import open_existing
 from gnomon.operation import Instruments, free_bytes, watched
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
+from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.looping import keep_stepping
 from gnomon.services.shelf import Shelf

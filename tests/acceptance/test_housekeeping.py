@@ -14,7 +14,7 @@ from gnomon.core.model import DAY_MS, RunId, Source
 from gnomon.core.pings import Moment, Ping
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.runners.registry import Functions
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder

@@ -16,7 +16,7 @@ import pytest
 import gnomon
 from gnomon import errors
 from gnomon.access import new_token, own_token
-from gnomon.ports.identity import Role
+from gnomon.ports.auth import Role
 from gnomon.settings import load
 from support.processes import TESTS, UpProcess, up
 from support.servers import postgres

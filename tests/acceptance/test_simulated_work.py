@@ -14,7 +14,7 @@ from gnomon.core.runs.launch import Cancelling, Launching
 from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Delivery, Retry
-from gnomon.ports.work import Held, Renewal
+from gnomon.ports.tasks import Held, Renewal
 from gnomon.services.worker import Worker
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock

@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.ports.mending import FIRST_OPEN
+from gnomon.ports.maintenance import FIRST_OPEN
 from gnomon.testing.clock import VirtualClock
 from support.worlds import EFFORT, HOUR, STARTS, World
 

@@ -11,7 +11,7 @@ from gnomon.adapters.system import SystemClock
 from gnomon.app import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.office import Office, defaults_of
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 from gnomon.runners.registry import Functions
 from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder

@@ -10,14 +10,14 @@ import pytest
 from contracts.store import HOUR, NOON
 from gnomon.adapters.archive import FolderArchive, read_archive, read_file
 from gnomon.errors import ArchiveUnavailable, UsageError
-from gnomon.ports.keeping import Record
+from gnomon.ports.maintenance import Record
 
 DAY = 24 * HOUR
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from gnomon.adapters import archive
-from gnomon.ports.keeping import Record
+from gnomon.ports.maintenance import Record
 
 at = sys.argv[2]
 if at == "before the name":

@@ -10,7 +10,7 @@ from gnomon.adapters.nats.queue import NatsServerSide
 from gnomon.adapters.system import SystemClock
 from gnomon.errors import Unavailable, UsageError
 from gnomon.fielding import Fielding, work_over_nats
-from gnomon.ports.queue import Advice, Pulse, Respond
+from gnomon.ports.messaging import Advice, Pulse, Respond
 from gnomon.runners.registry import Functions
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder

@@ -14,8 +14,8 @@ from gnomon.adapters.sql.hinting import Hinted, hint
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
 from gnomon.core.runs.workflow import Retry, Step, Workflow
-from gnomon.ports.hints import Topic
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.coordination import Topic
+from gnomon.ports.tasks import WorkerCard
 from gnomon.services.backfills import BackfillDesk
 from gnomon.services.listening import Announcer
 from gnomon.testing.clock import CountedIds, VirtualClock

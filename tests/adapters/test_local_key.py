@@ -13,7 +13,7 @@ from gnomon.access import inspected, key_path, local_tokens, new_token, open_tok
 from gnomon.core.access import Auth
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, FileError, Unauthenticated, UsageError
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from gnomon.sections import Database
 from gnomon.settings import Settings
 from gnomon.testing.clock import VirtualClock

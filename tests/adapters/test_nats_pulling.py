@@ -12,7 +12,7 @@ from gnomon.adapters.nats import pulling
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.pulling import Puller
 from gnomon.errors import Unavailable
-from gnomon.ports.queue import Delivered
+from gnomon.ports.messaging import Delivered
 from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats

@@ -20,8 +20,8 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, endin
 from gnomon.core.runs.prepare import prepared, scope_of
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
+from gnomon.ports.schedules import Application
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.labour import LEASE, admission

@@ -18,7 +18,7 @@ from gnomon.adapters.sql.house_tables import node
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.shards import Attendance
+from gnomon.ports.ledger import Attendance
 from support.proxy import Fault, Proxy
 from support.servers import Postgres, postgres
 

@@ -17,7 +17,7 @@ from gnomon.access import TokenCheck, open_tokens
 from gnomon.adapters.token_keys import key_ring
 from gnomon.core.access import Auth
 from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from gnomon.sections import Database
 from gnomon.settings import Settings
 from gnomon.testing.clock import Recorder, VirtualClock

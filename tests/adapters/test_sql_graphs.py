@@ -12,7 +12,7 @@ from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite
 from gnomon.core.model import ENGINE, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.servers import postgres

@@ -21,9 +21,9 @@ from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
 from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.ports.jobs import Application
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.schedules import Application
+from gnomon.ports.tasks import WorkerCard
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.labour import LEASE

@@ -47,11 +47,10 @@ from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.jobs import Application
-from gnomon.ports.keeping import BEGINNING, Kind, Lot
-from gnomon.ports.mending import FIRST_OPEN
+from gnomon.ports.maintenance import BEGINNING, FIRST_OPEN, Kind, Lot
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.work import Reach
+from gnomon.ports.schedules import Application
+from gnomon.ports.tasks import Reach
 from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
 from support.servers import postgres
 

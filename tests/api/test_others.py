@@ -11,7 +11,7 @@ from gnomon.api.routes import Call
 from gnomon.api.table import ROUTES
 from gnomon.core.health import Condition
 from gnomon.errors import Unavailable
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import WorkerCard
 from gnomon.services.hub import Hub
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.faces import Face, Somebody

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gnomon.api.routes import Permission, Route
 from gnomon.api.table import ROUTES
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from support.faces import Face, Somebody
 
 #: What the seed's roles may do, and what everybody may.

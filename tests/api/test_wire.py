@@ -18,7 +18,7 @@ import gnomon
 from gnomon import errors
 from gnomon.api.server import check_tls, listen, serve_api
 from gnomon.core.auth import Granted, read_certificates
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from gnomon.sections import Server
 from support.certificates import Authority, Pair
 from support.faces import Face

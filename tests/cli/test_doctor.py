@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gnomon.ports.survey import Survey
+from gnomon.ports.maintenance import Survey
 from gnomon.services.checkup import Grade, disk, findings
 from gnomon.settings import Settings
 from support.processes import TESTS, up

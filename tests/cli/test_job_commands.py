@@ -16,7 +16,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli.commands import app
 from gnomon.core.ledger.plan import plan, settled
 from gnomon.core.model import DAY_MS, LogLine, Result
-from gnomon.ports.workers import Load, WorkerCard
+from gnomon.ports.tasks import Load, WorkerCard
 from support.prompt import JOBS, Prompt
 
 PROGRAM = Path(sys.executable).with_name("gnomon")

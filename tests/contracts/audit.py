@@ -16,7 +16,7 @@ from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Sou
 from gnomon.core.runs.launch import Cancelling, Launch, Launching, wanted_run
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.jobs import Application, Edit
+from gnomon.ports.schedules import Application, Edit
 from support.labour import Store, ended, finish, taken_by, workflow
 
 LATER = NOON + HOUR

@@ -11,7 +11,7 @@ from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Schedule, Source
 from gnomon.core.runs.external_events import Entry, EntryKind, Event
 from gnomon.core.triggers import OnEvent
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from support.labour import Store, finish, the_runs, workflow
 
 DRIFT = OnEvent("model.drift")

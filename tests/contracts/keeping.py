@@ -19,8 +19,8 @@ from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.runs.prepare import prepared, scope_of
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
-from gnomon.ports.jobs import Application
-from gnomon.ports.keeping import BEGINNING, Kind, Lot
+from gnomon.ports.maintenance import BEGINNING, Kind, Lot
+from gnomon.ports.schedules import Application
 from support.labour import Store, ended, finish, taken_by, the_runs, workflow
 from support.planting import Plant
 

@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.core.leases import LONGEST_KEY, LONGEST_MS, SHORTEST_MS
 from gnomon.errors import FieldError
-from gnomon.ports.leases import Leases
+from gnomon.ports.coordination import Leases
 
 TTL = SHORTEST_MS
 Pass = Callable[[int], Awaitable[None]]

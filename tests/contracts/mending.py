@@ -16,8 +16,8 @@ from gnomon.core.runs.prepare import prepared, scope_of
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.ports.jobs import Application
-from gnomon.ports.mending import FIRST_OPEN
+from gnomon.ports.maintenance import FIRST_OPEN
+from gnomon.ports.schedules import Application
 from support.labour import Store, admission, workflow
 from support.planting import Plant
 

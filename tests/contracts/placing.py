@@ -11,8 +11,7 @@ from gnomon.core.model import Overlap, Result, RunId, Schedule, Source, Task
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.ports.work import COMMON, Reach
-from gnomon.ports.workers import Load, WorkerCard
+from gnomon.ports.tasks import COMMON, Load, Reach, WorkerCard
 from support.labour import LEASE, Store, admission, ended
 
 ANYWHERE = Placement()

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.queue import Delivered, Parcel, ServerSide, WorkerSide
+from gnomon.ports.messaging import Delivered, Parcel, ServerSide, WorkerSide
 
 ACK_WAIT_MS = 1_000
 MAX_DELIVER = 3

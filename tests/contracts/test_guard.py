@@ -12,7 +12,7 @@ from gnomon.adapters.redis.connection import client_of
 from gnomon.adapters.redis.guard import RedisCounters, RedisGuard
 from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
 from gnomon.services.degrading import TolerantCounters, TolerantGuard
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.bus_servers import Redis

@@ -12,7 +12,7 @@ from gnomon.adapters.memory.hints import Board, MemoryHints
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import SUBJECT, NatsHints
 from gnomon.adapters.sql.notices import CHANNEL, PostgresHints
-from gnomon.ports.hints import Hints, Topic
+from gnomon.ports.coordination import Hints, Topic
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.servers import Postgres, postgres

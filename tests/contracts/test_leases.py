@@ -19,7 +19,7 @@ from gnomon.adapters.redis.leases import RedisLeases
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.adapters.sql.turns import SqlLeases
 from gnomon.errors import Unavailable, UsageError
-from gnomon.ports.leases import Leases
+from gnomon.ports.coordination import Leases
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.bus_servers import Nats, Redis
 from support.servers import postgres

@@ -17,8 +17,8 @@ from gnomon.adapters.nats.leases import LateNatsLeases
 from gnomon.adapters.nats.queue import NatsServerSide, NatsWorkerSide
 from gnomon.core import subjects
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.hints import Topic
-from gnomon.ports.queue import Delivered
+from gnomon.ports.coordination import Topic
+from gnomon.ports.messaging import Delivered
 from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats

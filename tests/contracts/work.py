@@ -30,10 +30,10 @@ from gnomon.core.runs.launch import Cancelling, Launch, Launching, wanted_run
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Retry, Workflow
 from gnomon.core.triggers import At, OnDemand
-from gnomon.ports.jobs import Application, Edit
 from gnomon.ports.ledger import Terms
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.schedules import Application, Edit
+from gnomon.ports.tasks import WorkerCard
 from support.labour import LEASE, Store, admission, asked, ended, finish, taken_by, the_runs, workflow
 
 Advance = Callable[[int], None]

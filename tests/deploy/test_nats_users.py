@@ -10,7 +10,7 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import NatsLeases
 from gnomon.errors import Unavailable
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats

@@ -12,8 +12,8 @@ from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, 
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished
+from gnomon.ports.tasks import Held
 from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import SecretSource

@@ -10,7 +10,7 @@ from gnomon.core.model import Result, Schedule
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import Assignment, Ending
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from support.crew import Crewed, ToldRunner
 
 MANY = 250

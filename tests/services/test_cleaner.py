@@ -16,8 +16,8 @@ from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
-from gnomon.ports.jobs import Application
-from gnomon.ports.keeping import Archive, Kind, Lot, Record
+from gnomon.ports.maintenance import Archive, Kind, Lot, Record
+from gnomon.ports.schedules import Application
 from gnomon.services.cleaner import Cleaner
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock

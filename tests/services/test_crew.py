@@ -15,7 +15,7 @@ from gnomon.core.runs.outcomes import Assignment, Ending
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import StoreUnavailable, UsageError
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from gnomon.services.launcher import Launcher
 from gnomon.testing.clock import CountedIds
 from support.crew import Crewed, ToldRunner

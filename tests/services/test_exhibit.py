@@ -10,7 +10,7 @@ from gnomon.core.ledger.plan import plan, run
 from gnomon.core.metrics import MEASURES, Family
 from gnomon.core.model import Run, RunId
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.survey import JobCard, Survey
+from gnomon.ports.maintenance import JobCard, Survey
 from gnomon.services.exhibit import Exhibit
 from gnomon.services.meter import Meter
 from gnomon.services.vitals import Vitals

@@ -12,8 +12,8 @@ from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.runs.admission import Released, Waiting
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, Retry
-from gnomon.ports.queue import Respond
-from gnomon.ports.work import Held
+from gnomon.ports.messaging import Respond
+from gnomon.ports.tasks import Held
 from support.crew import ToldRunner
 from support.fleet import Fleet
 from support.labour import workflow

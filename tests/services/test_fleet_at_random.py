@@ -10,8 +10,8 @@ import pytest
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, Retry
-from gnomon.ports.queue import Respond
-from gnomon.ports.work import Held
+from gnomon.ports.messaging import Respond
+from gnomon.ports.tasks import Held
 from gnomon.services.field_worker import FieldWorker
 from support.cases import EFFORT
 from support.crew import ToldRunner

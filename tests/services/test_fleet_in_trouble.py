@@ -19,7 +19,7 @@ from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from gnomon.services.collector import Collector
 from gnomon.services.courier import Courier
 from gnomon.services.dispatcher import Dispatcher

@@ -13,7 +13,7 @@ from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Retry, Step, When, Workflow
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.labour import Store

@@ -11,7 +11,7 @@ from gnomon.core.runs.outcomes import Ending
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from support.crew import Crewed
 from support.labour import workflow
 

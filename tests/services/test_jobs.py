@@ -17,7 +17,7 @@ from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Reason, RunId, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.services.applying import Change
 from gnomon.services.jobs import Applied, JobBook
 from gnomon.services.registrar import Registrar

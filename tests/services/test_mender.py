@@ -6,7 +6,7 @@ from contracts.store import MINUTE
 from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.mending import Ailing, OpenPlace
+from gnomon.ports.maintenance import Ailing, OpenPlace
 from gnomon.sections import Reconciling
 from gnomon.services.mender import Mender
 from gnomon.testing.clock import VirtualClock

@@ -8,7 +8,7 @@ from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.services.shelf import Shelf
 from support.crew import Crewed
 from support.holding import held

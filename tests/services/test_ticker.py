@@ -11,8 +11,7 @@ from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.ledger import Terms
-from gnomon.ports.shards import Attendance
+from gnomon.ports.ledger import Attendance, Terms
 from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.ticker import Health, Ticker

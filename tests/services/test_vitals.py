@@ -10,7 +10,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.health import Condition, Report
 from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.survey import Survey
+from gnomon.ports.maintenance import Survey
 from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.patience import Backoff

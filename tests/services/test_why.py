@@ -14,7 +14,7 @@ from gnomon.core.model import Result, RunStatus, Source
 from gnomon.core.runs.admission import Ruled, Ruling
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import WorkerCard
 from gnomon.services.explaining import Explainer
 from gnomon.testing.clock import VirtualClock
 from support.labour import Store

@@ -13,7 +13,7 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Overlap, Schedule
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 from gnomon.services.jobs import JobBook
 from gnomon.services.launcher import Launcher
 from gnomon.services.workflows import Deployed, WorkflowStore

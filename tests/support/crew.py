@@ -11,10 +11,9 @@ from gnomon.core.runs.launch import Launch, Launching, wanted_run
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
-from gnomon.ports.gate import Gate
-from gnomon.ports.jobs import Application
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished, Gate
+from gnomon.ports.schedules import Application
+from gnomon.ports.tasks import Held
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.reconciler import Reconciler
 from gnomon.services.shelf import Shelf

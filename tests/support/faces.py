@@ -17,7 +17,7 @@ from gnomon.core.health import Component, Condition, Report
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
 from gnomon.errors import Unauthenticated
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 from gnomon.sections import Server
 from gnomon.services.audit import AuditBook
 from gnomon.services.backfills import BackfillDesk

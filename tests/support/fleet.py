@@ -7,7 +7,7 @@ from gnomon.adapters.memory.guard import MemoryGuard
 from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from gnomon.services.collector import Collector
 from gnomon.services.courier import Courier
 from gnomon.services.field_worker import FieldWorker

@@ -10,19 +10,12 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, endin
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Route, Step, Workflow
 from gnomon.ports.audit import AuditTrail
-from gnomon.ports.backfills import Backfills
-from gnomon.ports.dead_letters import DeadLetters
-from gnomon.ports.event_log import EventLog
-from gnomon.ports.jobs import Jobs
-from gnomon.ports.keeping import Keeping, Turns
-from gnomon.ports.ledger import Ledger
-from gnomon.ports.mending import Mending
-from gnomon.ports.runs import Executions, Runs
-from gnomon.ports.schedules import History, Schedules
-from gnomon.ports.shards import Shards
-from gnomon.ports.vitals import Vitals
-from gnomon.ports.work import Work
-from gnomon.ports.workers import Workers
+from gnomon.ports.external_events import EventLog
+from gnomon.ports.ledger import Ledger, Shards
+from gnomon.ports.maintenance import Keeping, Mending, Turns, Vitals
+from gnomon.ports.runs import Backfills, DeadLetters, Executions, Runs
+from gnomon.ports.schedules import History, Jobs, Schedules
+from gnomon.ports.tasks import Work, Workers
 
 LEASE = 30_000
 

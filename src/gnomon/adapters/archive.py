@@ -20,7 +20,7 @@ import msgspec
 
 from gnomon.core.instants import instant_of
 from gnomon.errors import ArchiveUnavailable, UsageError
-from gnomon.ports.keeping import Record
+from gnomon.ports.maintenance import Record
 
 FORMAT = 1
 _SUFFIX = ".jsonl.gz"

@@ -9,7 +9,7 @@ from gnomon.adapters.lines import Lines
 from gnomon.core.invariants import Vital
 from gnomon.core.runs.states import TERMINAL
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 #: So many lines a second can be read; what comes beyond that is counted.
 _LINES_A_SECOND = 20

@@ -6,7 +6,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from gnomon.ports.workers import Load
+from gnomon.ports.tasks import Load
 
 #: Where drivers say how busy a graphics card is, in percent.
 _CARDS = Path("/sys/class/drm")

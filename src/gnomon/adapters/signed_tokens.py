@@ -10,8 +10,8 @@ from gnomon.adapters.token_keys import KeyRing, signed_with
 from gnomon.adapters.token_sources import KeySource
 from gnomon.core.auth import Claimed, ClaimRules, Opened, claimed, opened
 from gnomon.errors import TokenRefused
-from gnomon.ports.clock import Clock
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
+from gnomon.ports.runtime import Clock
 
 #: How many tokens are remembered whose signature was right.
 _MOST_REMEMBERED = 4096

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
 from gnomon.errors import Unavailable
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
+from gnomon.ports.runtime import Events
 
 Send = Callable[[Collection[Topic]], Awaitable[None]]
 #: The first is passed on at once; what comes within so many seconds after that goes together.

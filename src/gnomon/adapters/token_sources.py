@@ -12,8 +12,7 @@ from gnomon.adapters.token_keys import KeyRing, key_ring
 from gnomon.core.access import Auth
 from gnomon.core.key_cache import Fetching, counts, worth_a_fetch
 from gnomon.errors import FileError, IssuerUnavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 
 _LARGEST_SET = 2**20
 _CHUNK = 65_536

@@ -1,7 +1,7 @@
 """Who is let in where tokens prove nothing: everybody, or nobody."""
 
 from gnomon.errors import Unauthenticated
-from gnomon.ports.identity import Caller, Role, Tokens
+from gnomon.ports.auth import Caller, Role, Tokens
 
 
 class OpenTokens:

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from gnomon.core.health import Report
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.ports.clock import Clock
-from gnomon.ports.identity import Caller, Tokens
-from gnomon.ports.workers import Workers
+from gnomon.ports.auth import Caller, Tokens
+from gnomon.ports.runtime import Clock
+from gnomon.ports.tasks import Workers
 from gnomon.sections import Server
 from gnomon.services.audit import AuditBook
 from gnomon.services.backfills import BackfillDesk

@@ -24,7 +24,7 @@ from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
 from gnomon.api.table import ROUTES
 from gnomon.core.auth import names_in
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
-from gnomon.ports.identity import Caller
+from gnomon.ports.auth import Caller
 
 _NOBODY = Caller("", frozenset())
 #: From so many bytes on a body is read beside everything else.

@@ -13,7 +13,7 @@ from gnomon.api.routes import Call, Route
 from gnomon.api.table import ROUTES
 from gnomon.core.model import Source
 from gnomon.errors import Forbidden, NotFound
-from gnomon.ports.identity import Caller
+from gnomon.ports.auth import Caller
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from math import ceil
 
 from gnomon.core.rates import Bucket, Rate
 from gnomon.errors import TooMany, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.identity import Caller
+from gnomon.ports.auth import Caller
+from gnomon.ports.runtime import Clock
 from gnomon.sections import Server
 
 #: Of how many callers it is remembered how often they have asked; those who have not for longest are forgotten.

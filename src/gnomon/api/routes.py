@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from gnomon.api.desk import Desk
 from gnomon.core.model import Source
 from gnomon.errors import FieldError
-from gnomon.ports.identity import Caller, Role
+from gnomon.ports.auth import Caller, Role
 
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 Cursor = Annotated[str, Meta(max_length=2000, description="Where to go on; take it from `next`.")]

@@ -8,7 +8,7 @@ from gnomon.cli.offices import Where, in_office, say
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.errors import UsageError
 from gnomon.office import archives, migrate_database
-from gnomon.ports.keeping import Kind
+from gnomon.ports.maintenance import Kind
 from gnomon.settings import load
 
 

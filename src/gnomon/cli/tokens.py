@@ -12,7 +12,7 @@ from gnomon.cli.readable import facts, iso, moment
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import DAY_MS, SECOND_MS
 from gnomon.errors import FieldError, UsageError
-from gnomon.ports.identity import Role
+from gnomon.ports.auth import Role
 
 _LONGEST_MS = 3650 * DAY_MS
 _LARGEST = 65_536

@@ -10,7 +10,7 @@ from gnomon.core.instants import instant_of
 from gnomon.declarative.errors import shown
 from gnomon.declarative.events import Cause, Event, SchedulerInitializationFailed, TaskRunFailed
 from gnomon.declarative.overriding import Overrides
-from gnomon.ports.clock import Clock
+from gnomon.ports.runtime import Clock
 
 E = TypeVar("E", bound=Event)
 log = logging.getLogger("gnomon.declarative")

@@ -21,7 +21,7 @@ from gnomon.declarative.events import (
 from gnomon.declarative.records import failed, started, succeeded
 from gnomon.declarative.scribe import AGAIN_SECONDS, Scribe
 from gnomon.declarative.slots import Slot
-from gnomon.ports.clock import Clock
+from gnomon.ports.runtime import Clock
 
 #: How many starts share a transaction. The first of many need not wait for the last.
 _TOGETHER = 2000

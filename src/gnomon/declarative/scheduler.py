@@ -34,7 +34,7 @@ from gnomon.declarative.scribe import Scribe
 from gnomon.declarative.slots import Slot
 from gnomon.declarative.state import State, state_at
 from gnomon.errors import FieldError
-from gnomon.ports.clock import Clock
+from gnomon.ports.runtime import Clock
 
 
 class SchedulerState(StrEnum):

@@ -6,7 +6,7 @@ from gnomon.declarative.announcing import Announcer
 from gnomon.declarative.records import Record, encode
 from gnomon.declarative.slots import Slot
 from gnomon.declarative.state import State
-from gnomon.ports.clock import Clock
+from gnomon.ports.runtime import Clock
 
 #: How long to wait before a write that failed is tried again, and how often the last one is tried.
 AGAIN_SECONDS = 1.0

@@ -1,11 +1,12 @@
 """Starting, ending and looking at runs. Every method is one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import ENGINE, Attempt, LogLine, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Run, RunId, RunStatus, ScheduleUid, Source, TaskId
+from gnomon.core.runs.backfill import Backfill, Carried, EntryReason, Lot, OpenBackfill, Progress
 from gnomon.core.runs.launch import Cancelling, Launch, Launching
 
 
@@ -84,4 +85,56 @@ class Executions(Payloads, Protocol):
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """What the attempts of a task have said, oldest first, without the first `after` lines."""
+        ...
+
+
+class Backfills(Protocol):
+    """Asking for backfills, carrying them out and looking at them."""
+
+    async def add_backfill(self, backfill: Backfill) -> bool:
+        """Keep a new backfill. False if there is one of that id."""
+        ...
+
+    async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
+        """Those that have not ended, in the order of their ids: those that nobody gave a key the oldest first."""
+        ...
+
+    async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+        """The planned times of a schedule, from the first up to the last, that had a run, and by what."""
+        ...
+
+    async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
+        """Write the entries down, start their runs beside others and move the mark, if it still is where it was."""
+        ...
+
+    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
+        """Start nothing more of it. False if there is no such backfill that has not ended."""
+        ...
+
+    async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
+        """The backfill of that id."""
+        ...
+
+    async def list_backfills(
+        self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> Sequence[Progress]:
+        """Backfills, the newest first; of the same instant by id, backwards. `after` is that of the last one seen."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """They are written by those who report endings; a replay is a launch with `replay_of`."""
+
+    async def find_dead_letter(self, tenant: str, dead_letter_id: str) -> DeadLetter | None:
+        """The dead letter of that id."""
+        ...
+
+    async def list_dead_letters(
+        self, tenant: str, *, job: str | None = None, unresolved: bool = False, after: str = "", limit: int = 100
+    ) -> Sequence[DeadLetter]:
+        """Dead letters by id, which is the order in which they can be paged through."""
+        ...
+
+    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
+        """Mark those as dealt with that are not; how many there were comes back."""
         ...

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.ports.runner import Finished, Runner
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished, Runner
+from gnomon.ports.tasks import Held
 
 
 class AnnouncingRunner:

@@ -10,8 +10,8 @@ from typing import Any
 
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished
+from gnomon.ports.tasks import Held
 from gnomon.runners.context import Cancelled, Context, Facts, Stop, facts_of
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.outcomes import raised, with_logs

@@ -7,8 +7,8 @@ from functools import partial
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import SHELL, Isolation
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished
+from gnomon.ports.tasks import Held
 from gnomon.runners.bodies import Body, Desk, Shop
 from gnomon.runners.commands import COMMAND, Commands
 from gnomon.runners.coroutines import Coroutines

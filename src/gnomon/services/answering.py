@@ -15,7 +15,7 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.model import Attempt, DeadLetter, Run, Schedule, Spec, Tick, TickException
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import WorkerCard
 from gnomon.services.dead_letters import DeadLetterView, Replayed
 from gnomon.services.executions import ExecutionView, Said, StepView
 from gnomon.services.job_views import Fire, JobView, Lock

@@ -13,8 +13,7 @@ from gnomon.core.ledger.plan import settled
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import At
-from gnomon.ports.jobs import Application, Edit
-from gnomon.ports.schedules import Schedules
+from gnomon.ports.schedules import Application, Edit, Schedules
 
 
 class Change(StrEnum):

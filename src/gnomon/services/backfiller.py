@@ -6,9 +6,8 @@ from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
 from gnomon.core.runs.backfill import Backfill, Carried, OpenBackfill, next_lot, planned_times
 from gnomon.errors import Unavailable
-from gnomon.ports.backfills import Backfills
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runs import Backfills
+from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import History
 from gnomon.services.patience import Backoff
 from gnomon.services.turns import Turn

@@ -13,9 +13,8 @@ from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
 from gnomon.core.runs.backfill import Backfill, Progress, keyed_backfill_id, planned_times, same_wish
 from gnomon.errors import FieldError, KeyTaken, NotFound
-from gnomon.ports.backfills import Backfills
-from gnomon.ports.clock import Clock
-from gnomon.ports.ids import Ids
+from gnomon.ports.runs import Backfills
+from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Schedules
 
 #: How many planned times one backfill may have, and how many runs it may have under way.

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gnomon.core.health import longest_silence_ms
 from gnomon.core.ids import SHARDS
-from gnomon.ports.survey import Survey
+from gnomon.ports.maintenance import Survey
 from gnomon.settings import Settings
 
 _MIB = 2**20

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from gnomon.core.retention import Horizons, Past, horizons, schedule_may_go
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.jobs import Jobs
-from gnomon.ports.keeping import BEGINNING, Archive, Keeping, Kind, Lot, Place, Turns
+from gnomon.ports.maintenance import BEGINNING, Archive, Keeping, Kind, Lot, Place, Turns
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.schedules import Jobs
 from gnomon.services.patience import Backoff
 from gnomon.settings import Settings
 

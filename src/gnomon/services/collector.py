@@ -18,13 +18,11 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
 from gnomon.core.runs.prepare import sure_successors
 from gnomon.core.subjects import SCHEDULERS, report_patience_ms
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.gate import Gate
-from gnomon.ports.guard import IN_FLIGHT_MS, Guard, Standing
-from gnomon.ports.queue import Advice, Delivered, Granted, Incoming, Pulse, Wish
-from gnomon.ports.work import Held
-from gnomon.ports.workers import Load, WorkerCard, Workplace
+from gnomon.ports.coordination import IN_FLIGHT_MS, Guard, Standing
+from gnomon.ports.execution import Gate
+from gnomon.ports.messaging import Advice, Delivered, Granted, Incoming, Pulse, Wish
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, Load, WorkerCard, Workplace
 from gnomon.services.courier import Sent
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.looping import in_lots

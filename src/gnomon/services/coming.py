@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.ports.queue import Delivered
-from gnomon.ports.work import Held
+from gnomon.ports.messaging import Delivered
+from gnomon.ports.tasks import Held
 
 
 class InHand(Struct):

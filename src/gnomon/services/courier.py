@@ -15,11 +15,9 @@ from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import Assignment, Outcome, ending
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.queue import Outgoing, Parcel
-from gnomon.ports.work import Held, Reach
-from gnomon.ports.workers import Workplace
+from gnomon.ports.messaging import Outgoing, Parcel
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, Reach, Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.handing import Handing

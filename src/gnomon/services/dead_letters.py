@@ -8,9 +8,8 @@ from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
 from gnomon.core.runs.launch import Launching
 from gnomon.errors import FieldError, NotFound, Refused
-from gnomon.ports.clock import Clock
-from gnomon.ports.dead_letters import DeadLetters
-from gnomon.ports.runs import Executions
+from gnomon.ports.runs import DeadLetters, Executions
+from gnomon.ports.runtime import Clock
 from gnomon.services.launcher import Launcher, Triggered
 
 _PAGE = 500

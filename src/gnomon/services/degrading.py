@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
+from gnomon.ports.runtime import Clock, Events
 
 T = TypeVar("T")
 #: How long nobody is asked again who has just not answered: each time may cost as long as an answer may take.

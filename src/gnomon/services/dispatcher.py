@@ -23,11 +23,9 @@ from gnomon.core.runs.outcomes import Limits
 from gnomon.core.runs.prepare import Prepared, outputs_needed, prepared, scope_of
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.gate import Gate
-from gnomon.ports.work import Place
-from gnomon.ports.workers import Workplace
+from gnomon.ports.execution import Gate
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Place, Workplace
 from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
 from gnomon.services.looping import in_lots

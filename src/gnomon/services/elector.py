@@ -5,10 +5,8 @@ from collections.abc import Collection
 from gnomon.core.ids import SHARDS
 from gnomon.core.leases import Tenure, fair_share, hungry, surplus
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.ledger import Terms
-from gnomon.ports.shards import Shards
+from gnomon.ports.ledger import Shards, Terms
+from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Leading
 
 _NOBODY: Terms = {}

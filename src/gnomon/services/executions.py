@@ -10,10 +10,9 @@ from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, Task, Tas
 from gnomon.core.runs.launch import Cancelling
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import AlreadyOver, FieldError, NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions, RunQuery, Runs
-from gnomon.ports.schedules import History
+from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import History, Jobs
 
 _LARGEST_PAGE = 10_000
 _LINES = 1000

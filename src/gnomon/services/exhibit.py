@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from gnomon.core.health import Condition, Report
 from gnomon.core.metrics import MEASURES, OTHER, Distribution, Family, Kind
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.survey import Survey, Surveyor
+from gnomon.ports.maintenance import Survey, Surveyor
+from gnomon.ports.runtime import Clock
 from gnomon.services.meter import Meter
 from gnomon.services.vitals import Vitals
 

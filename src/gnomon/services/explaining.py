@@ -17,12 +17,11 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.time_expressions import Moment, read_moments
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import FieldError, NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.event_log import EventLog
-from gnomon.ports.jobs import Jobs
+from gnomon.ports.external_events import EventLog
 from gnomon.ports.runs import Executions
-from gnomon.ports.schedules import Gone, History, Schedules
-from gnomon.ports.workers import Workplace
+from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import Gone, History, Jobs, Schedules
+from gnomon.ports.tasks import Workplace
 from gnomon.settings import Settings
 
 _FOREVER = 1 << 62

@@ -28,12 +28,10 @@ from gnomon.core.model import Result, TaskId
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.queue import Delivered, Granted, Wish, WorkerSide
-from gnomon.ports.runner import Runner
-from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.execution import Runner
+from gnomon.ports.messaging import Delivered, Granted, Wish, WorkerSide
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, WorkerCard
 from gnomon.services.coming import InHand, Saying
 from gnomon.services.heart import Heart
 from gnomon.services.patience import Backoff

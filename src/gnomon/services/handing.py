@@ -5,8 +5,8 @@ import asyncio
 from msgspec import Struct
 
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.queue import Outgoing, Parcel
+from gnomon.ports.messaging import Outgoing, Parcel
+from gnomon.ports.runtime import Clock
 
 #: How long everybody else waits for it, and how soon a worker is tried again.
 _TOGETHER_SECONDS = 0.05

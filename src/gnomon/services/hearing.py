@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 #: Told the name and the facts of each event. It neither fails nor waits.
 Listener = Callable[[str, Mapping[str, object]], None]

@@ -8,12 +8,10 @@ import msgspec
 from gnomon.core.leases import TRUST
 from gnomon.core.model import Result
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.queue import Advice, Delivered, Pulse, WorkerSide
-from gnomon.ports.runner import Runner
-from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.execution import Runner
+from gnomon.ports.messaging import Advice, Delivered, Pulse, WorkerSide
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, WorkerCard
 from gnomon.services.patience import Backoff
 
 #: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.

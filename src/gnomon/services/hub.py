@@ -11,8 +11,7 @@ from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Run, RunStatus, Verdict
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 
 #: How far a listener may be behind before it is let go of.
 _MOST_BEHIND = 4000

@@ -13,10 +13,8 @@ from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.ledger.edits import NONE_OF_THEM, Choice
 from gnomon.core.model import MINUTE_MS, Run, Schedule, ScheduleUid, Spec, Tick
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.ids import Ids
-from gnomon.ports.jobs import Jobs
-from gnomon.ports.schedules import History, Schedules
+from gnomon.ports.runtime import Clock, Ids
+from gnomon.ports.schedules import History, Jobs, Schedules
 from gnomon.services.applying import (
     Change,
     Plan,

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from gnomon.core.jobs.job import Job
 from gnomon.errors import Unavailable, UsageError
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.services.applying import Change
 from gnomon.services.jobs import Applied, JobBook
 from gnomon.services.patience import Backoff

@@ -14,11 +14,9 @@ from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.launch import Launch, Launching, first_tasks, keyed_run_id, wanted_run
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.ids import Ids
-from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions, RunQuery, Runs
-from gnomon.ports.schedules import Schedules
+from gnomon.ports.runtime import Clock, Ids
+from gnomon.ports.schedules import Jobs, Schedules
 
 _LONGEST_KEY = 255
 #: How long to wait before a start is tried again, each time.

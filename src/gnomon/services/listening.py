@@ -9,10 +9,8 @@ from gnomon.core.jobs.inputs import SECRET, read_json
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.runs.external_events import Entry, Event, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.event_log import EventLog
-from gnomon.ports.events import Events
-from gnomon.ports.ids import Ids
+from gnomon.ports.external_events import EventLog
+from gnomon.ports.runtime import Clock, Events, Ids
 from gnomon.services.patience import Backoff
 from gnomon.services.turns import Turn
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 T = TypeVar("T")
 #: How many are dealt with without a break.

@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping
 from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.keeping import Turns
-from gnomon.ports.mending import FIRST_OPEN, Mending, OpenPlace
+from gnomon.ports.maintenance import FIRST_OPEN, Mending, OpenPlace, Turns
+from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Reconciling
 from gnomon.services.patience import Backoff
 

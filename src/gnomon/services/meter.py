@@ -8,7 +8,7 @@ from gnomon.core.model import Reason, Result, Run, RunId, RunStatus, Source, Tic
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import Ending
 from gnomon.core.runs.states import TERMINAL, WaitReason
-from gnomon.ports.tally import Finish
+from gnomon.ports.commit_observer import Finish
 
 #: How many names of events, and of steps of a job, are told apart.
 _MOST_NAMES = 100

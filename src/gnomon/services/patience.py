@@ -1,7 +1,7 @@
 """Waiting for a store or a bus that failed: a little at first, then longer."""
 
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 1.0

@@ -12,10 +12,8 @@ from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.core.pings import Moment, Ping, hidden, pause_ms
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError, PingFailed, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.pings import Sender
 from gnomon.ports.runs import Executions
+from gnomon.ports.runtime import Clock, Events, Sender
 from gnomon.sections import Alive
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf

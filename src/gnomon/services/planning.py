@@ -9,8 +9,8 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.forecast import MOST_WALKED, Fate, Forecast, forecast
 from gnomon.core.model import Schedule
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.clock import Clock
-from gnomon.ports.jobs import Jobs
+from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import Jobs
 from gnomon.services.applying import Change, Plan, Prune
 from gnomon.services.jobs import JobBook
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import UsageError
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.services.jobs_keeper import WatchedFile
 from gnomon.services.router import Router
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from gnomon.core.runs.routing import DEFAULT_POOL
-from gnomon.ports.work import Reach
-from gnomon.ports.workers import Load, WorkerCard
+from gnomon.ports.tasks import Load, Reach, WorkerCard
 from gnomon.sections import Working
 
 

@@ -8,9 +8,8 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
 from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
 from gnomon.core.runs.states import WaitReason
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.work import Work
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Work
 from gnomon.services.dispatcher import limits_of
 from gnomon.services.patience import Backoff
 from gnomon.services.shelf import Shelf, step_of

@@ -32,8 +32,7 @@ from gnomon.core.ledger.plan import settled
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.ids import Ids
+from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import History, Schedules
 
 #: How often a change is tried against others who change the same schedule.

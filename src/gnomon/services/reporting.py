@@ -2,7 +2,7 @@
 
 from gnomon.core.runs.outcomes import Assignment, Ending
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 
 def announce(events: Events, ended: Ending, assignment: Assignment | None) -> None:

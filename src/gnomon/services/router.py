@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from gnomon.core.runs.admission import Request
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, Pools, Seat, Unplaced, at_the_limit, route
-from gnomon.ports.clock import Clock
-from gnomon.ports.work import OnTheWay
-from gnomon.ports.workers import Workplace, seats_of
+from gnomon.ports.runtime import Clock
+from gnomon.ports.tasks import OnTheWay, Workplace, seats_of
 from gnomon.sections import Routing
 
 #: How long to believe what was read about who can run what; and about how busy they are, where that matters.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gnomon.core.model import Run, RunStatus, Verdict
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import Ending
-from gnomon.ports.tally import Finish
+from gnomon.ports.commit_observer import Finish
 from gnomon.services.hub import Hub
 
 

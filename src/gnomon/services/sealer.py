@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from gnomon.errors import Unavailable
 from gnomon.ports.audit import AuditTrail
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Clock, Events
 from gnomon.services.patience import Backoff
 from gnomon.services.turns import Turn
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gnomon.core.model import Run, Tick
 from gnomon.errors import NotFound
-from gnomon.ports.jobs import Jobs
 from gnomon.ports.runs import Executions, RunQuery
+from gnomon.ports.schedules import Jobs
 from gnomon.services.job_views import JobView, TicksAsked
 from gnomon.services.jobs import JobBook
 from gnomon.services.shelf import Shelf

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from gnomon.core.model import Run
 from gnomon.core.runs.admission import Request, Waiting, merged_input
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.ports.jobs import Jobs
+from gnomon.ports.schedules import Jobs
 
 _MOST = 20_000
 _PORTION = 250

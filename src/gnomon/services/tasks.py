@@ -14,8 +14,8 @@ from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.jobs.steps import COMMAND_FIELDS, WORK_FIELDS, read_workflow
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.jobs import Application, Jobs
+from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import Application, Jobs
 from gnomon.services.launcher import Launcher, Triggered
 
 #: What may be said about a task: as of a job with one function.

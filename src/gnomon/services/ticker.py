@@ -10,9 +10,8 @@ from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
 from gnomon.ports.ledger import Ledger, Terms
+from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Ticking
 from gnomon.services.elector import Elector
 

@@ -5,10 +5,9 @@ by the store.
 """
 
 from gnomon.core.leases import LONGEST_MS, SHORTEST_MS
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.keeping import Turns
-from gnomon.ports.leases import Leases
+from gnomon.ports.coordination import Leases
+from gnomon.ports.maintenance import Turns
+from gnomon.ports.runtime import Clock, Events
 from gnomon.services.degrading import Shared
 
 #: How much of a turn passes until it is asked for again, whether it is ours or not.

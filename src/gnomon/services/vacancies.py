@@ -6,10 +6,9 @@ from msgspec import Struct
 
 from gnomon.core.runs.routing import Placement
 from gnomon.core.subjects import DEFAULT_POOL, FIELD
-from gnomon.ports.clock import Clock
-from gnomon.ports.queue import Outgoing
-from gnomon.ports.work import Held, Reach
-from gnomon.ports.workers import WorkerCard, Workplace
+from gnomon.ports.messaging import Outgoing
+from gnomon.ports.runtime import Clock
+from gnomon.ports.tasks import Held, Reach, WorkerCard, Workplace
 
 #: How long to believe what was read about workers, and what the bus says is under way.
 BELIEVED_SECONDS = 1.0

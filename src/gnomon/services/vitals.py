@@ -21,8 +21,8 @@ from gnomon.core.health import (
 )
 from gnomon.core.ids import SHARDS
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.survey import Survey, Surveyor
+from gnomon.ports.maintenance import Survey, Surveyor
+from gnomon.ports.runtime import Clock
 from gnomon.services.elector import Elector
 from gnomon.services.patience import Backoff
 from gnomon.services.ticker import Health, Ticker

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from gnomon.core.invariants import Counted, Vital, missing_fire, too_late
 from gnomon.core.model import Schedule
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.keeping import Turns
-from gnomon.ports.vitals import Vitals
+from gnomon.ports.maintenance import Turns, Vitals
+from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Alive
 from gnomon.services.patience import Backoff
 

@@ -14,12 +14,9 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
 from gnomon.core.runs.prepare import leads_further, sure_successors
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
-from gnomon.ports.clock import Clock
-from gnomon.ports.events import Events
-from gnomon.ports.gate import Gate
-from gnomon.ports.runner import Finished, Runner
-from gnomon.ports.work import Held
-from gnomon.ports.workers import Workplace
+from gnomon.ports.execution import Finished, Gate, Runner
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, Workplace
 from gnomon.services.backlog import Backlog
 from gnomon.services.dispatcher import Outputs, limits_of
 from gnomon.services.patience import Backoff

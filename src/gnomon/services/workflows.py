@@ -12,10 +12,8 @@ from gnomon.core.jobs.schedule_fields import Defaults, printable, schedule_name
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.clock import Clock
-from gnomon.ports.ids import Ids
-from gnomon.ports.jobs import Jobs
-from gnomon.ports.schedules import Schedules
+from gnomon.ports.runtime import Clock, Ids
+from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.applying import Plan, application, changed, created, decide_overdue, removed
 
 #: How often a deployment is tried against others who change the same.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import Delivery
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished
+from gnomon.ports.tasks import Held
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.history import History, Witnessed

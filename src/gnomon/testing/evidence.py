@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gnomon.core.model import Result, Run, RunId, Task, TaskId
 from gnomon.core.runs.workflow import Delivery, Retry, Step, Workflow
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 from gnomon.testing.history import Granted, History, Reported, Witnessed
 
 #: Results that use up an attempt.

@@ -11,11 +11,9 @@ from gnomon.core.runs.outcomes import Ending
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.jobs import Application
-from gnomon.ports.ledger import Terms
-from gnomon.ports.shards import Attendance
-from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.schedules import Application
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal, WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
 from gnomon.testing.recording import Recording, Store
 

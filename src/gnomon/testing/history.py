@@ -25,7 +25,7 @@ from gnomon.core.runs.launch import Launching
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Pause, Revision
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
 
 #: Among those who were hurt.
 EVERYONE = ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gnomon.ports.gate import Gate
+from gnomon.ports.execution import Gate
 from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector

@@ -12,8 +12,8 @@ from gnomon.core.model import DAY_MS, Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError, UsageError
-from gnomon.ports.runner import Finished
-from gnomon.ports.work import Held
+from gnomon.ports.execution import Finished
+from gnomon.ports.tasks import Held
 from gnomon.runners.bodies import Body, after_error
 from gnomon.runners.context import Facts, facts_of
 from gnomon.runners.logs import TaskLog, unchanged

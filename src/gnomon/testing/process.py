@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from gnomon.adapters.gates import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import DAY_MS
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.dispatcher import Dispatcher
 from gnomon.services.elector import Elector

@@ -9,15 +9,11 @@ from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, 
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.launch import Cancelling, Launch, Launching
 from gnomon.core.runs.outcomes import Ending
-from gnomon.ports.dead_letters import DeadLetters
-from gnomon.ports.jobs import Jobs
-from gnomon.ports.ledger import Ledger
-from gnomon.ports.runs import Executions, Runs
+from gnomon.ports.ledger import Ledger, Shards
+from gnomon.ports.runs import DeadLetters, Executions, Runs
 from gnomon.ports.schedules import History as Past
-from gnomon.ports.schedules import Schedules
-from gnomon.ports.shards import Shards
-from gnomon.ports.work import Held, Work
-from gnomon.ports.workers import Workers
+from gnomon.ports.schedules import Jobs, Schedules
+from gnomon.ports.tasks import Held, Work, Workers
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.history import Cancelled, Commit, Ended, Flight, Granted, History, Launched, Reported
 

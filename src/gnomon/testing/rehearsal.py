@@ -19,8 +19,7 @@ from gnomon.core.ledger.plan import settled, unchanged
 from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
-from gnomon.ports.ledger import Terms
-from gnomon.ports.shards import Attendance
+from gnomon.ports.ledger import Attendance, Terms
 from gnomon.sections import Leading, Ticking
 from gnomon.services.elector import Elector
 from gnomon.services.ticker import Ticker

@@ -16,8 +16,8 @@ from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
-from gnomon.ports.gate import Gate
-from gnomon.ports.jobs import Application
+from gnomon.ports.execution import Gate
+from gnomon.ports.schedules import Application
 from gnomon.services.dead_letters import DeadLetterOffice
 from gnomon.services.executions import ExecutionBook
 from gnomon.services.launcher import Launcher

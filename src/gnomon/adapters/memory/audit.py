@@ -10,7 +10,7 @@ from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import Entry, Event
 from gnomon.core.runs.launch import Cancelling, Launch, Launching
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 
 
 class MemoryStore(MemoryBooks):

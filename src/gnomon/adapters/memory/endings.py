@@ -41,8 +41,7 @@ from gnomon.core.runs.outcomes import (
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import Held, WorkerCard
 
 IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
 

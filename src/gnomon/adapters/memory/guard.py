@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from gnomon.core.leases import checked_key, checked_ttl
-from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Standing
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Standing
 
 #: Of so many, the oldest are forgotten.
 _MOST = 100_000

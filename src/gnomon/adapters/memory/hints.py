@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gnomon.ports.hints import Heard, Topic
+from gnomon.ports.coordination import Heard, Topic
 
 
 class Board:

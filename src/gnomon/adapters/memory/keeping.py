@@ -18,7 +18,7 @@ from gnomon.core.retention import (
 )
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.outcomes import dead_letter_id
-from gnomon.ports.keeping import Kind, Lot, Place, Record
+from gnomon.ports.maintenance import Kind, Lot, Place, Record
 from gnomon.ports.schedules import Pause, Revision
 
 

@@ -7,7 +7,7 @@ from gnomon.core.invariants import Ailment, Diagnosis, diagnosis, waits_for_run
 from gnomon.core.model import Run, RunId, RunStatus, Task
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.mending import Ailing, OpenPlace
+from gnomon.ports.maintenance import Ailing, OpenPlace
 
 
 class MemoryMending(MemoryKeeping):

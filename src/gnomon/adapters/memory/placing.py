@@ -10,8 +10,7 @@ from gnomon.core.model import ENGINE, RunId, Task, TaskId
 from gnomon.core.runs.admission import Admission
 from gnomon.core.runs.routing import Placement, in_vain
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.ports.work import OnTheWay, Reach
-from gnomon.ports.workers import seats_of
+from gnomon.ports.tasks import OnTheWay, Reach, seats_of
 
 _ANYWHERE = Placement()
 

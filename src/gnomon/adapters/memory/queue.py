@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
 from gnomon.errors import BusUnavailable
-from gnomon.ports.queue import Delivered, Parcel, Respond
+from gnomon.ports.messaging import Delivered, Parcel, Respond
 
 #: What NATS takes, unless it is told otherwise.
 _LARGEST = 2**20

@@ -13,10 +13,8 @@ from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick,
 from gnomon.core.runs.launch import first_tasks
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
-from gnomon.ports.jobs import Application
-from gnomon.ports.ledger import Terms
-from gnomon.ports.schedules import Gone, Pause, Revision
-from gnomon.ports.shards import Attendance
+from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.schedules import Application, Gone, Pause, Revision
 
 
 class MemoryBooks(MemoryBackfills, MemoryVitals):

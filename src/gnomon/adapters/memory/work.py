@@ -26,8 +26,7 @@ from gnomon.core.runs.outcomes import Ending, Outcome
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal, WorkerCard
 
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
 _FOREVER = 1 << 62

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import BusUnavailable
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.sections import Nats
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
 from gnomon.adapters.telling import Teller
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Heard, Topic
+from gnomon.ports.coordination import Heard, Topic
+from gnomon.ports.runtime import Events
 from gnomon.sections import Nats
 
 if TYPE_CHECKING:

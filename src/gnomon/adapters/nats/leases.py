@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
 from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.core.model import SECOND_MS
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 from gnomon.sections import Nats
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.nats.connection import NatsUnavailable
-from gnomon.ports.queue import Delivered
+from gnomon.ports.messaging import Delivered
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -13,8 +13,8 @@ from gnomon.adapters.nats.pulling import AGAIN, Puller
 from gnomon.adapters.nats.sending import Message, Sender
 from gnomon.core import subjects
 from gnomon.core.subjects import DEFAULT_POOL
-from gnomon.ports.events import Events
-from gnomon.ports.queue import Delivered, Parcel, Respond
+from gnomon.ports.messaging import Delivered, Parcel, Respond
+from gnomon.ports.runtime import Events
 from gnomon.sections import Nats
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnomon.adapters.nats.connection import NatsUnavailable
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import RedisUnavailable, translated
 from gnomon.core.leases import checked_key, checked_ttl
-from gnomon.ports.guard import IN_FLIGHT_MS, PROCESSED_MS, Standing
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Standing
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client

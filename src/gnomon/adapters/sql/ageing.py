@@ -12,7 +12,7 @@ from gnomon.adapters.sql.rows import tick_of
 from gnomon.adapters.sql.run_rows import DEAD_LETTER, RUN, dead_letter_of, named, run_of
 from gnomon.core.model import ScheduleUid
 from gnomon.core.retention import Horizons, Past, event_may_go, letter_may_go, run_may_go, ticks_that_may_go
-from gnomon.ports.keeping import Kind, Lot, Place, Record
+from gnomon.ports.maintenance import Kind, Lot, Place, Record
 
 _PASTS = bulk.statement(
     "SELECT uid, tenant, schedule_id, workflow_id, mark_at, catchup_window_ms, deleted_at,"

@@ -9,7 +9,7 @@ from gnomon.adapters.sql.executions import log_lengths
 from gnomon.adapters.sql.hinting import hint
 from gnomon.adapters.sql.tally import note
 from gnomon.core.runs.outcomes import Ending
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
 _END_TASK = bulk.changing(tables.task, _ATTEMPTED, by=("task_id",))

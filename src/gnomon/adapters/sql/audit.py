@@ -26,8 +26,8 @@ from gnomon.core.model import ENGINE, RunId, Schedule, Verdict
 from gnomon.core.runs.external_events import Entry, Event
 from gnomon.core.runs.launch import Cancelling, Launch, Launching
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.hints import Topic
-from gnomon.ports.jobs import Application
+from gnomon.ports.coordination import Topic
+from gnomon.ports.schedules import Application
 
 _audit = house_tables.audit.c
 _ENTRY = AuditEntry.__struct_fields__

@@ -26,7 +26,7 @@ from gnomon.core.runs.backfill import (
     as_launched,
     carried_out,
 )
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 
 _backfill = tables.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)

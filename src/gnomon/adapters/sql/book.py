@@ -14,7 +14,7 @@ from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
 from gnomon.core.ledger.plan import settled
 from gnomon.core.model import RunStatus, Schedule, ScheduleUid, Verdict
 from gnomon.errors import UsageError
-from gnomon.ports.jobs import Edit
+from gnomon.ports.schedules import Edit
 
 _schedule, _pause = tables.schedule.c, tables.pause.c
 _EXISTING = sa.select(*SCHEDULE).where(_schedule.tenant == sa.bindparam("tenant"), _schedule.deleted_at.is_(None))

@@ -25,7 +25,7 @@ from gnomon.core.runs.launch import next_tasks, not_run_task, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending, run_status, stopped_instead
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 
 #: The tasks of runs but for items.
 STEPS = bulk.statement(f"SELECT {named(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below

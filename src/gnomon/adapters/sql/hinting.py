@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql.after_commit import AfterCommit, leave_note
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 
 _TOPICS = "gnomon.hints"
 

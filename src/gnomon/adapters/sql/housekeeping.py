@@ -10,8 +10,7 @@ from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.invariants import Counted, Orphan, Overdue
 from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import Horizons, Past
-from gnomon.ports.keeping import Lot, Place
-from gnomon.ports.mending import Ailing, OpenPlace
+from gnomon.ports.maintenance import Ailing, Lot, OpenPlace, Place
 
 
 class SqlHousekeeping:

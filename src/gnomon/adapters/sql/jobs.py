@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import book, bulk, tables
 from gnomon.adapters.sql.definitions import decoded, definition
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.jobs import Application
+from gnomon.ports.schedules import Application
 
 _workflow = tables.workflow.c
 _NEWEST = (

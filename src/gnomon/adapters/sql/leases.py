@@ -6,9 +6,8 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import house_tables
 from gnomon.adapters.sql.hinting import hint
-from gnomon.ports.hints import Topic
-from gnomon.ports.ledger import Terms
-from gnomon.ports.shards import Attendance
+from gnomon.ports.coordination import Topic
+from gnomon.ports.ledger import Attendance, Terms
 
 _shard, _node = house_tables.shard.c, house_tables.node.c
 _HELD = (

@@ -25,7 +25,7 @@ from gnomon.core.model import Run, RunId, RunStatus, Task
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.mending import Ailing, OpenPlace
+from gnomon.ports.maintenance import Ailing, OpenPlace
 
 _OPEN = f"SELECT {named(RUN)} FROM run WHERE {tables.NOT_OVER} AND created_at < ?"  # noqa: S608 - our own names, here and below
 _LOOSE = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at > ? ORDER BY planned_at LIMIT ?")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gnomon.adapters.sql.addresses import server_address
 from gnomon.adapters.telling import Teller
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.events import Events
-from gnomon.ports.hints import Heard, Topic
+from gnomon.ports.coordination import Heard, Topic
+from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -10,8 +10,7 @@ from gnomon.adapters.sql.workers import workers
 from gnomon.core.model import ENGINE, RunId, TaskId
 from gnomon.core.runs.admission import Admission
 from gnomon.core.runs.routing import Placement, in_vain
-from gnomon.ports.work import OnTheWay, Reach
-from gnomon.ports.workers import seats_of
+from gnomon.ports.tasks import OnTheWay, Reach, seats_of
 
 #: In the order in which tasks are taken: the index has it, also for those whose pool is null.
 IN_TURN = "task.pool, task.rank, task.available_at, task.task_id"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk
-from gnomon.ports.keeping import Kind, Lot
+from gnomon.ports.maintenance import Kind, Lot
 
 _OVER = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS AND completed_at IS NOT NULL")
 _TASKS = bulk.statement("SELECT task_id FROM task WHERE run_id IN KEYS LIMIT ?")

@@ -11,7 +11,7 @@ from gnomon.adapters.sql.run_rows import RUN, named, run_of
 from gnomon.core.model import Run, RunStatus, ScheduleUid
 from gnomon.core.runs.launch import room_made
 from gnomon.core.runs.states import WaitReason
-from gnomon.ports.hints import Topic
+from gnomon.ports.coordination import Topic
 
 #: Only these columns: also a schedule that cannot be read here has to count.
 _COUNTS = bulk.statement(

@@ -46,13 +46,10 @@ from gnomon.core.runs.outcomes import Ending
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.jobs import Application
-from gnomon.ports.ledger import Terms
+from gnomon.ports.ledger import Attendance, Terms
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Gone, Pause, Revision
-from gnomon.ports.shards import Attendance
-from gnomon.ports.work import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.schedules import Application, Gone, Pause, Revision
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal, WorkerCard
 
 
 class SqlStore(SqlBackfills, SqlHousekeeping):

@@ -12,7 +12,7 @@ from gnomon.adapters.sql.migrating import numbers
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Overlap, RunId
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.survey import JobCard, Survey
+from gnomon.ports.maintenance import JobCard, Survey
 
 _schedule, _shard = tables.schedule.c, house_tables.shard.c
 _JOBS = sa.select(sa.func.count()).select_from(tables.schedule).where(_schedule.deleted_at.is_(None))

@@ -11,7 +11,7 @@ from gnomon.adapters.sql.work import ready_for, taken
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import Request, Waiting
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.work import Reach
+from gnomon.ports.tasks import Reach
 
 #: A lease counts from now, by the clock of the server.
 _HAND_OUT = """

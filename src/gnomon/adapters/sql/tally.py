@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql.after_commit import AfterCommit, leave_note
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.ports.tally import Tally
+from gnomon.ports.commit_observer import Tally
 
 #: What is to be told.
 Note = Callable[[Tally], None]

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from gnomon.ports.events import Events
+from gnomon.ports.runtime import Events
 
 #: How soon a write by another process is noticed.
 _NOTICED_SECONDS = 0.1

@@ -21,8 +21,8 @@ from gnomon.core.runs.admission import Admission, Request, Waiting
 from gnomon.core.runs.outcomes import Ending, stopped_instead
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.hints import Topic
-from gnomon.ports.work import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
+from gnomon.ports.coordination import Topic
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OpenPage, Place, Reach, Renewal
 
 _PENDING = TaskState.PENDING.value
 _SUCCEEDED = TaskState.SUCCEEDED.value

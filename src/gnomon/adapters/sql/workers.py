@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, house_tables
 from gnomon.adapters.sql.hinting import hint
-from gnomon.ports.hints import Topic
-from gnomon.ports.workers import Load, WorkerCard
+from gnomon.ports.coordination import Topic
+from gnomon.ports.tasks import Load, WorkerCard
 
 _worker = house_tables.worker.c
 _COLUMNS = tuple(column.name for column in house_tables.worker.columns)

@@ -342,7 +342,9 @@ def _refuse_the_future(since_at: int, now: int) -> None:
 
 def _refuse_too_many(choice: Choice, count: int) -> None:
     if count > _MOST_MISSED:
-        reason = f"would be {count} runs; the limit is {_MOST_MISSED}: say latest, or since a later time, or backfill them"
+        reason = (
+            f"would be {count} runs; the limit is {_MOST_MISSED}: say latest, or since a later time, or backfill them"
+        )
         raise FieldError("missed", choice.which.value, reason)
 
 

@@ -21,3 +21,27 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return when so much time has elapsed."""
         ...
+
+
+class Events(Protocol):
+    """Where services announce what happened. Announcing never fails and never waits."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """Something of that name happened."""
+        ...
+
+
+class Ids(Protocol):
+    """A source of names that are never given twice."""
+
+    def new(self, prefix: str, at: int) -> str:
+        """`prefix_` and a name that sorts by `at`."""
+        ...
+
+
+class Sender(Protocol):
+    """Who calls."""
+
+    async def send(self, url: str, *, timeout_ms: int) -> None:
+        """The address was called and answered well; PingFailed, which does not tell the address, if not in time."""
+        ...

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gnomon.ports.work import Held
-from gnomon.ports.workers import WorkerCard
+from gnomon.ports.tasks import Held, WorkerCard
 
 #: Answers the body of a request.
 Respond = Callable[[bytes], Awaitable[bytes]]

@@ -1,4 +1,4 @@
-"""Who carries out what a worker has taken. Nothing here waits: bodies run elsewhere, and say when they are done."""
+"""Who decides what may run, and what may come out of it."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -6,8 +6,21 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.model import Result
+from gnomon.core.runs.admission import Released, Request, Ruled
 from gnomon.core.runs.outcomes import Assignment, Outcome
-from gnomon.ports.work import Held
+from gnomon.ports.tasks import Held
+
+
+class Gate(Protocol):
+    """Stands before every task and behind it."""
+
+    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+        """A ruling on each request, in their order."""
+        ...
+
+    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+        """What is let out of what a task has returned."""
+        ...
 
 
 class Finished(Struct, frozen=True, gc=False):
