@@ -10,7 +10,7 @@ from time import time
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from gnomon.adapters.system import RandomIds, SystemClock
+from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.app import Node
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions

@@ -22,9 +22,9 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from gnomon.adapters.sql.opening import open_postgres, open_sqlite
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_postgres, open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.ledger.edits import fresh
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every

@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.adapters.local_key import (
+from gnomon.adapters.auth.jwks import FetchedKeys, FileKeys, KeySource, KnownKeys, signed_with
+from gnomon.adapters.auth.jwt import BelievedTokens, Issuer, SignedTokens
+from gnomon.adapters.auth.local_key import (
     LOCAL_ALGORITHM,
     LOCAL_ISSUER,
     LocalKey,
@@ -18,12 +20,9 @@ from gnomon.adapters.local_key import (
     read_own,
     replaced,
 )
-from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.signed_tokens import BelievedTokens, Issuer, SignedTokens
-from gnomon.adapters.sql.opening import sqlite_path
-from gnomon.adapters.system import SystemClock
-from gnomon.adapters.token_keys import signed_with
-from gnomon.adapters.token_sources import FetchedKeys, FileKeys, KeySource, KnownKeys
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.core.access import ASYMMETRIC, Auth
 from gnomon.core.auth import ClaimRules, Opened, claimed, opened
 from gnomon.core.jobs.fields import printable, schedule_name

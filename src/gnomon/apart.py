@@ -4,8 +4,8 @@ import os
 import threading
 from pathlib import Path
 
-from gnomon.adapters.sql.migrating import upgrade
-from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.adapters.sql.migrator import upgrade
 from gnomon.adapters.sql.sqlite import engine_for
 
 

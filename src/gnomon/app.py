@@ -6,13 +6,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Self
 
-from gnomon.adapters.guided_clock import GuidedClock
-from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.sql.opening import open_sqlite, sqlite_path
-from gnomon.adapters.sql.sqlite import FileLock
+from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.sql.connect import open_sqlite, sqlite_path
+from gnomon.adapters.sql.sqlite import FileLock, FileWatch
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.sql.watching import FileWatch
-from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.structured_log import LoggedEvents
+from gnomon.adapters.synced_clock import GuidedClock
 from gnomon.bureau import Bureau
 from gnomon.crew import Crew
 from gnomon.errors import Unavailable

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Mapping
 
-from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.backfiller import Backfiller

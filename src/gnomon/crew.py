@@ -6,10 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from gnomon.adapters.gates import OpenGate
-from gnomon.adapters.load import LoadMeter
+from gnomon.adapters.gate import OpenGate
+from gnomon.adapters.host import LoadMeter, RandomIds
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.announcing import AnnouncingRunner
 from gnomon.runners.functions import FunctionRunner

@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.system import SystemClock
-from gnomon.adapters.tokens import NoTokens
+from gnomon.adapters.auth.policies import NoTokens
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.api.desk import Desk
 from gnomon.api.indoors import Request, answered
 from gnomon.client.asking import Ask

@@ -37,7 +37,7 @@ def run(
     import asyncio
     import sys
 
-    from gnomon.adapters.console import ConsoleEvents
+    from gnomon.adapters.event_sinks import ConsoleEvents
     from gnomon.serving import quick_switches, serve, stop_on_signals
 
     def told(name: str) -> None:

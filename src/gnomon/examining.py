@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
-from gnomon.adapters.sql.migrating import SCHEMA
-from gnomon.adapters.sql.opening import open_store, sqlite_path
-from gnomon.adapters.sql.survey import SqlSurveyor
-from gnomon.adapters.system import SystemClock, tzdata_version
+from gnomon.adapters.host import SystemClock, tzdata_version
+from gnomon.adapters.sql.connect import open_store, sqlite_path
+from gnomon.adapters.sql.migrator import SCHEMA
+from gnomon.adapters.sql.stats import SqlSurveyor
 from gnomon.core.health import longest_silence_ms
 from gnomon.errors import Unavailable, UsageError
 from gnomon.office import hidden_password

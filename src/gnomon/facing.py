@@ -5,9 +5,9 @@ import asyncio
 from msgspec.structs import replace
 
 from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
-from gnomon.adapters.sql.tally import Tallied
-from gnomon.adapters.system import SystemClock
-from gnomon.adapters.tokens import NoTokens, OpenTokens
+from gnomon.adapters.auth.policies import NoTokens, OpenTokens
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.sql.after_commit import Tallied
 from gnomon.api.desk import Desk
 from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app import Node

@@ -8,12 +8,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from gnomon.adapters.guided_clock import GuidedClock
-from gnomon.adapters.load import LoadMeter
-from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.host import LoadMeter, RandomIds
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsWorkerSide
-from gnomon.adapters.system import RandomIds
+from gnomon.adapters.structured_log import LoggedEvents
+from gnomon.adapters.synced_clock import GuidedClock
 from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Events

@@ -5,8 +5,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gnomon.adapters.gates import OpenGate
-from gnomon.adapters.system import RandomIds
+from gnomon.adapters.gate import OpenGate
+from gnomon.adapters.host import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.services.collector import Collector

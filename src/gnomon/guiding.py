@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
-from gnomon.adapters.guided_clock import GuidedClock
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.synced_clock import GuidedClock
 from gnomon.errors import Unavailable
 from gnomon.ports.runtime import Events
 

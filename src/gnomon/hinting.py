@@ -1,7 +1,7 @@
 """How the processes on one store wake each other."""
 
-from gnomon.adapters.sql.hinting import Hinted
-from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.sql.after_commit import Hinted
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.coordination import Hints
 from gnomon.ports.runtime import Events
@@ -32,7 +32,7 @@ def _hints_of(settings: Settings, events: Events) -> Hints:
         from gnomon.adapters.nats.hints import NatsHints
 
         return NatsHints(settings.nats, events)
-    from gnomon.adapters.sql.notices import PostgresHints
+    from gnomon.adapters.sql.postgres_notify import PostgresHints
 
     database = settings.database
     # Whoever is behind a pooler has no statements cached, and hears nothing.

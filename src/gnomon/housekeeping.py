@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from gnomon.adapters.archive import FolderArchive, NoArchive
-from gnomon.adapters.http import HttpSender
-from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.http_client import HttpSender
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.maintenance import Archive, Turns
 from gnomon.ports.runtime import Clock, Events

@@ -5,14 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from gnomon.adapters.console import ConsoleEvents
-from gnomon.adapters.json_lines import JsonEvents
-from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.manifests import read_manifest
-from gnomon.adapters.sql.opening import migrate, open_postgres, open_sqlite, sqlite_path
+from gnomon.adapters.event_sinks import ConsoleEvents, JsonEvents
+from gnomon.adapters.files import read_fires, read_jobs, read_jobs_as_said, read_manifest, read_mapping, read_text
+from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.sql.connect import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import read_fires, read_jobs, read_jobs_as_said, read_mapping, read_text
+from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import NoDatabase

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from gnomon.adapters.notifying import Notifier
-from gnomon.adapters.probes import Answer, ProbeServer
-from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.probe_server import Answer, ProbeServer
+from gnomon.adapters.sql.after_commit import Tallied
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.adapters.sql.stats import SqlSurveyor
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.sql.survey import SqlSurveyor
-from gnomon.adapters.sql.tally import Tallied
+from gnomon.adapters.systemd import Notifier
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.exhibit import Exhibit
@@ -69,7 +69,7 @@ class Instruments:
 
     async def metrics(self) -> Answer:
         """All numbers."""
-        from gnomon.adapters.exposition import rendered
+        from gnomon.adapters.prometheus import rendered
 
         assert self.exhibit is not None  # noqa: S101 - nobody listens if it is None
         families = await self.exhibit.families()

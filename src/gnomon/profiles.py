@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gnomon.adapters.local_key import read_own, replaced
+from gnomon.adapters.auth.local_key import read_own, replaced
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.errors import FileError, NotFound, UsageError
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
-from gnomon.adapters.pools_file import read_pools_file
-from gnomon.adapters.sql.opening import sqlite_path
-from gnomon.adapters.sql.watching import FileGuard
-from gnomon.adapters.system import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.yaml_files import digest_of
+from gnomon.adapters.files import digest_of, read_pools_file
+from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.adapters.sql.sqlite import FileGuard
 from gnomon.apart import make_database
 from gnomon.app import Node
 from gnomon.core.jobs.job import Job
@@ -111,7 +110,7 @@ def _facing(plan: Serving) -> "Facing | None":
     """Where requests come in, if any may; UsageError if the address is taken."""
     if not plan.api:
         return None
-    from gnomon.adapters.logs import LoggedEvents
+    from gnomon.adapters.structured_log import LoggedEvents
     from gnomon.facing import Facing
 
     return Facing(plan.settings, plan.events or LoggedEvents())

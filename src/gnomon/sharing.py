@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.memory.guard import MemoryCounters, MemoryGuard
+from gnomon.adapters.memory.coordination import MemoryCounters, MemoryGuard
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import Counters, Guard
@@ -50,8 +50,7 @@ class Commons:
 
     def _keep_in_redis(self, store: SqlStore, settings: Settings, events: Events) -> None:
         from gnomon.adapters.redis.connection import client_of
-        from gnomon.adapters.redis.guard import RedisCounters, RedisGuard
-        from gnomon.adapters.redis.leases import RedisLeases
+        from gnomon.adapters.redis.coordination import RedisCounters, RedisGuard, RedisLeases
 
         client, prefix, clock = client_of(settings.redis), settings.redis.prefix, self._clock
         self._closing.append(client.aclose)

@@ -8,14 +8,13 @@ from typing import Self
 
 from msgspec import Struct
 
-from gnomon.adapters.gates import OpenGate
-from gnomon.adapters.guided_clock import GuidedClock
-from gnomon.adapters.load import LoadMeter
-from gnomon.adapters.logs import LoggedEvents
-from gnomon.adapters.sql.opening import sqlite_path
+from gnomon.adapters.gate import OpenGate
+from gnomon.adapters.host import LoadMeter, RandomIds
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.adapters.sql.sqlite import FileWatch
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.sql.watching import FileWatch
-from gnomon.adapters.system import RandomIds
+from gnomon.adapters.structured_log import LoggedEvents
+from gnomon.adapters.synced_clock import GuidedClock
 from gnomon.crew import runner_of
 from gnomon.guiding import set_by_store
 from gnomon.hinting import hints_on

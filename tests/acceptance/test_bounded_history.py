@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from contracts.store import HOUR, NOON
 from gnomon.adapters.archive import FolderArchive, read_archive
-from gnomon.adapters.sql import SqlStore, open_sqlite, tables
+from gnomon.adapters.sql import SqlStore, open_sqlite, schema
 from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
@@ -62,7 +62,7 @@ class Plant:
 
     async def rows(self) -> dict[str, int]:
         def count(conn: sa.Connection) -> dict[str, int]:
-            asked = {name: sa.select(sa.func.count()).select_from(tables.metadata.tables[name]) for name in GROWING}
+            asked = {name: sa.select(sa.func.count()).select_from(schema.metadata.tables[name]) for name in GROWING}
             return {name: conn.scalar(query) or 0 for name, query in asked.items()}
 
         return await self.store.transactions.read(count)

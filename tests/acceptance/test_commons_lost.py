@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon import sharing
+from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET
 from gnomon.adapters.redis.connection import client_of
-from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.app import Node
 from gnomon.core.model import Schedule, TickKind
 from gnomon.services.registrar import Registrar

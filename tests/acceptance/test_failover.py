@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.house_tables import shard
-from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_store
+from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.app import Node
 from gnomon.core.ids import SHARDS
 from gnomon.core.jobs.job import read_job

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import minutely
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.app import Node
 from gnomon.core.model import DAY_MS, RunId, Source
 from gnomon.core.pings import Moment, Ping

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import sqlite
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Catchup, Overlap
 from gnomon.sections import Leading, Ticking

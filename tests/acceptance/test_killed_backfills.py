@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
 from gnomon.ports.runs import RunQuery
 from gnomon.services.backfills import BackfillDesk

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from support.cases import EFFORT

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.model import TickKind
 from gnomon.services.registrar import Registrar
 from support.servers import postgres

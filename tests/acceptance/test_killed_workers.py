@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.host import RandomIds
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds
 from gnomon.core.model import Result, RunStatus, TickKind
 from support.cases import EFFORT
 from support.fleet_processes import all_runs, launch, until, until_over
@@ -84,7 +84,7 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
 
 
 async def pause(store: SqlStore, name: str) -> None:
-    from gnomon.adapters.system import SystemClock
+    from gnomon.adapters.host import SystemClock
     from gnomon.services.registrar import Registrar
 
     await Registrar(store, store, SystemClock(), RandomIds()).pause(name, actor="test")

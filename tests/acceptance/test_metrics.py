@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.app import Node
 from gnomon.core.metrics import MEASURES, shown_name
 from gnomon.core.model import RunId

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import Choice, resuming
 from gnomon.core.ledger.plan import plan

@@ -310,7 +310,7 @@ SERVICES: dict[str, tuple[str, str, object]] = {
     "failures told as successes": ("K8", "gnomon.services.worker.ending", rosy),
     "overlap not asked about": (
         "K11",
-        "gnomon.adapters.memory.work.launching",
+        "gnomon.adapters.memory.tasks.launching",
         lambda *_, **__: (Launching.STARTED, False),
     ),
     "overlap looked at outside": ("K2", "gnomon.adapters.memory.store.unchanged", alike_but_for_runs),

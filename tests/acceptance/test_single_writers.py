@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from contracts.store import minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
+from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql import SqlStore, open_postgres
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.cron import Cron
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.ports.runs import RunQuery

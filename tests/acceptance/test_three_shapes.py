@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.services.registrar import Registrar
 from gnomon.testing.checker import check

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gnomon import app, workshop
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.app import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.office import Office, defaults_of

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import gnomon
-from gnomon.adapters.sql.opening import open_store
+from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery

@@ -9,9 +9,8 @@ from typing import TextIO
 
 import pytest
 
-from gnomon.adapters.console import LINES, ConsoleEvents
-from gnomon.adapters.lines import Lines
-from gnomon.adapters.logs import LoggedEvents
+from gnomon.adapters.event_sinks import LINES, ConsoleEvents, Lines
+from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.core.runs.states import TaskState
 
 
@@ -63,7 +62,7 @@ def test_a_clock_that_differs_from_that_of_the_store_is_told_of(skew: int, told:
 
 def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([1.0] * 3 + [2.0] * 2)
-    monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("gnomon.adapters.event_sinks.time.monotonic", lambda: next(seconds))
     stream = io.StringIO()
     events = ConsoleEvents(stream)
     for _ in range(5):
@@ -76,7 +75,7 @@ def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pyt
 
 def test_what_goes_on_is_told_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("gnomon.adapters.console.time.monotonic", lambda: now)
+    monkeypatch.setattr("gnomon.adapters.event_sinks.time.monotonic", lambda: now)
     stream = io.StringIO()
     events = ConsoleEvents(stream)
     for number in range(3000):

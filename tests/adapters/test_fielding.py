@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from gnomon.adapters.host import SystemClock
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsServerSide
-from gnomon.adapters.system import SystemClock
 from gnomon.errors import Unavailable, UsageError
 from gnomon.fielding import Fielding, work_over_nats
 from gnomon.ports.messaging import Advice, Pulse, Respond

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gnomon.adapters.guided_clock import GuidedClock
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.synced_clock import GuidedClock
 
 HOUR = 3_600_000
 

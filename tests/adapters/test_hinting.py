@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.hinting import Hinted, hint
+from gnomon.adapters.sql.after_commit import Hinted, hint
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
 from gnomon.core.runs.workflow import Retry, Step, Workflow

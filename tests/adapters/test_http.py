@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from gnomon.adapters.http import HttpSender
+from gnomon.adapters.http_client import HttpSender
 from gnomon.errors import PingFailed
 from gnomon.version import __version__
 from support.listener import listener

@@ -4,7 +4,7 @@ import threading
 from uuid import UUID
 
 from contracts.store import NOON
-from gnomon.adapters.system import RandomIds
+from gnomon.adapters.host import RandomIds
 
 
 def test_ids_of_one_millisecond_grow_in_the_order_in_which_they_are_drawn() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.adapters import yaml_files
-from gnomon.adapters.yaml_files import digest_of, read_jobs, read_mapping
+from gnomon.adapters import files
+from gnomon.adapters.files import digest_of, read_jobs, read_mapping
 from gnomon.core.cron import Cron
 from gnomon.core.jobs.job import JOB_FIELDS, Job
 from gnomon.core.jobs.schedule_fields import Defaults
@@ -379,7 +379,7 @@ def test_a_file_that_cannot_be_read_has_a_digest_of_its_own(tmp_path: Path) -> N
 
 def test_nobody_looks_for_garbage_while_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collecting = []
-    monkeypatch.setattr(yaml_files, "read_job", lambda *_, **__: collecting.append(gc.isenabled()))
+    monkeypatch.setattr(files, "read_job", lambda *_, **__: collecting.append(gc.isenabled()))
     file = tmp_path / "jobs.yaml"
     file.write_text("jobs: [{name: a}]")
 

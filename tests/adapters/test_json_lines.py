@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from gnomon.adapters.json_lines import JsonEvents
+from gnomon.adapters.event_sinks import JsonEvents
 
 
 def said(name: str, **facts: object) -> dict[str, object]:

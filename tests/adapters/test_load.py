@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.load import LoadMeter
+from gnomon.adapters.host import LoadMeter
 
 pytestmark = pytest.mark.req("R-18")
 

@@ -23,7 +23,7 @@ ADMIN = Caller("local-admin", frozenset({Role.ADMIN}))
 RACER = """
 import sys
 from pathlib import Path
-from gnomon.adapters.local_key import local_key
+from gnomon.adapters.auth.local_key import local_key
 print("ready", flush=True)
 sys.stdin.readline()
 print(local_key(Path(sys.argv[1])).kid)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.adapters.manifests import read_manifest
+from gnomon.adapters.files import read_manifest
 from gnomon.errors import FileError
 
 

@@ -8,9 +8,9 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
 
-from gnomon.adapters.nats import pulling
+from gnomon.adapters.nats import consumer
 from gnomon.adapters.nats.connection import connect
-from gnomon.adapters.nats.pulling import Puller
+from gnomon.adapters.nats.consumer import Puller
 from gnomon.errors import Unavailable
 from gnomon.ports.messaging import Delivered
 from gnomon.sections import Nats as Settings
@@ -59,7 +59,7 @@ async def one_from(puller: Puller) -> Delivered:
 
 @pytest.fixture
 def clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling, "_DOUBT_MS", 0.0)
+    monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
 
 
 @pytest.mark.usefixtures("clocks_agree")
@@ -73,7 +73,7 @@ async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) ->
 async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulling, "_DOUBT_MS", 0.0)
+    monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
     puller = Puller(client, "S", "C")
     await sent(client, 2)
     async with asyncio.timeout(10):
@@ -113,7 +113,7 @@ async def test_whoever_has_something_already_can_know_that_the_consumer_was_made
 @pytest.mark.usefixtures("clocks_agree")
 async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
     puller = Puller(client, "S", "C")
-    await client.jetstream().publish("s.one", b"", headers={pulling.AGAIN: "1"})
+    await client.jetstream().publish("s.one", b"", headers={consumer.AGAIN: "1"})
 
     assert (await one_from(puller)).doubtful
 

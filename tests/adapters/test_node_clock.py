@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_sqlite
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.app import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults

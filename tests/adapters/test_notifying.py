@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.notifying import Notifier
+from gnomon.adapters.systemd import Notifier
 
 
 @pytest.fixture(params=["path", "abstract"])

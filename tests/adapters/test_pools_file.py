@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.pools_file import read_pools_file
+from gnomon.adapters.files import read_pools_file
 from gnomon.errors import FileError
 
 pytestmark = pytest.mark.req("R-10")

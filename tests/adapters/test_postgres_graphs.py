@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from sqlalchemy.util import await_only
 
 from contracts.store import NOON, minutely
-from gnomon.adapters.sql import SqlStore, open_postgres, work
-from gnomon.adapters.sql.unfolding import unfold
+from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.adapters.sql import tasks as tasks_module
+from gnomon.adapters.sql.fan_out import unfold
 from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Source, TaskId
 from gnomon.core.runs.admission import Request, Unfolding, Waiting
 from gnomon.core.runs.launch import Cancelling, Launch, wanted_run
@@ -151,7 +152,7 @@ WAITS = Workflow(workflow_id="waits", version=1, steps=(step("main", function=""
 
 def goes_on(conn: sa.Connection, one: Waiting) -> None:
     """The next step may begin."""
-    assert work.report(conn, [done(one, LINE)])
+    assert tasks_module.report(conn, [done(one, LINE)])
 
 
 def unfolds(conn: sa.Connection, one: Waiting) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.util import await_only
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
-from gnomon.adapters.sql.house_tables import node
+from gnomon.adapters.sql.schema import node
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.errors import StoreUnavailable
@@ -238,15 +238,15 @@ async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal
 
 
 async def test_whoever_migrates_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnomon.adapters.sql import migrating
+    from gnomon.adapters.sql import migrator
 
-    upgrade = migrating.upgrade
+    upgrade = migrator.upgrade
 
     def slow(conn: sa.Connection) -> str:
         conn.exec_driver_sql(f"SELECT pg_sleep({3 * PATIENCE_MS / 1000})")
         return upgrade(conn)
 
-    monkeypatch.setattr(migrating, "upgrade", slow)
+    monkeypatch.setattr(migrator, "upgrade", slow)
     store = await open_postgres(await postgres(18).empty(), patience_ms=PATIENCE_MS)
 
     assert await store.page("default", after="", limit=1) == []

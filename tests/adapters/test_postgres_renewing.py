@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sqlalchemy.util import await_only
 
 from contracts.store import NOON, minutely
-from gnomon.adapters.sql import SqlStore, open_postgres, work
+from gnomon.adapters.sql import SqlStore, open_postgres, tasks
 from gnomon.core.model import Result, RunId, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from support.fleet_processes import until
@@ -34,7 +34,7 @@ async def test_a_worker_whose_attempt_is_just_being_given_up_hears_that_it_is_lo
         given_up, go = asyncio.Event(), asyncio.Event()
 
         def give_up(conn: sa.Connection) -> None:
-            assert work.report(conn, [ended(taken, Result.LOST, now=NOON)])
+            assert tasks.report(conn, [ended(taken, Result.LOST, now=NOON)])
             given_up.set()
             await_only(go.wait())
 

@@ -13,8 +13,8 @@ from sqlalchemy.util import await_only
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
-from gnomon.adapters.sql.house_tables import node
 from gnomon.adapters.sql.postgres import PostgresTransactions
+from gnomon.adapters.sql.schema import node
 from gnomon.adapters.sql.transactions import Job
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from gnomon.adapters.probes import Answer, ProbeServer
+from gnomon.adapters.probe_server import Answer, ProbeServer
 from gnomon.errors import UsageError
 
 

@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from msgspec.structs import replace
 
 from gnomon.access import TokenCheck, open_tokens
-from gnomon.adapters.token_keys import key_ring
+from gnomon.adapters.auth.jwks import key_ring
 from gnomon.core.access import Auth
 from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
 from gnomon.ports.auth import Caller, Role

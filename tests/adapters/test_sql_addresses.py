@@ -3,8 +3,8 @@
 import pytest
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.addresses import server_address
-from gnomon.adapters.sql.opening import open_postgres
+from gnomon.adapters.sql.connect import open_postgres
+from gnomon.adapters.sql.postgres import server_address
 from gnomon.errors import StoreUnavailable, UsageError
 from support.servers import postgres
 

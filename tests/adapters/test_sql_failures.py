@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 
 from contracts.store import EVERYTHING, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite
-from gnomon.adapters.sql.failures import hung_up, translated
+from gnomon.adapters.sql.errors import hung_up, translated
 from gnomon.errors import StaleTerm, StoreUnavailable, UsageError
 from support.servers import postgres
 

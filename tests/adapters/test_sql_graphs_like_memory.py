@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, minutely
-from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.core.model import Overlap, Result, RunId, Schedule, Source

@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from contracts.store import NOON
-from gnomon.adapters.sql import SqlStore, house_tables, migrate, open_store
-from gnomon.adapters.sql.migrating import SCHEMA, VERSION_TABLE, upgrade
+from gnomon.adapters.sql import SqlStore, migrate, open_store
+from gnomon.adapters.sql import schema as schema_module
+from gnomon.adapters.sql.migrator import SCHEMA, VERSION_TABLE, upgrade
 from gnomon.core.model import Result, RunStatus, TaskId
 from gnomon.core.runs.admission import Waiting
 from gnomon.errors import UsageError
@@ -35,7 +36,7 @@ SHAPE = {
 HALF = """
 import sys
 import sqlalchemy as sa
-from gnomon.adapters.sql.migrating import upgrade
+from gnomon.adapters.sql.migrator import upgrade
 from gnomon.adapters.sql.sqlite import engine_for
 
 with engine_for(sys.argv[1], begin="BEGIN IMMEDIATE", connections=1).begin() as conn:
@@ -60,7 +61,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def created(url: str) -> AsyncIterator[SqlStore]:
     """A store whose tables were made after the metadata, not by migrations."""
     store = await unready(url)
-    await store.transactions.write(house_tables.everything.create_all)
+    await store.transactions.write(schema_module.everything.create_all)
     yield store
     await store.close()
 
@@ -83,7 +84,7 @@ def shape(conn: sa.Connection) -> list[tuple[Any, ...]]:
 
 async def test_migrations_lead_to_the_tables_that_the_program_knows(created: SqlStore) -> None:
     expected = await created.transactions.read(shape)
-    await created.transactions.write(house_tables.everything.drop_all)
+    await created.transactions.write(schema_module.everything.drop_all)
 
     await created.transactions.write(upgrade)
 
@@ -96,7 +97,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
     def differences(conn: sa.Connection) -> list[Any]:
         context = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE})
-        return list(compare_metadata(context, house_tables.everything))
+        return list(compare_metadata(context, schema_module.everything))
 
     store = await open_store(url)
 
@@ -242,7 +243,7 @@ async def numbered(url: str, schema: int, min_compatible: int) -> None:
     store = await open_store(url)
     for key, value in {"schema": schema, "min_compatible": min_compatible}.items():
         changed = (
-            sa.update(house_tables.gnomon_meta).where(house_tables.gnomon_meta.c.key == key).values(value=str(value))
+            sa.update(schema_module.gnomon_meta).where(schema_module.gnomon_meta.c.key == key).values(value=str(value))
         )
         await store.transactions.write(partial(sa.Connection.execute, statement=changed))
     await store.close()

@@ -11,28 +11,25 @@ from msgspec.structs import replace
 from contracts.store import EVERYTHING, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
-    ageing,
     audit,
     backfills,
-    book,
+    cancellation,
     dead_letters,
-    event_log,
-    executions,
-    halting,
+    external_events,
+    fan_out,
     history,
-    jobs,
+    invariants,
     launches,
     ledger,
-    mending,
     open_postgres,
     open_sqlite,
-    placing,
-    removing,
-    tables,
-    taking,
-    unfolding,
-    vitals,
-    work,
+    placement,
+    retention,
+    runs,
+    schedules,
+    schema,
+    tasks,
+    workflows,
 )
 from gnomon.adapters.sql.unreadable import MOST, Unreadable
 from gnomon.core.ids import SHARDS, run_id
@@ -176,17 +173,17 @@ def unfolded(one: Waiting) -> Unfolding:
 
 def unfold(conn: sa.Connection, *steps: str) -> None:
     """Steps of the run that has not begun do."""
-    ready = [one for one in work.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
-    assert len(unfolding.unfold(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
+    ready = [one for one in tasks.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
+    assert len(fan_out.unfold(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
 
 
 def ended_in_graph(conn: sa.Connection, step: str, definition: Workflow = GRAPH) -> None:
     """Everything that is in hand of a step ends well."""
-    found = [one for one in work.open_attempts(conn, TaskId(""), 100, 0).attempts if one.attempt.worker == "w2"]
+    found = [one for one in tasks.open_attempts(conn, TaskId(""), 100, 0).attempts if one.attempt.worker == "w2"]
     held = [Waiting(task=one.task, run=one.run) for one in found if one.task.step == step]
     endings = [ended(one, Result.SUCCEEDED, now=NOON, definition=definition, output=b"1") for one in held]
     assert endings
-    assert len(work.report(conn, endings)) == len(endings)
+    assert len(tasks.report(conn, endings)) == len(endings)
 
 
 LINE = LogLine(NOON, "info", "done")
@@ -198,22 +195,22 @@ def task_of(conn: sa.Connection, run: str) -> Any:  # noqa: ANN401 - a task
 
 def reported(conn: sa.Connection, run: str, result: Result, **told: Any) -> Any:  # noqa: ANN401
     """The end of what is in hand of that run, alone of its schedule, so that another has its turn."""
-    [held] = [one for one in work.open_attempts(conn, TaskId(""), 10, 0).attempts if one.run.run_id == run]
+    [held] = [one for one in tasks.open_attempts(conn, TaskId(""), 10, 0).attempts if one.run.run_id == run]
     given = Waiting(task=held.task, run=held.run)
-    assert work.report(conn, [ended(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
+    assert tasks.report(conn, [ended(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
 
 
 def mend(conn: sa.Connection) -> None:
     """A run whose steps were never made, and one all of whose tasks are over."""
     conn.exec_driver_sql("DELETE FROM task WHERE run_id = 'run_fresh'")
     conn.exec_driver_sql("UPDATE task SET state = 'SUCCEEDED' WHERE run_id = 'run_ready'")
-    assert len(mending.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
+    assert len(invariants.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
 
 
 def recount(conn: sa.Connection) -> None:
     """A schedule of which nothing but what waits is left."""
-    conn.execute(sa.update(tables.run).where(tables.run.c.run_id.in_([DISPATCHED, RUNNING])).values(completed_at=NOON))
-    assert vitals.recount(conn, [UID], NOON) == [UID]
+    conn.execute(sa.update(schema.run).where(schema.run.c.run_id.in_([DISPATCHED, RUNNING])).values(completed_at=NOON))
+    assert invariants.recount(conn, [UID], NOON) == [UID]
 
 
 PAST = Past(uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0)
@@ -230,8 +227,8 @@ LOTS = [
 def at_once(conn: sa.Connection, *, begin: bool) -> Sequence[Waiting]:
     """As PostgreSQL does it."""
     if conn.dialect.name == "sqlite":
-        return work.take(conn, "w1", 10, NOON, NOON, begin=begin)
-    return taking.take(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=Reach())
+        return tasks.take(conn, "w1", 10, NOON, NOON, begin=begin)
+    return tasks.take_skipping_locked(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=Reach())
 
 
 QUERIES: dict[str, Asked] = {
@@ -242,8 +239,8 @@ QUERIES: dict[str, Asked] = {
     "due but for unreadable ones": lambda conn: ledger.due(conn, NOON, SOME, 10, _some_unreadable()),
     "next due but for unreadable ones": lambda conn: ledger.next_due_at(conn, EVERYTHING, _some_unreadable()),
     "terms": lambda conn: ledger.terms_of(conn, [1, 2]),
-    "find": lambda conn: book.find(conn, "default", "report"),
-    "page": lambda conn: book.page(conn, "default", "", 10, READABLE),
+    "find": lambda conn: schedules.find(conn, "default", "report"),
+    "page": lambda conn: schedules.page(conn, "default", "", 10, READABLE),
     "ticks": lambda conn: history.ticks(conn, UID, NOON * 2, 10),
     "runs": lambda conn: history.runs(conn, UID, NOON * 2, 10),
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),
@@ -254,46 +251,46 @@ QUERIES: dict[str, Asked] = {
     "what has run": lambda conn: backfills.have_run(conn, UID, NOON, NOON * 2),
     "backfills of a job": lambda conn: backfills.listed(conn, "default", "report", None, 10),
     "backfills after one": lambda conn: backfills.listed(conn, "default", None, (NOON, "bf_1"), 10),
-    "waiting": lambda conn: work.waiting(conn, NOON, 10),
-    "turned away": lambda conn: work.turned_away(conn, (NOON, ""), 10),
-    "next available": work.next_available_at,
-    "admit": lambda conn: work.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
-    "turn away": lambda conn: work.admit(
+    "waiting": lambda conn: tasks.waiting(conn, NOON, 10),
+    "turned away": lambda conn: tasks.turned_away(conn, (NOON, ""), 10),
+    "next available": tasks.next_available_at,
+    "admit": lambda conn: tasks.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
+    "turn away": lambda conn: tasks.admit(
         conn,
         [admission(task_of(conn, "run_waits"), schedule_uid=UID, state=TaskState.FAILED, dead_letter="no_workers")],
         NOON,
     ),
-    "take": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True),
-    "take from a pool": lambda conn: work.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
+    "take": lambda conn: tasks.take(conn, "w1", 10, NOON, NOON, begin=True),
+    "take from a pool": lambda conn: tasks.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
     "take and begin": lambda conn: at_once(conn, begin=True),
     "take to send": lambda conn: at_once(conn, begin=False),
-    "placements": lambda conn: placing.placements(conn, [task_of(conn, "run_waits").task_id]),
-    "recall": lambda conn: placing.recall(conn, NOON),
-    "begin": lambda conn: work.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),
-    "renew": lambda conn: work.renew(conn, "w1", [(task_of(conn, RUNNING).task_id, 1)], NOON + LEASE),
-    "asked to stop": lambda conn: work.asked_to_stop(conn, "w1"),
-    "open attempts": lambda conn: work.open_attempts(conn, TaskId(""), 10, NOON),
+    "placements": lambda conn: placement.placements(conn, [task_of(conn, "run_waits").task_id]),
+    "recall": lambda conn: placement.recall(conn, NOON),
+    "begin": lambda conn: tasks.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),
+    "renew": lambda conn: tasks.renew(conn, "w1", [(task_of(conn, RUNNING).task_id, 1)], NOON + LEASE),
+    "asked to stop": lambda conn: tasks.asked_to_stop(conn, "w1"),
+    "open attempts": lambda conn: tasks.open_attempts(conn, TaskId(""), 10, NOON),
     "report": lambda conn: reported(conn, RUNNING, Result.SUCCEEDED, output=b"1", logs=(LINE,)),
     "report by a worker": lambda conn: reported(conn, RUNNING, Result.NEVER_STARTED, told_by="w1"),
     "report for good": lambda conn: reported(conn, RUNNING, Result.FAILED),
-    "cancel": lambda conn: halting.cancel(conn, QUEUED, "no", NOON),
-    "cancel what runs": lambda conn: halting.cancel(conn, RUNNING, "no", NOON),
-    "supersede": lambda conn: halting.supersede(conn, {UID: RunId("run_new")}, NOON),
-    "cancel queued": lambda conn: halting.cancel_queued(conn, UID, NOON),
+    "cancel": lambda conn: cancellation.cancel(conn, QUEUED, "no", NOON),
+    "cancel what runs": lambda conn: cancellation.cancel(conn, RUNNING, "no", NOON),
+    "supersede": lambda conn: cancellation.supersede(conn, {UID: RunId("run_new")}, NOON),
+    "cancel queued": lambda conn: cancellation.cancel_queued(conn, UID, NOON),
     "launch": lambda conn: launches.launch(conn, [wanted("new", replay_of="dl_1")], NOON),
     "launch and replace": lambda conn: launches.launch(conn, [wanted("c", REPLACING), wanted("d", REPLACING)], NOON),
-    "find run": lambda conn: executions.find_run(conn, FAILED),
-    "list runs": lambda conn: executions.list_runs(conn, RunQuery()),
-    "list runs on": lambda conn: executions.list_runs(conn, RunQuery(after=(NOON, FAILED), status=RunStatus.FAILED)),
-    "list runs of a job": lambda conn: executions.list_runs(conn, RunQuery(schedule_id="report", after=(NOON, FAILED))),
-    "list runs since": lambda conn: executions.list_runs(
+    "find run": lambda conn: runs.find_run(conn, FAILED),
+    "list runs": lambda conn: runs.list_runs(conn, RunQuery()),
+    "list runs on": lambda conn: runs.list_runs(conn, RunQuery(after=(NOON, FAILED), status=RunStatus.FAILED)),
+    "list runs of a job": lambda conn: runs.list_runs(conn, RunQuery(schedule_id="report", after=(NOON, FAILED))),
+    "list runs since": lambda conn: runs.list_runs(
         conn, RunQuery(source=Source.API, since=NOON, until=NOON + MINUTE, down_to=(NOON, FAILED))
     ),
-    "place of a run": lambda conn: executions.place_of_run(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
-    "place of a run of a job": lambda conn: executions.place_of_run(conn, RunQuery(schedule_id="report"), 2),
+    "place of a run": lambda conn: runs.place_of_run(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
+    "place of a run of a job": lambda conn: runs.place_of_run(conn, RunQuery(schedule_id="report"), 2),
     "attempts": lambda conn: dead_letters.attempts(conn, [task_of(conn, FAILED).task_id]),
-    "payload": lambda conn: executions.payload(conn, "run_ready", "input"),
-    "log": lambda conn: executions.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
+    "payload": lambda conn: runs.payload(conn, "run_ready", "input"),
+    "log": lambda conn: runs.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
     "find dead letter": lambda conn: dead_letters.find(conn, "default", "dl_1"),
     "dead letters": lambda conn: dead_letters.listed(conn, "default", None, "", 10, unresolved=False),
     "dead letters of a job": lambda conn: dead_letters.listed(conn, "default", "report", "dl", 10, unresolved=False),
@@ -304,39 +301,39 @@ QUERIES: dict[str, Asked] = {
     "report items": lambda conn: ended_in_graph(conn, "many"),
     "report the last item": lambda conn: ended_in_graph(conn, "one"),
     "report what a step waits for": lambda conn: ended_in_graph(conn, "main", LEAF),
-    "cancel a graph": lambda conn: halting.cancel(conn, RunId("run_graph"), "no", NOON),
-    "cancel a graph that has not begun": lambda conn: halting.cancel(conn, RunId("run_fresh"), "no", NOON),
-    "payloads": lambda conn: executions.payloads(conn, ["run_graph"], "input"),
-    "emit": lambda conn: event_log.emit(conn, event(3), NOON, READABLE),
-    "emit again": lambda conn: event_log.emit(conn, event(1), NOON, READABLE),
-    "next gathering": event_log.next_gathering_at,
-    "close gatherings": lambda conn: event_log.close(conn, NOON + 1, 10, READABLE),
-    "find event": lambda conn: event_log.find(conn, "evt_1"),
-    "list events": lambda conn: event_log.listed(conn, "default", None, None, 10),
-    "list events of a name": lambda conn: event_log.listed(conn, "default", "drift", (NOON, "evt_2"), 10),
-    "entries": lambda conn: event_log.entries(conn, ["evt_1", "evt_2"]),
-    "workflow": lambda conn: jobs.workflow(conn, "default", "report", 1),
-    "newest workflow": lambda conn: jobs.workflow(conn, "default", "report", None),
-    "page of workflows": lambda conn: jobs.page_of_workflows(conn, "default", "", 10),
-    "pasts": lambda conn: ageing.pasts(conn, "", 10),
-    "tenants": ageing.tenants,
-    "aged runs": lambda conn: ageing.aged_runs(conn, PAST, AGED, BEGINNING, 10),
-    "aged runs of no schedule": lambda conn: ageing.aged_runs(conn, None, AGED, BEGINNING, 10),
-    "aged ticks": lambda conn: ageing.aged_ticks(conn, PAST, AGED, BEGINNING, 10),
-    "aged events": lambda conn: ageing.aged_events(conn, "default", NOON * 2, BEGINNING, 10),
-    "aged dead letters": lambda conn: ageing.aged_letters(conn, "default", NOON * 2, BEGINNING, 10),
-    "aged schedule": lambda conn: ageing.aged_schedule(conn, UID),
-    "remove": lambda conn: [removing.remove(conn, lot, 10) for lot in LOTS],
-    "ailing": lambda conn: mending.ailing(conn, NOON * 2, FIRST_OPEN, 10),
-    "ailing of schedules": lambda conn: mending.ailing(conn, NOON * 2, ("a", 0), 1),
+    "cancel a graph": lambda conn: cancellation.cancel(conn, RunId("run_graph"), "no", NOON),
+    "cancel a graph that has not begun": lambda conn: cancellation.cancel(conn, RunId("run_fresh"), "no", NOON),
+    "payloads": lambda conn: runs.payloads(conn, ["run_graph"], "input"),
+    "emit": lambda conn: external_events.emit(conn, event(3), NOON, READABLE),
+    "emit again": lambda conn: external_events.emit(conn, event(1), NOON, READABLE),
+    "next gathering": external_events.next_gathering_at,
+    "close gatherings": lambda conn: external_events.close(conn, NOON + 1, 10, READABLE),
+    "find event": lambda conn: external_events.find(conn, "evt_1"),
+    "list events": lambda conn: external_events.listed(conn, "default", None, None, 10),
+    "list events of a name": lambda conn: external_events.listed(conn, "default", "drift", (NOON, "evt_2"), 10),
+    "entries": lambda conn: external_events.entries(conn, ["evt_1", "evt_2"]),
+    "workflow": lambda conn: workflows.workflow(conn, "default", "report", 1),
+    "newest workflow": lambda conn: workflows.workflow(conn, "default", "report", None),
+    "page of workflows": lambda conn: workflows.page_of_workflows(conn, "default", "", 10),
+    "pasts": lambda conn: retention.pasts(conn, "", 10),
+    "tenants": retention.tenants,
+    "aged runs": lambda conn: retention.aged_runs(conn, PAST, AGED, BEGINNING, 10),
+    "aged runs of no schedule": lambda conn: retention.aged_runs(conn, None, AGED, BEGINNING, 10),
+    "aged ticks": lambda conn: retention.aged_ticks(conn, PAST, AGED, BEGINNING, 10),
+    "aged events": lambda conn: retention.aged_events(conn, "default", NOON * 2, BEGINNING, 10),
+    "aged dead letters": lambda conn: retention.aged_letters(conn, "default", NOON * 2, BEGINNING, 10),
+    "aged schedule": lambda conn: retention.aged_schedule(conn, UID),
+    "remove": lambda conn: [retention.remove(conn, lot, 10) for lot in LOTS],
+    "ailing": lambda conn: invariants.ailing(conn, NOON * 2, FIRST_OPEN, 10),
+    "ailing of schedules": lambda conn: invariants.ailing(conn, NOON * 2, ("a", 0), 1),
     "mend": mend,
-    "idle schedules": lambda conn: vitals.idle_schedules(conn, "", 10, READABLE),
-    "give next fire": lambda conn: vitals.give_next_fire(conn, SCHEDULE, NOON),
-    "orphans": lambda conn: vitals.orphans(conn, NOON * 2, 10),
-    "oldest due": lambda conn: vitals.oldest_due(conn, NOON),
-    "counted": lambda conn: vitals.counted(conn, "", 10),
+    "idle schedules": lambda conn: invariants.idle_schedules(conn, "", 10, READABLE),
+    "give next fire": lambda conn: invariants.give_next_fire(conn, SCHEDULE, NOON),
+    "orphans": lambda conn: invariants.orphans(conn, NOON * 2, 10),
+    "oldest due": lambda conn: invariants.oldest_due(conn, NOON),
+    "counted": lambda conn: invariants.counted(conn, "", 10),
     "recount": recount,
-    "newest workflows": lambda conn: jobs.newest_workflows(conn, "default", ["report", "other"]),
+    "newest workflows": lambda conn: workflows.newest_workflows(conn, "default", ["report", "other"]),
     "audit of a launch": lambda conn: audit.launch(conn, [wanted("new")], NOON),
     "audit of a cancellation": lambda conn: audit.cancel(conn, RUNNING, "no", NOON, "ada"),
     "audit of dead letters": lambda conn: audit.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),

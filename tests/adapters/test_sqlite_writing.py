@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
-from gnomon.adapters.sql.house_tables import node
+from gnomon.adapters.sql.schema import node
 from gnomon.adapters.sql.sqlite import SqliteTransactions, _tell
 from gnomon.errors import StoreUnavailable, UsageError
 

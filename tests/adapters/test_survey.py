@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.survey import SqlSurveyor, survey
+from gnomon.adapters.sql.stats import SqlSurveyor, survey
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import RunId

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import SqlStore
-from gnomon.adapters.sql.opening import open_sqlite
-from gnomon.adapters.sql.tally import Tallied, note
+from gnomon.adapters.sql.after_commit import Tallied, note
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.services.meter import Meter
 
 

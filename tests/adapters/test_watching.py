@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.watching import FileGuard, FileWatch
+from gnomon.adapters.sql.sqlite import FileGuard, FileWatch
 
 
 class Heard:

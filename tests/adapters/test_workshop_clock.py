@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import SystemClock
 from gnomon.runners.registry import Functions
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder

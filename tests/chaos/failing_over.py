@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from gnomon.adapters.sql.opening import open_postgres
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.sql.connect import open_postgres
 from support.standby import Standby
 from support.trial import PAST_LEASE, Trial
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.core.instants import ms_of
 from support.prompt import JOBS, Prompt
 

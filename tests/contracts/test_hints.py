@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from gnomon import sections
-from gnomon.adapters.memory.hints import Board, MemoryHints
+from gnomon.adapters.memory.coordination import Board, MemoryHints
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import SUBJECT, NatsHints
-from gnomon.adapters.sql.notices import CHANNEL, PostgresHints
+from gnomon.adapters.sql.postgres_notify import CHANNEL, PostgresHints
 from gnomon.ports.coordination import Hints, Topic
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats

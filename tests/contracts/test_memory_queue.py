@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract
-from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.adapters.memory.messaging import MemoryBus, MemoryServerSide, MemoryWorkerSide
 from gnomon.errors import Unavailable
 from gnomon.testing.clock import VirtualClock
 

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract, bodies, parcel
-from gnomon.adapters.nats import streams
+from gnomon.adapters.nats import queue
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import LateNatsLeases
@@ -63,7 +63,7 @@ async def admin(nats: Nats) -> AsyncIterator[Client]:
 @pytest.fixture
 async def server(nats: Nats, admin: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsServerSide]:
     del admin
-    monkeypatch.setattr(streams, "MAX_DELIVER", MAX_DELIVER)
+    monkeypatch.setattr(queue, "MAX_DELIVER", MAX_DELIVER)
     async with connected(nats, "scheduler") as client:
         side = NatsServerSide(client, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=ACK_WAIT_MS)
         yield side

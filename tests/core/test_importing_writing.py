@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.adapters.yaml_files import JobsFile
+from gnomon.adapters.files import JobsFile
 from gnomon.core.importers.report import Entry, Imported, Note, left_out
 from gnomon.core.importers.writer import jobs_yaml
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.adapters.yaml_files import read_jobs
+from gnomon.adapters.files import read_jobs
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, read_job, read_when, warnings
 from gnomon.core.jobs.schedule_fields import Defaults

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from gnomon.adapters.auth.jwks import Fetching, counts, worth_a_fetch
 from gnomon.core.access import Auth
 from gnomon.core.auth import Claimed, ClaimRules, claimed, opened
-from gnomon.core.key_cache import Fetching, counts, worth_a_fetch
 from gnomon.errors import Unauthenticated
 from support.issuers import ISSUER, NOW, SECOND, claims, part
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.adapters.memory.queue import MemoryWorkerSide
+from gnomon.adapters.memory.messaging import MemoryWorkerSide
 from gnomon.core.messages import Ended, Reports, Started, read_order, reports_message
 from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.runs.admission import Released, Waiting

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from gnomon.adapters.memory.queue import MemoryServerSide, MemoryWorkerSide
+from gnomon.adapters.memory.messaging import MemoryServerSide, MemoryWorkerSide
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, Retry

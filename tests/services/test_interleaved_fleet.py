@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnomon.adapters.memory.queue import MemoryServerSide
+from gnomon.adapters.memory.messaging import MemoryServerSide
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, Retry

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 
 from contracts.store import NOON
-from gnomon.adapters.http import HttpSender
+from gnomon.adapters.http_client import HttpSender
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Moment, Ping

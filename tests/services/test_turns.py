@@ -6,7 +6,7 @@ from typing import Protocol
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.memory.leases import MemoryLeases
+from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.errors import StoreUnavailable, Unavailable
 from gnomon.services.backfiller import Backfiller
 from gnomon.services.listening import Gatherer

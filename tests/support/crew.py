@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from contracts.store import NOON, minutely
-from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
 from gnomon.core.runs.launch import Launch, Launching, wanted_run

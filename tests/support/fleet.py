@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gnomon.adapters.memory.guard import MemoryGuard
-from gnomon.adapters.memory.queue import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.adapters.memory.coordination import MemoryGuard
+from gnomon.adapters.memory.messaging import MemoryBus, MemoryServerSide, MemoryWorkerSide
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.tasks import Held

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.schema import task
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.sql.tables import task
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.ports.runs import RunQuery

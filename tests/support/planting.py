@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.sql import SqlStore, tables
+from gnomon.adapters.sql import SqlStore, schema
 from gnomon.core.model import RunStatus
 from gnomon.core.runs.states import TaskState
 
@@ -35,7 +35,7 @@ def planting(store: SqlStore) -> Plant:
     """The same for a store on SQL."""
 
     async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:
-        found = tables.metadata.tables[table]
+        found = schema.metadata.tables[table]
         here = found.c[key] == name
         change = (
             sa.delete(found).where(here) if column is None else sa.update(found).where(here).values({column: value})

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from gnomon.adapters.sql.opening import open_sqlite
+from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli import main
 from gnomon.core.model import Result, RunId

@@ -75,7 +75,7 @@ class Postgres(Daemon):
         """The address of a database like a fresh one, for a while. It is emptied and used again: that costs less."""
         url = self._spare.pop() if self._spare else await self.fresh()
         yield url
-        from gnomon.adapters.sql.house_tables import everything
+        from gnomon.adapters.sql.schema import everything
 
         tables = [table for table in everything.tables if table not in ("shard", "gnomon_meta")]
         emptied = [

@@ -6,7 +6,7 @@ The clock on the wall is wrong wherever the program asks for it; the one that no
 import sys
 import time
 
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.cli import main
 
 

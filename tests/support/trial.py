@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gnomon.adapters.sql.house_tables import shard
-from gnomon.adapters.sql.opening import open_postgres
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_postgres
+from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.system import RandomIds, SystemClock
 from gnomon.core.model import Run, RunId
 from gnomon.errors import Unavailable
 from gnomon.services.launcher import Launcher

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from gnomon.adapters.system import SystemClock
+from gnomon.adapters.host import SystemClock
 from gnomon.declarative.announcing import Announcer, Counters
 from gnomon.declarative.errors import (
     SchedulerAlreadyActiveError,

@@ -11,8 +11,8 @@ from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import Horizons, Past
 
 #: Where a walk through history goes on: an instant, and the name of the last one seen there.
-Place = tuple[int, str]
-BEGINNING: Place = (-(1 << 62), "")
+RetentionPosition = tuple[int, str]
+BEGINNING: RetentionPosition = (-(1 << 62), "")
 
 
 class Kind(StrEnum):
@@ -43,7 +43,7 @@ class Lot(Struct, frozen=True, kw_only=True):
     names: tuple[Any, ...] = ()
     uid: ScheduleUid | None = None
     records: Sequence[Record] = ()
-    after: Place | None = None
+    after: RetentionPosition | None = None
 
 
 class Keeping(Protocol):
@@ -57,22 +57,22 @@ class Keeping(Protocol):
         """Whose events and dead letters there are."""
         ...
 
-    async def aged_runs(self, past: Past | None, kept: Horizons, *, after: Place, limit: int) -> Lot:
+    async def aged_runs(self, past: Past | None, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
         """Runs that may go, with all that belongs to them, and the runs that they waited for.
 
         Without a past, those of no schedule.
         """
         ...
 
-    async def aged_ticks(self, past: Past, kept: Horizons, *, after: Place, limit: int) -> Lot:
+    async def aged_ticks(self, past: Past, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
         """Ticks that may go."""
         ...
 
-    async def aged_events(self, tenant: str, before_at: int, *, after: Place, limit: int) -> Lot:
+    async def aged_events(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
         """Events that may go."""
         ...
 
-    async def aged_letters(self, tenant: str, before_at: int, *, after: Place, limit: int) -> Lot:
+    async def aged_letters(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
         """Dead letters that may go."""
         ...
 

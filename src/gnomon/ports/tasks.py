@@ -22,7 +22,7 @@ NOTHING: Mapping[TaskId, Request] = MappingProxyType({})
 #: A task and the attempt that someone has in hand.
 Held = tuple[TaskId, int]
 #: Where a task stands among those that wait for their time: when that comes, and its name.
-Place = tuple[int, str]
+QueuePosition = tuple[int, str]
 
 
 class Renewal(Struct, frozen=True):
@@ -75,7 +75,7 @@ class Work(Protocol):
         """PENDING tasks that wait for nothing but the gate, and whose time has come; earliest first."""
         ...
 
-    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
         """PENDING tasks that nobody could take and that are to be tried again later; earliest first."""
         ...
 

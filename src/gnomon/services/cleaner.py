@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gnomon.core.retention import Horizons, Past, horizons, schedule_may_go
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import BEGINNING, Archive, Keeping, Kind, Lot, Place, Turns
+from gnomon.ports.maintenance import BEGINNING, Archive, Keeping, Kind, Lot, RetentionPosition, Turns
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import Jobs
 from gnomon.services.patience import Backoff
@@ -182,7 +182,7 @@ class Cleaner:
 
     async def _all(self, ask: Callable[..., Awaitable[Lot]]) -> AsyncIterator[Lot]:
         """Lot after lot, those with nothing in them left out."""
-        place: Place | None = BEGINNING
+        place: RetentionPosition | None = BEGINNING
         while place is not None:
             lot = await ask(after=place, limit=self._settings.batch)
             if lot.names:

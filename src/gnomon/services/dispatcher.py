@@ -25,7 +25,7 @@ from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import Place, Workplace
+from gnomon.ports.tasks import QueuePosition, Workplace
 from gnomon.sections import Executing
 from gnomon.services.backlog import Backlog
 from gnomon.services.looping import in_lots
@@ -45,7 +45,7 @@ _AT_A_STRETCH = 50
 Outputs = Mapping[str, bytes | None]
 _NO_OUTPUTS: Outputs = {}
 #: Before every task that waits for its time.
-_FIRST: Place = (-(2**62), "")
+_FIRST: QueuePosition = (-(2**62), "")
 #: What becomes of a task, and what was asked about it, if anything had to be asked.
 _Ruled = tuple[Admission, Request | None]
 
@@ -78,7 +78,7 @@ class Dispatcher:
         self.router = Router(place, clock, settings.routing)
         self._admitted_at = float("-inf")
         #: Behind which place to look for what was turned away; None if that was looked at.
-        self._turned_away: Place | None = None
+        self._turned_away: QueuePosition | None = None
         self.backoff = Backoff(events, "dispatcher")
 
     def try_again(self) -> None:

@@ -13,7 +13,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Attendance, Terms
 from gnomon.ports.schedules import Application
-from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal, WorkerCard
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, QueuePosition, Reach, Renewal, WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
 from gnomon.testing.recording import Recording, Store
 
@@ -176,7 +176,7 @@ class FaultyWorkplace:
             await self._trouble.working()
         return found
 
-    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
         """See Work.turned_away."""
         await self._trouble.before()
         return await self._store.turned_away(after=after, limit=limit)

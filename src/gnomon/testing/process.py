@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events

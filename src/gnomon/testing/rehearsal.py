@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from gnomon.adapters.garbage import uncollected
+from gnomon.adapters.host import uncollected
 from gnomon.core.ids import SHARDS
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.edits import fresh

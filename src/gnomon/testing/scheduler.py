@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from gnomon.adapters.files import read_jobs
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.yaml_files import read_jobs
 from gnomon.core.cron import known_zone
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.jobs.job import read_job

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from gnomon.adapters.gates import OpenGate
+from gnomon.adapters.gate import OpenGate
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow

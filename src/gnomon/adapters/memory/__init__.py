@@ -1,5 +1,5 @@
 """In memory: for simulations, for tests, and for trying things."""
 
-from gnomon.adapters.memory.audit import MemoryStore
+from gnomon.adapters.memory.store import MemoryStore
 
 __all__ = ["MemoryStore"]

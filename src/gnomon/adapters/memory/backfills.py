@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.event_log import MemoryEventLog
+from gnomon.adapters.memory.external_events import MemoryEventLog
 from gnomon.core.model import ENGINE, RunStatus, ScheduleUid
 from gnomon.core.runs.backfill import (
     Backfill,

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gnomon.adapters.hint_batcher import Teller
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
-from gnomon.adapters.telling import Teller
 from gnomon.ports.coordination import Heard, Topic
 from gnomon.ports.runtime import Events
 from gnomon.sections import Nats

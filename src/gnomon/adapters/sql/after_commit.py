@@ -1,12 +1,14 @@
 """What jobs note in their transaction is told once that is committed, and not before."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql.transactions import Job, Transactions
+from gnomon.ports.commit_observer import Tally
+from gnomon.ports.coordination import Topic
 
 T = TypeVar("T")
 Note = TypeVar("Note")
@@ -63,3 +65,49 @@ class AfterCommit(ABC, Generic[Note]):
     async def close(self) -> None:
         """See Transactions.close."""
         await self._engine.close()
+
+
+_TOPICS = "gnomon.hints"
+
+
+def hint(conn: sa.Connection, topic: Topic) -> None:
+    """Remember to tell this once the transaction is committed, if anyone listens."""
+    leave_note(conn, _TOPICS, topic)
+
+
+class Hinted(AfterCommit[Topic]):
+    """An engine that tells others what its jobs have hinted at, each topic once."""
+
+    place = _TOPICS
+
+    def __init__(self, engine: Transactions, tell: Callable[[Topic], None]) -> None:
+        super().__init__(engine)
+        self._tell_others = tell
+
+    def _tell(self, notes: Sequence[Topic]) -> None:
+        for topic in dict.fromkeys(notes):
+            self._tell_others(topic)
+
+
+#: What is to be told.
+CommitNote = Callable[[Tally], None]
+_NOTES = "gnomon.notes"
+
+
+def note(conn: sa.Connection, told: CommitNote) -> None:
+    """Remember to tell this once the transaction is committed, if anyone listens."""
+    leave_note(conn, _NOTES, told)
+
+
+class Tallied(AfterCommit[CommitNote]):
+    """An engine that tells whoever counts what its jobs have noted."""
+
+    place = _NOTES
+
+    def __init__(self, engine: Transactions, tally: Tally) -> None:
+        super().__init__(engine)
+        self._tally = tally
+
+    def _tell(self, notes: Sequence[CommitNote]) -> None:
+        for told in notes:
+            told(self._tally)

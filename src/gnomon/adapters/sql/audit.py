@@ -6,18 +6,9 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec.structs import astuple
 
-from gnomon.adapters.sql import (
-    book,
-    bulk,
-    dead_letters,
-    event_log,
-    executions,
-    halting,
-    house_tables,
-    jobs,
-    launches,
-)
-from gnomon.adapters.sql.hinting import hint
+from gnomon.adapters.sql import bulk, cancellation, dead_letters, external_events, launches, runs, schema, workflows
+from gnomon.adapters.sql import schedules as schedules_sql
+from gnomon.adapters.sql.after_commit import hint
 from gnomon.adapters.sql.rows import Row
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core import audit as trail
@@ -29,12 +20,12 @@ from gnomon.ports.audit import AuditQuery
 from gnomon.ports.coordination import Topic
 from gnomon.ports.schedules import Application
 
-_audit = house_tables.audit.c
+_audit = schema.audit.c
 _ENTRY = AuditEntry.__struct_fields__
 _KEPT = [_audit.number, *(_audit[name] for name in _ENTRY), _audit.seq, _audit.prev_hash, _audit.hash]
 _LIST = sa.select(*_KEPT).order_by(_audit.number.desc())
 #: Written out, because a partial index is only used where its condition stands in the query word for word.
-_IS_SEALED, _IS_OPEN = sa.text(house_tables.SEALED), sa.text(house_tables.UNSEALED)
+_IS_SEALED, _IS_OPEN = sa.text(schema.SEALED), sa.text(schema.UNSEALED)
 _SEALED = (
     sa.select(*_KEPT)
     .where(_IS_SEALED, _audit.seq > sa.bindparam("after"))
@@ -42,10 +33,10 @@ _SEALED = (
     .limit(sa.bindparam("limit"))
 )
 _HEAD = sa.select(_audit.seq, _audit.hash).where(_IS_SEALED).order_by(_audit.seq.desc()).limit(1)
-_COUNT_OPEN = sa.select(sa.func.count()).select_from(house_tables.audit).where(_IS_OPEN)
+_COUNT_OPEN = sa.select(sa.func.count()).select_from(schema.audit).where(_IS_OPEN)
 _ANY_OPEN = sa.select(_audit.number).where(_IS_OPEN).order_by(_audit.number).limit(1)
 _OPEN = sa.select(*_KEPT).where(_IS_OPEN).order_by(_audit.number).limit(sa.bindparam("limit"))
-_SEAL = bulk.changing(house_tables.audit, ("seq", "prev_hash", "hash"), by=("number",))
+_SEAL = bulk.changing(schema.audit, ("seq", "prev_hash", "hash"), by=("number",))
 _UNRESOLVED = bulk.statement(
     "SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id IN KEYS AND tenant = ? AND resolved_at IS NULL"
     " ORDER BY dead_letter_id FOR UPDATE"
@@ -59,20 +50,20 @@ _SEALERS_LOCK = 7_163_071_907
 
 def write(conn: sa.Connection, entries: Iterable[AuditEntry | None]) -> None:
     """The entries stand in the trail, if what the transaction does, does."""
-    bulk.insert(conn, house_tables.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
+    bulk.insert(conn, schema.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
     hint(conn, Topic.CHANGES)
 
 
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
     """See Schedules.add."""
-    taken = book.add(conn, schedules, actor, tzdata)
+    taken = schedules_sql.add(conn, schedules, actor, tzdata)
     write(conn, (trail.registered(one, actor) for one in schedules if one.schedule_id not in taken))
     return taken
 
 
 def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
     """See Schedules.change."""
-    done = book.change(conn, verdict, changed, now, actor, tzdata)
+    done = schedules_sql.change(conn, verdict, changed, now, actor, tzdata)
     if done:
         write(conn, [trail.changed(verdict.schedule, changed, actor, now)])
     return done
@@ -80,7 +71,7 @@ def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, a
 
 def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
     """See Schedules.delete."""
-    done = book.delete(conn, verdict, now, actor)
+    done = schedules_sql.delete(conn, verdict, now, actor)
     if done:
         write(conn, [trail.deleted(verdict.schedule, actor, now)])
     return done
@@ -88,7 +79,7 @@ def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
 
 def apply(conn: sa.Connection, wish: Application, now: int, actor: str, tzdata: str) -> None:
     """See Jobs.apply."""
-    jobs.apply(conn, wish, now, actor, tzdata)
+    workflows.apply(conn, wish, now, actor, tzdata)
     write(conn, (trail.deployed(one, actor, now) for one in wish.workflows))
     write(conn, (trail.registered(one, actor) for one in wish.added))
     write(conn, (trail.changed(edit.verdict.schedule, edit.changed, actor, now) for edit in wish.edits))
@@ -104,10 +95,10 @@ def launch(conn: sa.Connection, wishes: Sequence[Launch], now: int) -> Sequence[
 def cancel(conn: sa.Connection, run_id: RunId, reason: str, now: int, actor: str) -> Cancelling:
     """See Runs.cancel."""
     if actor == ENGINE:
-        return halting.cancel(conn, run_id, reason, now)
-    before = executions.find_run(conn, run_id)
-    became = halting.cancel(conn, run_id, reason, now)
-    after = executions.find_run(conn, run_id)
+        return cancellation.cancel(conn, run_id, reason, now)
+    before = runs.find_run(conn, run_id)
+    became = cancellation.cancel(conn, run_id, reason, now)
+    after = runs.find_run(conn, run_id)
     if before is not None and after is not None and became in (Cancelling.ASKED, Cancelling.CANCELLED):
         write(conn, [trail.cancelled(before, after, actor, now)])
     return became
@@ -122,10 +113,10 @@ def resolve(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str], 
 
 def emit(conn: sa.Connection, event: Event, now: int, unreadable: Unreadable) -> Sequence[Entry]:
     """See EventLog.emit_event."""
-    known = event_log.find(conn, event.event_id)
-    entries = event_log.emit(conn, event, now, unreadable)
+    known = external_events.find(conn, event.event_id)
+    entries = external_events.emit(conn, event, now, unreadable)
     # Another may have emitted it meanwhile: then it is theirs that is kept.
-    if known is None and event_log.find(conn, event.event_id) == event:
+    if known is None and external_events.find(conn, event.event_id) == event:
         write(conn, [trail.emitted(event)])
     return entries
 

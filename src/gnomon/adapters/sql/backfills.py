@@ -6,12 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec.structs import astuple
 
-from gnomon.adapters.sql import audit, bulk, tables
-from gnomon.adapters.sql.hinting import hint
+from gnomon.adapters.sql import audit, bulk, schema
+from gnomon.adapters.sql.after_commit import hint
+from gnomon.adapters.sql.completion import Rooms
 from gnomon.adapters.sql.launches import launch
-from gnomon.adapters.sql.rooms import Rooms
-from gnomon.adapters.sql.rows import Row
-from gnomon.adapters.sql.run_rows import named
+from gnomon.adapters.sql.rows import Row, named
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core import audit as trail
 from gnomon.core.model import ENGINE, ScheduleUid
@@ -28,25 +27,25 @@ from gnomon.core.runs.backfill import (
 )
 from gnomon.ports.coordination import Topic
 
-_backfill = tables.backfill.c
+_backfill = schema.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
 _ENTRY = tuple(BackfillTick.__struct_fields__)
 _OPENED = bulk.statement(
     f"SELECT {named(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608 - our own names, here and below
     " AND t.backfill_id = backfill.backfill_id AND t.planned_at = run.planned_at"
-    f" WHERE run.schedule_uid = backfill.schedule_uid AND run.{tables.NOT_OVER})"
-    f" FROM backfill WHERE {tables.OPEN} ORDER BY backfill_id LIMIT ?"
+    f" WHERE run.schedule_uid = backfill.schedule_uid AND run.{schema.NOT_OVER})"
+    f" FROM backfill WHERE {schema.OPEN} ORDER BY backfill_id LIMIT ?"
 )
 _OWN = bulk.statement("SELECT planned_at FROM tick WHERE uid = ? AND planned_at BETWEEN ? AND ? AND run_id IS NOT NULL")
 _BEFORE = bulk.statement(
     "SELECT planned_at FROM backfill_tick WHERE schedule_uid = ? AND planned_at BETWEEN ? AND ? AND kind = 'fired'"
 )
 _MOVE = bulk.statement(
-    f"UPDATE backfill SET mark_at = ?, ended_at = ? WHERE backfill_id = ? AND mark_at = ? AND {tables.OPEN}"  # noqa: S608
+    f"UPDATE backfill SET mark_at = ?, ended_at = ? WHERE backfill_id = ? AND mark_at = ? AND {schema.OPEN}"  # noqa: S608
     " RETURNING backfill_id"
 )
 _CANCEL = bulk.statement(
-    f"UPDATE backfill SET ended_at = ?, cancelled = TRUE WHERE tenant = ? AND backfill_id = ? AND {tables.OPEN}"  # noqa: S608
+    f"UPDATE backfill SET ended_at = ?, cancelled = TRUE WHERE tenant = ? AND backfill_id = ? AND {schema.OPEN}"  # noqa: S608
     " RETURNING backfill_id"
 )
 _FIND = bulk.statement(f"SELECT {named(_BACKFILL)} FROM backfill WHERE tenant = ? AND backfill_id = ?")  # noqa: S608
@@ -131,7 +130,7 @@ def carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
         return Carried.VOID
     became = launch(conn, lot.launches, now) if lot.launches else ()
     entries = [_entry_row(entry) for entry in as_launched(lot, became)]
-    bulk.insert(conn, tables.backfill_tick, entries, _ENTRY)
+    bulk.insert(conn, schema.backfill_tick, entries, _ENTRY)
     return Carried.DONE
 
 

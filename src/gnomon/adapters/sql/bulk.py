@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import tables
+from gnomon.adapters.sql import schema
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -99,7 +99,7 @@ class Change(NamedTuple):
 # ---- by keys -------------------------------------------------------------------------------------
 
 
-def statement(sql: str, keys: sa.Column[Any] = tables.task.c.task_id) -> Statement:
+def statement(sql: str, keys: sa.Column[Any] = schema.task.c.task_id) -> Statement:
     """The statement, whose parameters are question marks.
 
     `IN KEYS` takes a list of texts, or of what is in that column. Rows are locked on PostgreSQL alone: on SQLite
@@ -305,6 +305,6 @@ def _arrays(columns: Sequence[sa.Column[Any]]) -> str:
     return ", ".join(f"${number}::{_ARRAYS[type(column.type)]}" for number, column in enumerate(columns, 1))
 
 
-_MOVE = _MOVE_POSTGRESQL.format(arrays=_arrays([tables.schedule.c[name] for name in _MOVED]))
+_MOVE = _MOVE_POSTGRESQL.format(arrays=_arrays([schema.schedule.c[name] for name in _MOVED]))
 _MOVABLE = Several(_MOVABLE_SQLITE, len(_MOVED) - 4)
-_MOVE_TO = changing(tables.schedule, _MOVED[:4], by=("uid",))
+_MOVE_TO = changing(schema.schedule, _MOVED[:4], by=("uid",))

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, tables
-from gnomon.adapters.sql.run_rows import (
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import note
+from gnomon.adapters.sql.rows import (
     ATTEMPT,
     DEAD_LETTER,
     RUN,
@@ -17,24 +18,23 @@ from gnomon.adapters.sql.run_rows import (
     named,
     waiting_of,
 )
-from gnomon.adapters.sql.tally import note
 from gnomon.core.model import Attempt, DeadLetter, TaskId
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import dead_letter
 
-_letter = tables.dead_letter.c
+_letter = schema.dead_letter.c
 _TASKS = bulk.statement(
     f"SELECT {named(TASK)}, {named(RUN)}, payload.body, NULL FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
     " LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input' WHERE task.task_id IN KEYS"
 )
 _ATTEMPTS = bulk.statement(f"SELECT {named(ATTEMPT)} FROM attempt WHERE task_id IN KEYS ORDER BY task_id, number")  # noqa: S608 - our own names
 _ADD = bulk.inserting(
-    tables.dead_letter,
+    schema.dead_letter,
     tuple(column.name for column in DEAD_LETTER),
     "ON CONFLICT (dead_letter_id) DO NOTHING",
 )
 _RESOLVE = (
-    sa.update(tables.dead_letter)
+    sa.update(schema.dead_letter)
     .where(
         _letter.dead_letter_id.in_(sa.bindparam("names", expanding=True)),
         _letter.tenant == sa.bindparam("owner"),

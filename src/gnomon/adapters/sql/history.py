@@ -4,18 +4,17 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import tables
-from gnomon.adapters.sql.rows import SCHEDULE, pause_of, revision_of, schedule_of, tick_of
-from gnomon.adapters.sql.run_rows import RUN, TASK, run_of, task_of
+from gnomon.adapters.sql import schema
+from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
 from gnomon.core.model import Run, ScheduleUid, Task, Tick
 from gnomon.ports.schedules import Gone, Pause, Revision
 
-_tick, _run, _task = tables.tick.c, tables.run.c, tables.task.c
-_UID = sa.bindparam("uid", type_=tables.Name)
-_BEFORE = sa.bindparam("before", type_=tables.Instant)
+_tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
+_UID = sa.bindparam("uid", type_=schema.Name)
+_BEFORE = sa.bindparam("before", type_=schema.Instant)
 _LIMIT = sa.bindparam("limit", type_=sa.Integer)
 _TICKS = (
-    sa.select(tables.tick)
+    sa.select(schema.tick)
     .where(_tick.uid == _UID, _tick.planned_at < _BEFORE)
     .order_by(_tick.planned_at.desc())
     .limit(_LIMIT)
@@ -27,18 +26,18 @@ _RUNS = (
     .limit(_LIMIT)
 )
 _TASKS = sa.select(*TASK).where(_task.run_id.in_(sa.bindparam("runs", expanding=True)))
-_SCHEDULE = sa.select(*SCHEDULE).where(tables.schedule.c.uid == _UID)
+_SCHEDULE = sa.select(*SCHEDULE).where(schema.schedule.c.uid == _UID)
 _REVISIONS = (
-    sa.select(tables.schedule_revision)
-    .where(tables.schedule_revision.c.uid == _UID)
-    .order_by(tables.schedule_revision.c.revision)
+    sa.select(schema.schedule_revision)
+    .where(schema.schedule_revision.c.uid == _UID)
+    .order_by(schema.schedule_revision.c.revision)
 )
-_PAUSES = sa.select(tables.pause).where(tables.pause.c.uid == _UID).order_by(tables.pause.c.number)
-_schedule, _revision = tables.schedule.c, tables.schedule_revision.c
+_PAUSES = sa.select(schema.pause).where(schema.pause.c.uid == _UID).order_by(schema.pause.c.number)
+_schedule, _revision = schema.schedule.c, schema.schedule_revision.c
 _GONE = (
     sa.select(*SCHEDULE, _schedule.deleted_at, _revision.actor)
     .join(
-        tables.schedule_revision,
+        schema.schedule_revision,
         sa.and_(_revision.uid == _schedule.uid, _revision.revision == _schedule.revision),
     )
     .where(

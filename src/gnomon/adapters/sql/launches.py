@@ -5,19 +5,18 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, tables
-from gnomon.adapters.sql.halting import supersede
-from gnomon.adapters.sql.rooms import Rooms
-from gnomon.adapters.sql.rows import SCHEDULE, schedule_of
-from gnomon.adapters.sql.run_rows import WANTED_RUN, named, task_row, wanted_row
-from gnomon.adapters.sql.tally import note
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import note
+from gnomon.adapters.sql.cancellation import supersede
+from gnomon.adapters.sql.completion import Rooms
+from gnomon.adapters.sql.rows import SCHEDULE, WANTED_RUN, named, schedule_of, task_row, wanted_row
 from gnomon.core.model import Run, Spec
 from gnomon.core.runs.launch import Launch, Launching, first_tasks, launching
 
 _SCHEDULES = bulk.statement(f"SELECT {named(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608 - our own names
 _TAKEN = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS")
-_ADD = bulk.inserting(tables.run, WANTED_RUN, "ON CONFLICT (run_id) DO NOTHING")
-_REPLAYED = bulk.changing(tables.dead_letter, ("replayed_by",), by=("dead_letter_id",))
+_ADD = bulk.inserting(schema.run, WANTED_RUN, "ON CONFLICT (run_id) DO NOTHING")
+_REPLAYED = bulk.changing(schema.dead_letter, ("replayed_by",), by=("dead_letter_id",))
 
 
 def launch(conn: sa.Connection, launches: Sequence[Launch], now: int) -> Sequence[Launching]:
@@ -82,9 +81,9 @@ class _Batch:
         made = [(run, wish) for run, wish in made if run.run_id in added]
         note(self._conn, lambda tally: tally.launched([run for run, _ in made]))
         tasks = [task for run, wish in made for task in first_tasks(run, wish.first_steps, now=self._now)]
-        bulk.insert(self._conn, tables.task, [task_row(task) for task in tasks])
+        bulk.insert(self._conn, schema.task, [task_row(task) for task in tasks])
         given = [(run.run_id, "input", wish.input) for run, wish in made if wish.input is not None]
-        bulk.insert(self._conn, tables.payload, given)
+        bulk.insert(self._conn, schema.payload, given)
         replays = [(run.run_id, run.replay_of) for run, _ in made if run.replay_of is not None]
         bulk.many(self._conn, _REPLAYED, replays)
         self._rooms.write({run.schedule_uid for run, _ in made if run.schedule_uid is not None})

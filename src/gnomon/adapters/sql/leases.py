@@ -1,15 +1,18 @@
 """Terms and leases, judged by the store's clock."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import house_tables
-from gnomon.adapters.sql.hinting import hint
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import hint
+from gnomon.adapters.sql.transactions import Transactions
+from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.ports.coordination import Topic
 from gnomon.ports.ledger import Attendance, Terms
 
-_shard, _node = house_tables.shard.c, house_tables.node.c
+_shard, _node = schema.shard.c, schema.node.c
 _HELD = (
     sa.select(_shard.shard, _shard.term)
     .where(_shard.holder == sa.bindparam("by"))
@@ -18,23 +21,23 @@ _HELD = (
 )
 _TAKEABLE = sa.select(_shard.shard).order_by(_shard.shard).limit(sa.bindparam("limit"))
 _OVER = _shard.lease_until <= sa.bindparam("now")
-_THESE = sa.update(house_tables.shard).where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
+_THESE = sa.update(schema.shard).where(_shard.shard.in_(sa.bindparam("shards", expanding=True)))
 _EXTEND = _THESE.values(lease_until=sa.bindparam("until"))
 _TAKE = _THESE.values(term=_shard.term + 1, holder=sa.bindparam("by"), lease_until=sa.bindparam("until")).returning(
     _shard.shard, _shard.term
 )
 _RELEASE = _THESE.where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0)
 _LEAVE = (
-    sa.update(house_tables.shard).where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0),
-    sa.delete(house_tables.node).where(_node.holder == sa.bindparam("by")),
+    sa.update(schema.shard).where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0),
+    sa.delete(schema.node).where(_node.holder == sa.bindparam("by")),
 )
 _UNSEEN = sa.select(_node.holder).where(_node.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
-_FORGET = sa.delete(house_tables.node).where(_node.holder.in_(_UNSEEN))
-_FORGET_OTHERS = sa.delete(house_tables.node).where(_node.holder != sa.bindparam("by"))
+_FORGET = sa.delete(schema.node).where(_node.holder.in_(_UNSEEN))
+_FORGET_OTHERS = sa.delete(schema.node).where(_node.holder != sa.bindparam("by"))
 _OTHERS_END = sa.select(sa.func.min(_shard.lease_until)).where(
     _shard.holder != sa.bindparam("by"), _shard.lease_until > sa.bindparam("now")
 )
-_ALIVE = sa.select(sa.func.count()).select_from(house_tables.node).where(_node.seen_until > sa.bindparam("now"))
+_ALIVE = sa.select(sa.func.count()).select_from(schema.node).where(_node.seen_until > sa.bindparam("now"))
 
 
 def attend(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> Attendance:
@@ -54,7 +57,7 @@ def _see(conn: sa.Connection, holder: str, until: int) -> None:
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    seen = insert(house_tables.node).values(holder=holder, seen_until=until)
+    seen = insert(schema.node).values(holder=holder, seen_until=until)
     conn.execute(seen.on_conflict_do_update(index_elements=["holder"], set_={"seen_until": until}))
 
 
@@ -83,3 +86,76 @@ def leave(conn: sa.Connection, holder: str) -> None:
     for statement in _LEAVE:
         conn.execute(statement, {"by": holder})
     hint(conn, Topic.SHARDS)
+
+
+_TAKE_TURN = bulk.statement(
+    "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"
+    " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at, token = turn.token + 1"
+    " WHERE turn.holder = excluded.holder OR turn.until_at <= ? RETURNING token"
+)
+_ACQUIRE = bulk.statement(
+    "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"
+    " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at, token = turn.token + 1"
+    " WHERE turn.until_at <= ? RETURNING token"
+)
+_RENEW = bulk.statement("UPDATE turn SET until_at = ? WHERE name = ? AND token = ? AND until_at > ? RETURNING token")
+#: The row stays, so that the next token is higher.
+_RELEASE_SINGLETON = bulk.statement(
+    "UPDATE turn SET until_at = 0 WHERE name = ? AND token = ? AND until_at > ? RETURNING token"
+)
+_GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ? AND name NOT LIKE ?")
+#: Names of leases and of turns never meet.
+_PREFIX = "lease:"
+
+
+def take_turn(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
+    """See Turns.take_turn."""
+    return bool(bulk.rows(conn, _TAKE_TURN, name, holder, until_at, now))
+
+
+def give_turns_up(conn: sa.Connection, holder: str) -> None:
+    """See Turns.give_turns_up."""
+    bulk.run(conn, _GIVE_UP, holder, f"{_PREFIX}%")
+
+
+class SqlLeases:
+    """The port Leases. There is a row for every key that was ever used."""
+
+    ordered = True
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
+        """See Leases.acquire."""
+        name, holder, span = _PREFIX + checked_key("key", key), checked_key("owner", owner), checked_ttl(ttl_ms)
+
+        def acquire(conn: sa.Connection) -> int | None:
+            now = self._transactions.now(conn)
+            return _token(bulk.rows(conn, _ACQUIRE, name, holder, now + span, now))
+
+        return await self._transactions.write(acquire)
+
+    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
+        """See Leases.renew."""
+        name, span = _PREFIX + checked_key("key", key), checked_ttl(ttl_ms)
+
+        def renew(conn: sa.Connection) -> int | None:
+            now = self._transactions.now(conn)
+            return _token(bulk.rows(conn, _RENEW, now + span, name, token, now))
+
+        return await self._transactions.write(renew)
+
+    async def release(self, key: str, token: int) -> bool:
+        """See Leases.release."""
+        name = _PREFIX + checked_key("key", key)
+
+        def release(conn: sa.Connection) -> bool:
+            return bool(bulk.rows(conn, _RELEASE_SINGLETON, name, token, self._transactions.now(conn)))
+
+        return await self._transactions.write(release)
+
+
+def _token(found: Sequence[Sequence[Any]]) -> int | None:
+    """The only column of the only row, if there is one."""
+    return next((int(token) for (token,) in found), None)

@@ -5,11 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, tables
-from gnomon.adapters.sql.halting import supersede
-from gnomon.adapters.sql.rows import SCHEDULE, tick_row
-from gnomon.adapters.sql.run_rows import run_row, task_row
-from gnomon.adapters.sql.tally import note
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import note
+from gnomon.adapters.sql.cancellation import supersede
+from gnomon.adapters.sql.rows import SCHEDULE, run_row, task_row, tick_row
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import run, tick
@@ -18,7 +17,7 @@ from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
 
-_schedule = tables.schedule.c
+_schedule = schema.schedule.c
 _DUE = (
     sa.select(*SCHEDULE)
     .where(_schedule.next_fire_at <= sa.bindparam("now"))
@@ -140,6 +139,6 @@ def _write_down(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, term
                 new = run(schedule, decision, now=now)
                 made.append(run_row(new))
                 tasks += [task_row(task) for task in first_tasks(new, schedule.spec.first_steps, now=now)]
-    bulk.insert(conn, tables.tick, ticks)
-    bulk.insert(conn, tables.run, made)
-    bulk.insert(conn, tables.task, tasks)
+    bulk.insert(conn, schema.tick, ticks)
+    bulk.insert(conn, schema.run, made)
+    bulk.insert(conn, schema.task, tasks)

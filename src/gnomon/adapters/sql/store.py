@@ -1,4 +1,4 @@
-"""The store on SQL: every port, on SQLite and on PostgreSQL with the same statements."""
+"""The ports of a store by which it is kept in order, on SQL. Each method is one transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,25 +6,26 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import (
     audit,
-    book,
     dead_letters,
-    event_log,
-    executions,
+    external_events,
     history,
-    jobs,
+    invariants,
     leases,
     ledger,
-    placing,
-    taking,
-    work,
+    placement,
+    retention,
     workers,
+    workflows,
 )
+from gnomon.adapters.sql import runs as runs_sql
+from gnomon.adapters.sql import schedules as schedules_sql
+from gnomon.adapters.sql import tasks as tasks_sql
 from gnomon.adapters.sql.backfills import SqlBackfills
-from gnomon.adapters.sql.housekeeping import SqlHousekeeping
+from gnomon.adapters.sql.fan_out import unfold
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.adapters.sql.unfolding import unfold
 from gnomon.adapters.sql.unreadable import Unreadable
 from gnomon.core.audit import AuditEntry, Head, Kept
+from gnomon.core.invariants import Counted, Orphan, Overdue
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -39,6 +40,7 @@ from gnomon.core.model import (
     Tick,
     Verdict,
 )
+from gnomon.core.retention import Horizons, Past
 from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
 from gnomon.core.runs.external_events import Entry, Event
 from gnomon.core.runs.launch import Cancelling, Launch, Launching
@@ -47,9 +49,99 @@ from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.maintenance import Ailing, Lot, OpenPlace, RetentionPosition
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import Application, Gone, Pause, Revision
-from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, Place, Reach, Renewal, WorkerCard
+from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, QueuePosition, Reach, Renewal, WorkerCard
+
+
+class SqlHousekeeping:
+    """Keeping, Turns, Mending and Vitals."""
+
+    transactions: Transactions
+    _unreadable: Unreadable
+
+    async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+        """See Turns.take_turn."""
+        engine = self.transactions
+
+        def take(conn: sa.Connection) -> bool:
+            now = engine.now(conn)
+            return leases.take_turn(conn, name, holder, now + ttl_ms, now)
+
+        return await engine.write(take)
+
+    async def give_turns_up(self, holder: str) -> None:
+        """See Turns.give_turns_up."""
+        await self.transactions.write(lambda conn: leases.give_turns_up(conn, holder))
+
+    async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:
+        """See Keeping.pasts."""
+        return await self.transactions.read(lambda conn: retention.pasts(conn, after, limit))
+
+    async def tenants(self) -> Sequence[str]:
+        """See Keeping.tenants."""
+        return await self.transactions.read(retention.tenants)
+
+    async def aged_runs(self, past: Past | None, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+        """See Keeping.aged_runs."""
+        return await self.transactions.read(lambda conn: retention.aged_runs(conn, past, kept, after, limit))
+
+    async def aged_ticks(self, past: Past, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+        """See Keeping.aged_ticks."""
+        return await self.transactions.read(lambda conn: retention.aged_ticks(conn, past, kept, after, limit))
+
+    async def aged_events(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+        """See Keeping.aged_events."""
+        return await self.transactions.read(lambda conn: retention.aged_events(conn, tenant, before_at, after, limit))
+
+    async def aged_letters(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+        """See Keeping.aged_letters."""
+        return await self.transactions.read(lambda conn: retention.aged_letters(conn, tenant, before_at, after, limit))
+
+    async def aged_schedule(self, uid: ScheduleUid) -> Lot:
+        """See Keeping.aged_schedule."""
+        return await self.transactions.read(lambda conn: retention.aged_schedule(conn, uid))
+
+    async def remove(self, lot: Lot, *, limit: int) -> bool:
+        """See Keeping.remove."""
+        return await self.transactions.write(lambda conn: retention.remove(conn, lot, limit))
+
+    async def ailing(self, *, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+        """See Mending.ailing."""
+        return await self.transactions.read(lambda conn: invariants.ailing(conn, before_at, after, limit))
+
+    async def mend(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
+        """See Mending.mend."""
+        return await self.transactions.write(lambda conn: invariants.mend(conn, run_ids, now))
+
+    async def idle_schedules(self, *, after: str, limit: int) -> Sequence[Schedule]:
+        """See Vitals.idle_schedules."""
+        return await self.transactions.read(
+            lambda conn: invariants.idle_schedules(conn, after, limit, self._unreadable)
+        )
+
+    async def give_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
+        """See Vitals.give_next_fire."""
+        return await self.transactions.write(lambda conn: invariants.give_next_fire(conn, schedule, next_fire_at))
+
+    async def orphans(self, *, grace_ms: int, limit: int) -> Sequence[Orphan]:
+        """See Vitals.orphans."""
+        engine = self.transactions
+        return await engine.read(lambda conn: invariants.orphans(conn, engine.now(conn) - grace_ms, limit))
+
+    async def oldest_due(self) -> Overdue | None:
+        """See Vitals.oldest_due."""
+        engine = self.transactions
+        return await engine.read(lambda conn: invariants.oldest_due(conn, engine.now(conn)))
+
+    async def counted(self, *, after: str, limit: int) -> Sequence[Counted]:
+        """See Vitals.counted."""
+        return await self.transactions.read(lambda conn: invariants.counted(conn, after, limit))
+
+    async def recount(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
+        """See Vitals.recount."""
+        return await self.transactions.write(lambda conn: invariants.recount(conn, uids, now))
 
 
 class SqlStore(SqlBackfills, SqlHousekeeping):
@@ -81,19 +173,19 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
         """See Work.waiting."""
-        return await self.transactions.read(lambda conn: work.waiting(conn, now, limit))
+        return await self.transactions.read(lambda conn: tasks_sql.waiting(conn, now, limit))
 
-    async def turned_away(self, *, after: Place, limit: int) -> Sequence[Waiting]:
+    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
         """See Work.turned_away."""
-        return await self.transactions.read(lambda conn: work.turned_away(conn, after, limit))
+        return await self.transactions.read(lambda conn: tasks_sql.turned_away(conn, after, limit))
 
     async def next_available_at(self) -> int | None:
         """See Work.next_available_at."""
-        return await self.transactions.read(work.next_available_at)
+        return await self.transactions.read(tasks_sql.next_available_at)
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """See Work.admit."""
-        return await self.transactions.write(lambda conn: work.admit(conn, admissions, now))
+        return await self.transactions.write(lambda conn: tasks_sql.admit(conn, admissions, now))
 
     async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
         """See Work.unfold."""
@@ -115,55 +207,57 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
         def take(conn: sa.Connection) -> Sequence[Waiting]:
             if conn.dialect.name == "postgresql":
-                return taking.take(conn, worker, limit, lease_ms, now, begin=begin, known=known, reach=reach)
+                return tasks_sql.take_skipping_locked(
+                    conn, worker, limit, lease_ms, now, begin=begin, known=known, reach=reach
+                )
             until = engine.now(conn) + lease_ms
-            return work.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
+            return tasks_sql.take(conn, worker, limit, until, now, begin=begin, known=known, reach=reach)
 
         # Whoever knows of nothing that is being let through beside it has no commit to share with that.
         return await engine.write(take, apart=begin and not known)
 
     async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
         """See Work.begin."""
-        return await self.transactions.write(lambda conn: work.begin(conn, held, now, worker))
+        return await self.transactions.write(lambda conn: tasks_sql.begin(conn, held, now, worker))
 
     async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
         """See Work.handed_out."""
-        return await self.transactions.read(lambda conn: work.handed_out(conn, held))
+        return await self.transactions.read(lambda conn: tasks_sql.handed_out(conn, held))
 
     async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
         """See Work.renew."""
         engine = self.transactions
-        return await engine.write(lambda conn: work.renew(conn, worker, held, engine.now(conn) + lease_ms))
+        return await engine.write(lambda conn: tasks_sql.renew(conn, worker, held, engine.now(conn) + lease_ms))
 
     async def asked_to_stop(self, worker: str) -> frozenset[Held]:
         """See Work.asked_to_stop."""
-        return await self.transactions.read(lambda conn: work.asked_to_stop(conn, worker))
+        return await self.transactions.read(lambda conn: tasks_sql.asked_to_stop(conn, worker))
 
     async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
         """See Work.report."""
-        return await self.transactions.write(lambda conn: work.report(conn, endings))
+        return await self.transactions.write(lambda conn: tasks_sql.report(conn, endings))
 
     async def on_the_way(self) -> OnTheWay:
         """See Work.on_the_way."""
-        return await self.transactions.read(placing.on_the_way)
+        return await self.transactions.read(placement.on_the_way)
 
     async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
         """See Work.placements."""
-        return await self.transactions.read(lambda conn: placing.placements(conn, tasks))
+        return await self.transactions.read(lambda conn: placement.placements(conn, tasks))
 
     async def chosen(self) -> Collection[Placement]:
         """See Work.chosen."""
-        return await self.transactions.read(placing.chosen)
+        return await self.transactions.read(placement.chosen)
 
     async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         engine = self.transactions
-        return await engine.write(lambda conn: placing.recall(conn, engine.now(conn)))
+        return await engine.write(lambda conn: placement.recall(conn, engine.now(conn)))
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
         """See Work.open_attempts."""
         engine = self.transactions
-        return await engine.read(lambda conn: work.open_attempts(conn, after, limit, engine.now(conn)))
+        return await engine.read(lambda conn: tasks_sql.open_attempts(conn, after, limit, engine.now(conn)))
 
     # ---- workers -----------------------------------------------------------------------------
 
@@ -195,15 +289,15 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def find_run(self, run_id: RunId) -> Run | None:
         """See Executions.find_run."""
-        return await self.transactions.read(lambda conn: executions.find_run(conn, run_id))
+        return await self.transactions.read(lambda conn: runs_sql.find_run(conn, run_id))
 
     async def list_runs(self, query: RunQuery) -> Sequence[Run]:
         """See Executions.list_runs."""
-        return await self.transactions.read(lambda conn: executions.list_runs(conn, query))
+        return await self.transactions.read(lambda conn: runs_sql.list_runs(conn, query))
 
     async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """See Executions.place_of_run."""
-        return await self.transactions.read(lambda conn: executions.place_of_run(conn, query, number))
+        return await self.transactions.read(lambda conn: runs_sql.place_of_run(conn, query, number))
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""
@@ -211,19 +305,19 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def payload(self, owner_id: str, kind: str) -> bytes | None:
         """See Executions.payload."""
-        return await self.transactions.read(lambda conn: executions.payload(conn, owner_id, kind))
+        return await self.transactions.read(lambda conn: runs_sql.payload(conn, owner_id, kind))
 
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
         """See Executions.payloads."""
-        return await self.transactions.read(lambda conn: executions.payloads(conn, owner_ids, kind))
+        return await self.transactions.read(lambda conn: runs_sql.payloads(conn, owner_ids, kind))
 
     async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
         """See Executions.log_lengths."""
-        return await self.transactions.read(lambda conn: executions.log_lengths(conn, tasks))
+        return await self.transactions.read(lambda conn: runs_sql.log_lengths(conn, tasks))
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
-        return await self.transactions.read(lambda conn: executions.log_lines(conn, task_id, after, limit))
+        return await self.transactions.read(lambda conn: runs_sql.log_lines(conn, task_id, after, limit))
 
     # ---- dead letters ------------------------------------------------------------------------
 
@@ -251,25 +345,25 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def next_gathering_at(self) -> int | None:
         """See EventLog.next_gathering_at."""
-        return await self.transactions.read(event_log.next_gathering_at)
+        return await self.transactions.read(external_events.next_gathering_at)
 
     async def close_gatherings(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
         """See EventLog.close_gatherings."""
-        return await self.transactions.write(lambda conn: event_log.close(conn, now, limit, self._unreadable))
+        return await self.transactions.write(lambda conn: external_events.close(conn, now, limit, self._unreadable))
 
     async def list_events(
         self, tenant: str, *, name: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
     ) -> Sequence[Event]:
         """See EventLog.list_events."""
-        return await self.transactions.read(lambda conn: event_log.listed(conn, tenant, name, after, limit))
+        return await self.transactions.read(lambda conn: external_events.listed(conn, tenant, name, after, limit))
 
     async def find_event(self, event_id: str) -> Event | None:
         """See EventLog.find_event."""
-        return await self.transactions.read(lambda conn: event_log.find(conn, event_id))
+        return await self.transactions.read(lambda conn: external_events.find(conn, event_id))
 
     async def entries(self, event_ids: Sequence[str]) -> Sequence[Entry]:
         """See EventLog.entries."""
-        return await self.transactions.read(lambda conn: event_log.entries(conn, event_ids))
+        return await self.transactions.read(lambda conn: external_events.entries(conn, event_ids))
 
     # ---- audit -------------------------------------------------------------------------------
 
@@ -299,21 +393,21 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
         """See Jobs.workflow."""
-        return await self.transactions.read(lambda conn: jobs.workflow(conn, tenant, workflow_id, version))
+        return await self.transactions.read(lambda conn: workflows.workflow(conn, tenant, workflow_id, version))
 
     async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
         """See Jobs.page_of_workflows."""
-        return await self.transactions.read(lambda conn: jobs.page_of_workflows(conn, tenant, after, limit))
+        return await self.transactions.read(lambda conn: workflows.page_of_workflows(conn, tenant, after, limit))
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
-        return await self.transactions.read(lambda conn: jobs.newest_workflows(conn, tenant, workflow_ids))
+        return await self.transactions.read(lambda conn: workflows.newest_workflows(conn, tenant, workflow_ids))
 
     async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply."""
         try:
             await self.transactions.write(lambda conn: audit.apply(conn, wish, now, actor, tzdata))
-        except jobs.Void:
+        except workflows.Void:
             return False
         return True
 
@@ -321,11 +415,13 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
         """See Schedules.find."""
-        return await self.transactions.read(lambda conn: book.find(conn, tenant, schedule_id))
+        return await self.transactions.read(lambda conn: schedules_sql.find(conn, tenant, schedule_id))
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
-        return await self.transactions.read(lambda conn: book.page(conn, tenant, after, limit, self._unreadable))
+        return await self.transactions.read(
+            lambda conn: schedules_sql.page(conn, tenant, after, limit, self._unreadable)
+        )
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""

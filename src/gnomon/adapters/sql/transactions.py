@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.failures import lost, translated
+from gnomon.adapters.sql.errors import lost, translated
 
 T = TypeVar("T")
 #: Reads and writes through the connection it is given, and leaves the transaction alone. It may be run again

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 import structlog
 
-from gnomon.adapters.sql import tables
+from gnomon.adapters.sql import schema
 from gnomon.adapters.sql.rows import SCHEDULE, Row, schedule_of
 from gnomon.core.model import Schedule
 from gnomon.errors import UsageError
@@ -22,8 +22,8 @@ _UID, _REVISION = _NAMES.index("uid"), _NAMES.index("revision")
 #: The condition under which a row has not been found unreadable before. Takes `Unreadable.known` as `unreadable`. One
 #: text for both: of thousands of pairs PostgreSQL would make as many conditions, and think about them for seconds.
 NOT_KNOWN = (
-    tables.schedule.c.uid.concat(":")
-    .concat(sa.cast(tables.schedule.c.revision, sa.Text))
+    schema.schedule.c.uid.concat(":")
+    .concat(sa.cast(schema.schedule.c.revision, sa.Text))
     .not_in(sa.bindparam("unreadable", expanding=True))
 )
 

@@ -6,22 +6,22 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, house_tables
-from gnomon.adapters.sql.hinting import hint
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import hint
 from gnomon.ports.coordination import Topic
 from gnomon.ports.tasks import Load, WorkerCard
 
-_worker = house_tables.worker.c
-_COLUMNS = tuple(column.name for column in house_tables.worker.columns)
+_worker = schema.worker.c
+_COLUMNS = tuple(column.name for column in schema.worker.columns)
 _SEE = bulk.inserting(
-    house_tables.worker,
+    schema.worker,
     _COLUMNS,
     "ON CONFLICT (worker) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
 )
 _UNSEEN = sa.select(_worker.worker).where(_worker.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
-_FORGET = sa.delete(house_tables.worker).where(_worker.worker.in_(_UNSEEN))
-_ALIVE = sa.select(house_tables.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
-_DISMISS = sa.delete(house_tables.worker).where(_worker.worker == sa.bindparam("name"))
+_FORGET = sa.delete(schema.worker).where(_worker.worker.in_(_UNSEEN))
+_ALIVE = sa.select(schema.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
+_DISMISS = sa.delete(schema.worker).where(_worker.worker == sa.bindparam("name"))
 #: What says which tasks it may be given.
 _KNOWN = sa.select(_worker.pool, _worker.functions, _worker.labels, _worker.capabilities, _worker.draining).where(
     _worker.worker == sa.bindparam("name")

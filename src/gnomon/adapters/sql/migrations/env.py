@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from gnomon.adapters.sql.house_tables import everything
-from gnomon.adapters.sql.migrating import VERSION_TABLE
+from gnomon.adapters.sql.migrator import VERSION_TABLE
+from gnomon.adapters.sql.schema import everything
 
 context.configure(
     connection=context.config.attributes["connection"],

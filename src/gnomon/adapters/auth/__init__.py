@@ -1,0 +1,1 @@
+"""Authentication: keys, signed tokens and the policies that accept them."""

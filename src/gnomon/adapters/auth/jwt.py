@@ -1,0 +1,94 @@
+"""Bearer tokens: JSON Web Tokens, checked against the keys of whoever issued them."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+from gnomon.adapters.auth.jwks import KeyRing, KeySource, signed_with
+from gnomon.core.auth import Claimed, ClaimRules, Opened, claimed, opened
+from gnomon.errors import TokenRefused
+from gnomon.ports.auth import Caller, Role
+from gnomon.ports.runtime import Clock
+
+#: How many tokens are remembered whose signature was right.
+_MOST_REMEMBERED = 4096
+
+
+class Issuer(Struct, frozen=True, kw_only=True):
+    """Somebody whose tokens are taken."""
+
+    keys: KeySource
+    rules: ClaimRules
+    algorithms: frozenset[str]
+
+
+class SignedTokens:
+    """Takes the tokens of some issuers, each checked with the keys of its own issuer only."""
+
+    def __init__(self, issuers: Sequence[Issuer], clock: Clock, *, largest: int) -> None:
+        self._issuers = tuple(issuers)
+        self._clock = clock
+        self._largest = largest
+        self._algorithms = frozenset[str]().union(*(one.algorithms for one in issuers))
+        #: By digest, the keys with which the signature was right: while they count, so does it.
+        self._proven: dict[bytes, KeyRing] = {}
+
+    async def caller(self, token: str) -> Caller:
+        """See Tokens.caller. IssuerUnavailable if the keys to check it with cannot be had."""
+        found = opened(token, algorithms=self._algorithms, largest=self._largest)
+        issuer = self._issuer_of(found.claims)
+        if found.algorithm not in issuer.algorithms:
+            raise TokenRefused("its alg is none of those that are taken")
+        ring = await issuer.keys.ring(found.kid, found.algorithm)
+        self._check_signature(token, found, ring)
+        return _caller(claimed(found.claims, issuer.rules, now=self._clock.now()))
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for issuer in self._issuers:
+            await issuer.keys.close()
+
+    def _issuer_of(self, claims: Mapping[str, Any]) -> Issuer:
+        """The issuer that the token names; one of any name comes last."""
+        named = claims.get("iss")
+        for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
+            if issuer.rules.issuer in ("", named):
+                return issuer
+        raise TokenRefused("its iss is not the issuer that is trusted")
+
+    def _check_signature(self, token: str, found: Opened, ring: KeyRing) -> None:
+        digest = sha256(token.encode()).digest()
+        if self._proven.get(digest) is ring:
+            return
+        key = ring.fitting(found.kid, found.algorithm)
+        if key is None:
+            raise TokenRefused("no key of its issuer fits it")
+        if not signed_with(key, found.algorithm, found.signed, found.signature):
+            raise TokenRefused("its signature is not its issuer's")
+        if len(self._proven) >= _MOST_REMEMBERED:
+            self._proven.clear()
+        self._proven[digest] = ring
+
+
+class BelievedTokens:
+    """Believes every token. For trying things out where nobody else can reach."""
+
+    def __init__(self, rules: ClaimRules, clock: Clock, *, algorithms: frozenset[str], largest: int) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._algorithms = algorithms
+        self._largest = largest
+
+    async def caller(self, token: str) -> Caller:
+        """See Tokens.caller; the signature is not looked at."""
+        found = opened(token, algorithms=self._algorithms, largest=self._largest)
+        return _caller(claimed(found.claims, self._rules, now=self._clock.now()))
+
+    async def close(self) -> None:
+        """Let go of nothing."""
+
+
+def _caller(claims: Claimed) -> Caller:
+    return Caller(claims.subject, frozenset(map(Role, claims.roles)), claims.tenant)

@@ -1,0 +1,232 @@
+"""Manifests: files of several YAML documents, as other programs write them."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from gnomon.adapters.host import uncollected
+from gnomon.adapters.yaml_parser import Node, Refusal, compose
+from gnomon.core.jobs.fields import key_text
+from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_when
+from gnomon.core.jobs.routing_fields import read_pools
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.routing import Pools
+from gnomon.errors import CronError, FieldError, FileError, JobsFileError
+
+_DEEPEST = 64
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only, and none of it twice: an alias could make a small file a very large one."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - as the library has it
+        """See the library."""
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="has an alias, and none is read here", problem_mark=mark)
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"is nested more than {_DEEPEST} deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def read_manifest(name: str, text: str) -> list[Any]:
+    """The documents of the text; FileError names the line of what is no YAML."""
+    try:
+        return list(yaml.load_all(text, _Loader))
+    except yaml.MarkedYAMLError as error:
+        _refuse(name, error)
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:
+        raise FileError(name, f"is no YAML: {error}") from None
+
+
+def _refuse(name: str, error: yaml.MarkedYAMLError) -> NoReturn:
+    mark = error.problem_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+    raise FileError(name, f"is no YAML: {error.problem}", line=line, column=column) from None
+
+
+_LARGEST_FILE = 8 * 2**20
+#: Where a date need not be quoted.
+_INSTANTS = ("at", "start_at", "end_at", "delay_until")
+
+
+class JobsFile:
+    """The jobs of a file as they were written, and where each word of them stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._root = composed(path, JobsFileError, instants=_INSTANTS, showing=True)
+        self._check_top()
+        #: Each job as plain data.
+        self.mappings: list[dict[str, Any]] = [job.plain() for job in self._entries()]
+
+    def jobs(self, read: Callable[[Mapping[str, Any]], Job]) -> list[Job]:
+        """All of them, each as `read` reads it; JobsFileError for the first that is wrong."""
+        found: dict[str, Job] = {}
+        for index, said in enumerate(self.mappings):
+            self._check_keys(index, said)
+            job = self._read(index, said, read)
+            if job.name in found:
+                first = self._root.place_of(f"jobs[{list(found).index(job.name)}].name").line
+                reason = f'"{job.name}" is already the name of another job, in line {first}'
+                self._refuse(reason, f"jobs[{index}].name")
+            found[job.name] = job
+        return list(found.values())
+
+    def _read(self, index: int, said: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Job]) -> Job:
+        try:
+            return read(said)
+        except FieldError as error:
+            self._refuse(sentence(error), f"jobs[{index}].{error.field}")
+        except CronError as error:
+            line, column = self._root.place_of(f"jobs[{index}].schedule")
+            job = f"jobs[{index}] ({said['name']})"
+            raise JobsFileError(self.path, str(error), line=line, column=column, field=job) from None
+
+    def _check_keys(self, index: int, said: Mapping[str, Any]) -> None:
+        for key in said:
+            if key not in JOB_FIELDS:
+                near = get_close_matches(str(key), JOB_FIELDS, n=1)
+                hint = f", did you mean {near[0]}?" if near else f"; known are {', '.join(JOB_FIELDS)}"
+                self._refuse(f"is not known{hint}", f"jobs[{index}].{key_text(key)}")
+
+    def _check_top(self) -> None:
+        top = self._root.value
+        for key in top if isinstance(top, dict) else ():
+            if key != "jobs":
+                near = get_close_matches(str(key), ["jobs"])
+                self._refuse("is not known" + (", did you mean jobs?" if near else ""), key_text(key))
+        if not isinstance(top, dict) or "jobs" not in top or not isinstance(top["jobs"][1].value, list):
+            self._refuse('must be a mapping with a list under "jobs"', "")
+        for index, job in enumerate(self._entries()):
+            if not isinstance(job.value, dict):
+                self._refuse("must be a mapping", f"jobs[{index}]")
+
+    def _entries(self) -> list[Node]:
+        entries: list[Node] = self._root.value["jobs"][1].value
+        return entries
+
+    def _refuse(self, reason: str, field: str) -> NoReturn:
+        line, column = self._root.place_of(field)
+        raise JobsFileError(self.path, reason, line=line, column=column, field=field)
+
+
+def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
+    """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
+    with uncollected():
+        return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
+
+
+def read_jobs_as_said(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
+    """The same, each with what was written."""
+    with uncollected():
+        file = JobsFile(path)
+        return list(zip(file.jobs(lambda said: read_job(said, defaults, now=now)), file.mappings, strict=True))
+
+
+def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
+    """The same, but of a job that is not complete only its name and when it fires."""
+    with uncollected():
+        return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
+
+
+def read_mapping(path: Path) -> Mapping[str, Any]:
+    """What a configuration file holds; FileError if that is no mapping."""
+    root = composed(path, FileError, guarded=True)
+    if root.value is None:
+        return {}
+    if not isinstance(root.value, dict):
+        raise FileError(path, "must be a mapping of sections", line=root.place.line, column=root.place.column)
+    data: Mapping[str, Any] = root.plain()
+    return data
+
+
+def read_text(path: Path) -> str:
+    """What a file of another kind holds; FileError if that cannot be read."""
+    try:
+        return _content(path).decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise FileError(path, f"cannot be read: {_why(problem)}") from None
+
+
+def sentence(error: FieldError) -> str:
+    """What is wrong, to stand after the name of the field."""
+    value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")
+    if error.reason == "is missing":
+        return error.reason
+    return f"{error.reason}, not {value}" if error.reason.startswith("must be") else f"{value} {error.reason}"
+
+
+def composed(
+    path: Path,
+    error: Callable[..., FileError],
+    *,
+    instants: Collection[str] = (),
+    showing: bool = False,
+    guarded: bool = False,
+) -> Node:
+    """What a file holds, and where each word of it stands; the error if it cannot be read.
+
+    A `guarded` file is one that decides who may do what: it is not believed if anybody could have written it.
+    """
+    try:
+        return compose(_content(path, guarded=guarded).decode(), instants=instants, showing=showing)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(path, f"cannot be read: {_why(problem)}") from None
+    except Refusal as refusal:
+        line, column = refusal.place or (None, None)
+        raise error(path, refusal.reason, line=line, column=column, field=refusal.path) from None
+
+
+def digest_of(path: Path) -> str:
+    """A few letters that are the same as long as the file says the same, or cannot be read for the same reason."""
+    try:
+        return hashlib.sha256(_content(path)).hexdigest()
+    except OSError as problem:
+        return _why(problem)
+
+
+def _content(path: Path, *, guarded: bool = False) -> bytes:
+    """What the file holds. It is looked at through one handle, so that nobody can put another in its place."""
+    with open(path, "rb", opener=_opened) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError("it is no regular file")
+        if guarded and mode & stat.S_IWOTH:
+            raise OSError(f"everybody may write to it: chmod o-w {path}")
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise OSError(f"it has more than {_LARGEST_FILE // 2**20} MiB")
+    return content
+
+
+def _opened(path: str, flags: int) -> int:
+    # A pipe that nobody writes to must not keep us waiting.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _why(problem: OSError | UnicodeDecodeError) -> str:
+    if isinstance(problem, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {problem.start}"
+    return problem.strerror or str(problem)
+
+
+def read_pools_file(path: Path) -> Pools:
+    """The table; FileError names the file, the line and the field of the first thing that is wrong."""
+    root = composed(path, FileError, showing=True)
+    try:
+        return read_pools(root.plain())
+    except FieldError as error:
+        line, column = root.place_of(error.field)
+        raise FileError(path, sentence(error), line=line, column=column, field=error.field) from None

@@ -1,0 +1,140 @@
+"""What all processes have seen, in Redis, which lets it go by itself."""
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gnomon.adapters.redis.connection import RedisUnavailable, translated
+from gnomon.core.leases import checked_key, checked_ttl
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Standing
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis as Client
+
+
+_BEGIN = (
+    "local known = redis.call('GET', KEYS[1]) if known then return known end"
+    " redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return ARGV[3]"
+)
+_GIVE_UP = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_COUNT = (
+    "local count = redis.call('INCR', KEYS[1])"
+    " if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end return count"
+)
+
+
+class RedisGuard:
+    """The port Guard."""
+
+    def __init__(self, client: "Client", prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._begin = client.register_script(_BEGIN)
+        self._give_up = client.register_script(_GIVE_UP)
+
+    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> Standing:
+        """See Guard.begin."""
+        name, span = self._name(consumer, message), checked_ttl(ttl_ms)
+        with translated():
+            known = await self._begin(keys=[name], args=[Standing.IN_FLIGHT.value, span, Standing.NEW.value])
+        try:
+            return Standing(known)
+        except ValueError as error:
+            raise RedisUnavailable(f"Redis: {name} holds something that is not ours") from error
+
+    async def processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
+        """See Guard.processed."""
+        name, span = self._name(consumer, message), checked_ttl(ttl_ms)
+        with translated():
+            await self._client.set(name, Standing.PROCESSED.value, px=span)
+
+    async def give_up(self, consumer: str, message: str) -> None:
+        """See Guard.give_up."""
+        name = self._name(consumer, message)
+        with translated():
+            await self._give_up(keys=[name], args=[Standing.IN_FLIGHT.value])
+
+    def _name(self, consumer: str, message: str) -> str:
+        # With its length, so that no two pairs of names have the same key.
+        owner = checked_key("consumer", consumer)
+        return f"{self._prefix}seen:{len(owner)}:{owner}:{checked_key('message', message)}"
+
+
+class RedisCounters:
+    """The port Counters."""
+
+    def __init__(self, client: "Client", prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._count = client.register_script(_COUNT)
+
+    async def count(self, name: str, *, ttl_ms: int) -> int:
+        """See Counters.count."""
+        key, span = self._key(name), checked_ttl(ttl_ms)
+        with translated():
+            return int(await self._count(keys=[key], args=[span]))
+
+    async def counted(self, names: Sequence[str]) -> Sequence[int]:
+        """See Counters.counted."""
+        if not names:
+            return []
+        keys = [self._key(name) for name in names]
+        with translated():
+            return [int(count or 0) for count in await self._client.mget(keys)]
+
+    async def forget(self, names: Sequence[str]) -> None:
+        """See Counters.forget."""
+        keys = [self._key(name) for name in names]
+        if keys:
+            with translated():
+                await self._client.delete(*keys)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}count:{checked_key('name', name)}"
+
+
+#: What begins with the token and a space is ours.
+_OURS = "local held = redis.call('GET', KEYS[1]) if held and string.sub(held, 1, #ARGV[1]) == ARGV[1] then "
+_RENEW = _OURS + "return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+_RELEASE = _OURS + "return redis.call('DEL', KEYS[1]) end return 0"
+
+
+class RedisLeases:
+    """The port Leases."""
+
+    #: Redis may forget everything, so that no number of its own can be relied on to grow.
+    ordered = False
+
+    def __init__(self, client: "Client", prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._renew = client.register_script(_RENEW)
+        self._release = client.register_script(_RELEASE)
+
+    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
+        """See Leases.acquire."""
+        name, value, span = self._name(key), checked_key("owner", owner), checked_ttl(ttl_ms)
+        token = secrets.randbits(63)
+        with translated():
+            taken = await self._client.set(name, _mark(token) + value, nx=True, px=span)
+        return token if taken else None
+
+    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
+        """See Leases.renew."""
+        name, span = self._name(key), checked_ttl(ttl_ms)
+        with translated():
+            renewed = await self._renew(keys=[name], args=[_mark(token), span])
+        return token if renewed else None
+
+    async def release(self, key: str, token: int) -> bool:
+        """See Leases.release."""
+        name = self._name(key)
+        with translated():
+            return bool(await self._release(keys=[name], args=[_mark(token)]))
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}lease:{checked_key('key', key)}"
+
+
+def _mark(token: int) -> str:
+    return f"{token} "

@@ -1,0 +1,243 @@
+"""Events from outside. Whoever decides about one begins by holding the schedules that listen, as all others do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import astuple, replace
+
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.completion import Rooms
+from gnomon.adapters.sql.launches import launch
+from gnomon.adapters.sql.rows import SCHEDULE, Row, definition, named
+from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core.model import MINUTE_MS, Schedule, ScheduleUid
+from gnomon.core.runs.external_events import (
+    Entry,
+    EntryKind,
+    Event,
+    Gathering,
+    became,
+    gathered,
+    skipped_because,
+    wanted_by,
+)
+from gnomon.core.triggers import OnEvent
+
+_event = schema.event.c
+_EVENT = tuple(schema.event.c[name] for name in Event.__struct_fields__)
+_ENTRY = tuple(schema.event_entry.c[name] for name in Entry.__struct_fields__)
+_KEEP = bulk.inserting(schema.event, tuple(column.name for column in _EVENT), "ON CONFLICT (event_id) DO NOTHING")
+_LISTENERS = bulk.statement(f"SELECT uid FROM schedule WHERE tenant = ? AND expression = ? AND {schema.LISTENS}")  # noqa: S608 - our own names, here and below
+_SCHEDULES = bulk.statement(f"SELECT {named(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608
+_ENTRIES = bulk.statement(f"SELECT {named(_ENTRY)} FROM event_entry WHERE event_id IN KEYS")  # noqa: S608
+_ADD_ENTRY = bulk.inserting(schema.event_entry, tuple(column.name for column in _ENTRY))
+_CHANGE_ENTRY = bulk.changing(
+    schema.event_entry, ("kind", "reason", "run_id", "decided_at"), by=("event_id", "schedule_uid")
+)
+_GATHERINGS = bulk.statement("SELECT schedule_uid, first_at, due_at, count FROM gathering WHERE schedule_uid IN KEYS")
+_GATHER = bulk.inserting(
+    schema.gathering,
+    ("schedule_uid", "first_at", "due_at", "count"),
+    "ON CONFLICT (schedule_uid) DO UPDATE SET due_at = excluded.due_at, count = excluded.count",
+)
+_NEXT = bulk.statement("SELECT due_at FROM gathering ORDER BY due_at, schedule_uid LIMIT 1")
+_DUE = bulk.statement("SELECT schedule_uid FROM gathering WHERE due_at <= ? ORDER BY due_at, schedule_uid LIMIT ?")
+_CLOSE = bulk.statement("DELETE FROM gathering WHERE schedule_uid IN KEYS AND due_at <= ? RETURNING schedule_uid")
+_THERE = bulk.statement("SELECT uid FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")
+_PUT_OFF = bulk.changing(schema.gathering, ("due_at",), by=("schedule_uid",))
+_GATHERED = bulk.statement(
+    f"SELECT {named(_ENTRY)}, {named(_EVENT)} FROM event_entry JOIN event ON event.event_id = event_entry.event_id"  # noqa: S608
+    f" WHERE event_entry.schedule_uid IN KEYS AND event_entry.{schema.GATHERED}"
+)
+_FIND = bulk.statement(f"SELECT {named(_EVENT)} FROM event WHERE event_id = ?")  # noqa: S608
+_LIST = (
+    sa.select(*_EVENT)
+    .where(_event.tenant == sa.bindparam("owner"))
+    .order_by(_event.emitted_at.desc(), _event.event_id.desc())
+    .limit(sa.bindparam("limit"))
+)
+#: How long a gathering is put off whose schedule cannot be read here: somebody else may be able to.
+_PUT_OFF_MS = MINUTE_MS
+
+
+# ---- emitting ------------------------------------------------------------------------------------
+
+
+def emit(conn: sa.Connection, event: Event, now: int, unreadable: Unreadable) -> Sequence[Entry]:
+    """See EventLog.emit_event."""
+    if bulk.those(conn, _KEEP, [astuple(event)], "event_id"):
+        uids = [uid for (uid,) in bulk.rows(conn, _LISTENERS, event.tenant, event.name)]
+        # What was changed before they were held counts.
+        listening = [one for one in _held(conn, uids, unreadable) if _listens(one, event)]
+        decided = {one.uid: _first_look(one, event, now) for one in listening}
+        waiting = [one for one in listening if decided[one.uid].kind is EntryKind.GATHERED]
+        full = _gather(conn, waiting, now)
+        firing = [(one, [event]) for one in listening if not decided[one.uid].reason]
+        for uid, told in _started(conn, firing, now).items():
+            decided[uid] = replace(decided[uid], **told, decided_at=now)
+        bulk.many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
+        _close(conn, full, {one.uid: one for one in waiting}, now)
+    return entries(conn, [event.event_id])
+
+
+def _held(conn: sa.Connection, uids: Sequence[str], unreadable: Unreadable) -> Sequence[Schedule]:
+    """Those of the schedules that are there and can be read, nobody else's to change."""
+    if not uids:
+        return ()
+    Rooms(conn, map(ScheduleUid, uids))
+    found = unreadable.readable(bulk.rows(conn, _SCHEDULES, list(uids)))
+    return sorted(found, key=lambda one: one.schedule_id)
+
+
+def _listens(schedule: Schedule, event: Event) -> bool:
+    trigger = schedule.spec.trigger
+    return isinstance(trigger, OnEvent) and trigger.event == event.name
+
+
+def _first_look(schedule: Schedule, event: Event, now: int) -> Entry:
+    """What becomes of the event; without a reason if that is for a run to say."""
+    trigger = _trigger(schedule)
+    entry = Entry(
+        event_id=event.event_id,
+        schedule_uid=schedule.uid,
+        schedule_id=schedule.schedule_id,
+        kind=EntryKind.SKIPPED,
+        reason=skipped_because(schedule, trigger, event) or "",
+        decided_at=now,
+    )
+    if not entry.reason and trigger.gathers:
+        return replace(entry, kind=EntryKind.GATHERED, reason="waits_for_others")
+    return entry
+
+
+def _trigger(schedule: Schedule) -> OnEvent:
+    trigger = schedule.spec.trigger
+    assert isinstance(trigger, OnEvent)  # noqa: S101 - it listens
+    return trigger
+
+
+def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Sequence[ScheduleUid]:
+    """Each gathering has one event more. Those that are full come back."""
+    if not schedules:
+        return ()
+    names: list[str] = [one.uid for one in schedules]
+    found = (
+        Gathering(schedule_uid=row[0], first_at=row[1], due_at=row[2], count=row[3])
+        for row in bulk.rows(conn, _GATHERINGS, names)
+    )
+    so_far = {one.schedule_uid: one for one in found}
+    after = [gathered(_trigger(one), so_far.get(one.uid), one.uid, now=now) for one in schedules]
+    bulk.many(conn, _GATHER, [astuple(one) for one in after])
+    return [one.schedule_uid for one in after if one.due_at <= now]
+
+
+def _started(
+    conn: sa.Connection, wanted: Sequence[tuple[Schedule, Sequence[Event]]], now: int
+) -> Mapping[ScheduleUid, Mapping[str, Any]]:
+    """What became of the runs that each of the schedules was to start for its events, as an entry tells it."""
+    wishes = [wanted_by(schedule, events, _given(conn, schedule), now=now) for schedule, events in wanted]
+    told: dict[ScheduleUid, Mapping[str, Any]] = {}
+    for (schedule, _), wish, launching in zip(wanted, wishes, launch(conn, wishes, now) if wishes else (), strict=True):
+        kind, reason = became(launching)
+        run_id = None if kind is EntryKind.SKIPPED else wish.run.run_id
+        told[schedule.uid] = {"kind": kind, "reason": reason, "run_id": run_id}
+    return told
+
+
+def _given(conn: sa.Connection, schedule: Schedule) -> Mapping[str, Any]:
+    spec = schedule.spec
+    found = definition(conn, schedule.tenant, spec.workflow_id, spec.workflow_version)
+    return found.input if found is not None else {}
+
+
+# ---- gathering -----------------------------------------------------------------------------------
+
+
+def next_gathering_at(conn: sa.Connection) -> int | None:
+    """See EventLog.next_gathering_at."""
+    found = bulk.rows(conn, _NEXT)
+    return found[0][0] if found else None
+
+
+def close(conn: sa.Connection, now: int, limit: int, unreadable: Unreadable) -> Sequence[ScheduleUid]:
+    """See EventLog.close_gatherings."""
+    due = [uid for (uid,) in bulk.rows(conn, _DUE, now, limit)]
+    if not due:
+        return []
+    schedules = {one.uid: one for one in _held(conn, due, unreadable)}
+    there = {uid for (uid,) in bulk.rows(conn, _THERE, due)}
+    bulk.many(conn, _PUT_OFF, [(now + _PUT_OFF_MS, uid) for uid in due if uid in there and uid not in schedules])
+    return _close(conn, due, schedules, now)
+
+
+def _close(
+    conn: sa.Connection, due: Sequence[ScheduleUid], schedules: Mapping[ScheduleUid, Schedule], now: int
+) -> Sequence[ScheduleUid]:
+    """Those of the gatherings that are due have started a run each, or say why not."""
+    if not due:
+        return ()
+    # Another may have closed some, or another event have put them off, before we held them.
+    closed = {uid for (uid,) in bulk.rows(conn, _CLOSE, list(due), now)}
+    waiting = _waiting(conn, sorted(closed))
+    there = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
+    told: dict[ScheduleUid, Mapping[str, Any]] = dict.fromkeys(waiting, _skipped("gone"))
+    told |= {one.uid: _skipped("paused") for one, _ in there if one.paused_at is not None}
+    told |= _started(conn, [(one, events) for one, events in there if one.paused_at is None], now)
+    after = [replace(entry, **told[uid]) for uid, of in waiting.items() for entry, _ in of]
+    changed = [(one.kind.value, one.reason, one.run_id, now, one.event_id, one.schedule_uid) for one in after]
+    bulk.many(conn, _CHANGE_ENTRY, changed)
+    return [uid for uid in due if uid in closed]
+
+
+def _skipped(reason: str) -> Mapping[str, Any]:
+    return {"kind": EntryKind.SKIPPED, "reason": reason}
+
+
+def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[tuple[Entry, Event]]]:
+    """The events that each of the schedules has gathered, oldest first."""
+    found: dict[ScheduleUid, list[tuple[Entry, Event]]] = {}
+    for row in bulk.rows(conn, _GATHERED, uids) if uids else ():
+        entry = _entry_of(row[: len(_ENTRY)])
+        found.setdefault(entry.schedule_uid, []).append((entry, _event_of(row[len(_ENTRY) :])))
+    return {uid: sorted(of, key=lambda one: (one[1].emitted_at, one[1].event_id)) for uid, of in found.items()}
+
+
+# ---- looking -------------------------------------------------------------------------------------
+
+
+def listed(
+    conn: sa.Connection, tenant: str, name: str | None, after: tuple[int, str] | None, limit: int
+) -> Sequence[Event]:
+    """See EventLog.list_events."""
+    asked = _LIST
+    if name is not None:
+        asked = asked.where(_event.name == name)
+    if after is not None:
+        asked = asked.where(sa.tuple_(_event.emitted_at, _event.event_id) < sa.tuple_(*after))
+    return [_event_of(row) for row in conn.execute(asked, {"owner": tenant, "limit": limit})]
+
+
+def find(conn: sa.Connection, event_id: str) -> Event | None:
+    """See EventLog.find_event."""
+    found = bulk.rows(conn, _FIND, event_id)
+    return _event_of(found[0]) if found else None
+
+
+def entries(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[Entry]:
+    """See EventLog.entries."""
+    found = map(_entry_of, bulk.rows(conn, _ENTRIES, list(event_ids)))
+    return sorted(found, key=lambda entry: (entry.event_id, entry.schedule_id))
+
+
+def _event_of(row: Row) -> Event:
+    return Event(**dict(zip(Event.__struct_fields__, row, strict=True)))
+
+
+def _entry_of(row: Row) -> Entry:
+    said = dict(zip(Entry.__struct_fields__, row, strict=True))
+    return Entry(**said | {"kind": EntryKind(said["kind"])})
+
+
+def _entry_row(entry: Entry) -> tuple[Any, ...]:
+    return tuple(str(said) if isinstance(said, EntryKind) else said for said in astuple(entry))

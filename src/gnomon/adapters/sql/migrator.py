@@ -1,0 +1,66 @@
+"""Bringing a database to the schema of this program, and telling whether it is there.
+
+The schema has a number, and says from which number on programs can work with it. So a new program can widen
+the schema while old ones go on; it is narrowed once they are gone.
+"""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql.schema import gnomon_meta
+from gnomon.errors import UsageError
+
+#: The number of the schema that this program was written for.
+SCHEMA = 9
+#: Any constant will do, as long as nobody else uses it.
+_LOCK = 7_163_071_906
+
+
+def upgrade(conn: sa.Connection, to: str = "head") -> str:
+    """The schema is the newest, or that of a revision; which one comes back.
+
+    Inside the caller's transaction: all of it, or nothing.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+
+    if conn.dialect.name == "postgresql":
+        # Two who start at once take turns; the second finds nothing left to do.
+        conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
+    config.attributes["connection"] = conn
+    command.upgrade(config, to)
+    reached = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    return str(reached)
+
+
+#: Not Alembic's own name, which belongs to the application that we may share a database with.
+VERSION_TABLE = "gnomon_migration"
+
+
+def current(conn: sa.Connection) -> bool:
+    """Whether there is nothing to migrate."""
+    return numbers(conn)[0] >= SCHEMA
+
+
+def numbers(conn: sa.Connection) -> tuple[int, int]:
+    """The number of the schema, and of the oldest program that it works with; zeros for an empty database."""
+    if not sa.inspect(conn).has_table(gnomon_meta.name):
+        return 0, 0
+    meta = {key: int(value) for key, value in conn.execute(sa.select(gnomon_meta))}
+    return meta["schema"], meta["min_compatible"]
+
+
+def check_schema(conn: sa.Connection) -> None:
+    """UsageError, with what to do about it, unless this program can work with the schema."""
+    schema, min_compatible = numbers(conn)
+    if schema < SCHEMA:
+        raise UsageError(f"the database has schema {schema}, this program needs {SCHEMA}: migrate the database")
+    if min_compatible > SCHEMA:
+        raise UsageError(
+            f"the database has schema {schema}, which needs a program of schema {min_compatible} or later;"
+            f" this one is of {SCHEMA}: upgrade the program"
+        )

@@ -1,0 +1,120 @@
+"""Hints by PostgreSQL: NOTIFY and LISTEN, on a connection of their own.
+
+A pooler that deals out connections by the transaction passes a NOTIFY on, but nobody hears anything through it: then
+one only tells.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from gnomon.adapters.hint_batcher import Teller
+from gnomon.adapters.sql.postgres import server_address
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.coordination import Heard, Topic
+from gnomon.ports.runtime import Events
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+CHANNEL = "gnomon_hints"
+#: How long the server may take over anything.
+_PATIENCE_SECONDS = 5.0
+#: From one try to be connected to the next.
+_PAUSE_SECONDS = 0.5
+#: How often to see whether anybody is at the other end: a connection that was cut half-way only falls silent.
+_PULSE_SECONDS = 10.0
+
+
+class PostgresHints:
+    """The port Hints."""
+
+    def __init__(self, url: str, events: Events, *, listens: bool = True) -> None:
+        self._url = url
+        self._events = events
+        self._listens = listens
+        self._teller = Teller(self._send, events)
+        self.tell = self._teller.tell
+        #: By which we know our own voice.
+        self._voice = secrets.token_hex(4)
+        self._connection: Connection[Any] | None = None
+        #: One at a time may ask something.
+        self._asking = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+
+    async def listen(self, heard: Heard) -> None:
+        """See Hints.listen."""
+        if self._listens:
+            self._listening = asyncio.create_task(self._keep_listening(heard), name="gnomon-listen")
+
+    async def close(self) -> None:
+        """See Hints.close."""
+        await self._teller.close()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        if self._connection is not None:
+            with suppress(Exception):
+                await self._connection.close(timeout=_PATIENCE_SECONDS)
+
+    async def _send(self, topics: Collection[Topic]) -> None:
+        # One statement without parameters, so that no prepared one is left behind on a connection of a pooler.
+        told = ", ".join(f"pg_notify('{CHANNEL}', '{topic} {self._voice}')" for topic in topics)
+        async with self._connected() as connection:
+            await connection.execute(f"SELECT {told}", timeout=_PATIENCE_SECONDS)
+
+    async def _keep_listening(self, heard: Heard) -> None:
+        """Listen, and again whenever the connection is lost, until cancelled."""
+
+        def hear(_: object, __: int, ___: str, said: object) -> None:
+            topic, _, voice = str(said).partition(" ")
+            if voice != self._voice and topic in list(Topic):
+                heard(Topic(topic))
+
+        while True:
+            with suppress(StoreUnavailable):
+                async with self._connected() as connection:
+                    await connection.add_listener(CHANNEL, hear)
+                # Whatever was told while nobody listened.
+                for topic in Topic:
+                    heard(topic)
+                await self._until_lost()
+                self._events.emit("hints_interrupted")
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _until_lost(self) -> None:
+        with suppress(StoreUnavailable):
+            while not self._lost.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._lost.wait(), _PULSE_SECONDS)
+                    return
+                async with self._connected() as connection:
+                    await connection.execute("SELECT 1", timeout=_PATIENCE_SECONDS)
+
+    @asynccontextmanager
+    async def _connected(self) -> "AsyncIterator[Connection[Any]]":
+        """The connection, for one who asks; StoreUnavailable if it cannot be had, or is lost meanwhile."""
+        import asyncpg
+
+        async with self._asking:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                yield self._connection
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                if self._connection is not None:
+                    self._connection.terminate()
+                raise StoreUnavailable(f"hints: {type(error).__name__}: {error}") from error
+
+    async def _connect(self) -> "Connection[Any]":
+        import asyncpg
+
+        address, told = server_address(self._url)
+        _, options = address.get_dialect()().create_connect_args(address)
+        connection = await asyncpg.connect(**options, **told, timeout=_PATIENCE_SECONDS, statement_cache_size=0)
+        self._lost.clear()
+        connection.add_termination_listener(lambda _: self._lost.set())
+        return connection

@@ -1,0 +1,155 @@
+"""The book of schedules."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.cancellation import cancel_queued
+from gnomon.adapters.sql.ledger import carry_out, terms_of
+from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
+from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
+from gnomon.core.ledger.plan import settled
+from gnomon.core.model import RunStatus, Schedule, ScheduleUid, Verdict
+from gnomon.errors import UsageError
+from gnomon.ports.schedules import Edit
+
+_schedule, _pause = schema.schedule.c, schema.pause.c
+_EXISTING = sa.select(*SCHEDULE).where(_schedule.tenant == sa.bindparam("tenant"), _schedule.deleted_at.is_(None))
+_BY_UID = sa.select(*SCHEDULE).where(_schedule.uid == sa.bindparam("wanted"), _schedule.deleted_at.is_(None))
+_COUNTS = sa.select(_schedule.active_runs, _schedule.queued_runs).where(_schedule.uid == sa.bindparam("wanted"))
+_FIND = _EXISTING.where(_schedule.schedule_id == sa.bindparam("name"))
+_PAGE = (
+    _EXISTING.where(_schedule.schedule_id > sa.bindparam("after"))
+    .order_by(_schedule.schedule_id)
+    .limit(sa.bindparam("limit"))
+)
+_ADD = bulk.inserting(
+    schema.schedule,
+    tuple(column.name for column in SCHEDULE),
+    "ON CONFLICT (tenant, schedule_id) WHERE deleted_at IS NULL DO NOTHING",
+)
+_CHANGE = sa.update(schema.schedule).where(_schedule.uid == sa.bindparam("changed"))
+_CHANGE_ALL = bulk.changing(schema.schedule, [column.name for column in SCHEDULE[1:]], by=("uid",))
+_NEWEST_PAUSE = sa.select(sa.func.max(_pause.number)).where(_pause.uid == sa.bindparam("schedule"))
+_RESUME = (
+    sa.update(schema.pause)
+    .where(_pause.uid == sa.bindparam("schedule"), _pause.number == sa.bindparam("newest"))
+    .values(resumed_at=sa.bindparam("at"), resumed_by=sa.bindparam("by"))
+)
+
+
+def find(conn: sa.Connection, tenant: str, schedule_id: str) -> Schedule | None:
+    """See Schedules.find."""
+    row = conn.execute(_FIND, {"tenant": tenant, "name": schedule_id}).one_or_none()
+    return None if row is None else schedule_of(row)
+
+
+def page(conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: Unreadable) -> Sequence[Schedule]:
+    """See Schedules.page. Those that cannot be read are passed over: the page has others in their place."""
+    found: list[Schedule] = []
+    while (missing := limit - len(found)) > 0:
+        rows = conn.execute(_PAGE, {"tenant": tenant, "after": after, "limit": missing}).all()
+        found += unreadable.readable(rows)
+        if len(rows) < missing:
+            break
+        after = rows[-1].schedule_id
+    return found
+
+
+def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
+    """See Schedules.add."""
+    first = {(schedule.tenant, schedule.schedule_id): schedule for schedule in reversed(schedules)}
+    in_line = [first[name] for name in sorted(first)]
+    if conn.dialect.name == "sqlite":
+        # As they will be decided: those of one moment then stand on few pages.
+        in_line.sort(key=lambda schedule: schedule.uid)
+    # Elsewhere, whoever adds a name waits for those who are adding it: by name, two do not wait for each other.
+    added = bulk.those(conn, _ADD, [schedule_row(schedule) for schedule in in_line], "uid")
+    new = [schedule for schedule in in_line if schedule.uid in added]
+    bulk.insert(conn, schema.schedule_revision, [revision_row(schedule, actor, tzdata) for schedule in new])
+    paused_at_once = [(one.uid, 1, one.paused_at, actor) for one in new if one.paused_at is not None]
+    bulk.insert(conn, schema.pause, paused_at_once)
+    return frozenset(
+        schedule.schedule_id
+        for schedule in schedules
+        if schedule.uid not in added or first[schedule.tenant, schedule.schedule_id] is not schedule
+    )
+
+
+def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
+    """See Schedules.change."""
+    return change_all(conn, [Edit(verdict, changed)], now, actor, tzdata)
+
+
+def change_all(conn: sa.Connection, edits: Sequence[Edit], now: int, actor: str, tzdata: str) -> bool:
+    """Every edit is carried out; False, and some may have been, if any schedule was no longer as it was read."""
+    if not edits:
+        return True
+    verdicts = [edit.verdict for edit in edits]
+    terms = terms_of(conn, {verdict.schedule.shard for verdict in verdicts})
+    if len(carry_out(conn, verdicts, now=now, terms=terms)) < len(edits):
+        return False
+    after = [_counted(conn, edit.verdict, edit.changed) for edit in edits]
+    bulk.many(conn, _CHANGE_ALL, [(*schedule_row(one)[1:], one.uid) for one in after])
+    before = [verdict.schedule for verdict in verdicts]
+    kept = [new for old, new in zip(before, after, strict=True) if new.revision != old.revision]
+    bulk.insert(conn, schema.schedule_revision, [revision_row(one, actor, tzdata) for one in kept])
+    for old, new in zip(before, after, strict=True):
+        _keep_pause(conn, old, new, now, actor)
+    return True
+
+
+def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
+    """See Schedules.delete."""
+    if not _settle(conn, verdict, now):
+        return False
+    last = _counted(conn, verdict, settled(verdict))
+    last = replace(last, revision=last.revision + 1, updated_at=now)
+    gone = {"revision": last.revision, "updated_at": now, "deleted_at": now, "next_fire_at": None}
+    conn.execute(_CHANGE.values(gone), {"changed": last.uid})
+    cancel_queued(conn, last.uid, now)
+    bulk.insert(conn, schema.schedule_revision, [revision_row(last, actor, "")])
+    return True
+
+
+def retire(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -> None:
+    """A one-shot has done its work: it is gone if that went well, paused if not."""
+    row = conn.execute(_BY_UID, {"wanted": uid}).one_or_none()
+    try:
+        schedule = None if row is None else schedule_of(row)
+    except UsageError:
+        # Its run is over all the same; whoever can read it may tidy up.
+        return
+    if schedule is None:
+        return
+    verdict = verdict_before(schedule, now=now)
+    if status is RunStatus.COMPLETED:
+        delete(conn, verdict, now, CARETAKER)
+    else:
+        change(conn, verdict, paused(verdict, now=now), now, CARETAKER, "")
+
+
+def _settle(conn: sa.Connection, verdict: Verdict, now: int) -> bool:
+    shard = verdict.schedule.shard
+    return bool(carry_out(conn, [verdict], now=now, terms=terms_of(conn, [shard])))
+
+
+def _counted(conn: sa.Connection, verdict: Verdict, after: Schedule) -> Schedule:
+    """The schedule with its runs as they are counted now: those that were replaced may have made room at once."""
+    if not verdict.replaces:
+        return after
+    active, queued = conn.execute(_COUNTS, {"wanted": after.uid}).one()
+    return replace(after, active_runs=active, queued_runs=queued)
+
+
+def _keep_pause(conn: sa.Connection, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
+    if (before.paused_at is None) == (changed.paused_at is None):
+        return
+    newest = conn.scalar(_NEWEST_PAUSE, {"schedule": changed.uid}) or 0
+    if changed.paused_at is not None:
+        bulk.insert(conn, schema.pause, [(changed.uid, newest + 1, changed.paused_at, actor)])
+    else:
+        conn.execute(_RESUME, {"schedule": changed.uid, "newest": newest, "at": now, "by": actor})

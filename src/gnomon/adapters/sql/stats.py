@@ -1,0 +1,100 @@
+"""A look at the whole of a store. Every number is read off an index that is there for other reasons."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.migrator import numbers
+from gnomon.adapters.sql.rows import definition
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.model import Overlap, RunId
+from gnomon.core.runs.workflow import ONLY_STEP
+from gnomon.ports.maintenance import JobCard, Survey
+
+_schedule, _shard = schema.schedule.c, schema.shard.c
+_JOBS = sa.select(sa.func.count()).select_from(schema.schedule).where(_schedule.deleted_at.is_(None))
+_DUE = sa.select(sa.func.count(), sa.func.min(_schedule.next_fire_at)).where(
+    _schedule.next_fire_at.is_not(None), _schedule.next_fire_at <= sa.bindparam("now")
+)
+_READY = sa.select(schema.task.c.available_at).where(sa.text(schema.SCHEDULED)).order_by("available_at").limit(1)
+_WORKERS = sa.select(sa.func.count()).where(schema.worker.c.seen_until > sa.bindparam("now"))
+_SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).where(
+    _shard.holder.is_not(None), _shard.lease_until > sa.bindparam("now")
+)
+_UNRESOLVED = (
+    sa.select(sa.func.count()).select_from(schema.dead_letter).where(schema.dead_letter.c.resolved_at.is_(None))
+)
+_CARDS = (
+    sa.select(
+        _schedule.tenant,
+        _schedule.schedule_id,
+        _schedule.next_fire_at,
+        _schedule.active_runs,
+        _schedule.overlap,
+        _schedule.workflow_id,
+        _schedule.workflow_version,
+    )
+    .where(_schedule.deleted_at.is_(None))
+    .order_by(_schedule.tenant, _schedule.schedule_id)
+    .limit(sa.bindparam("limit"))
+)
+_STEPS = bulk.statement("SELECT run_id, step, state FROM task WHERE run_id IN KEYS AND parent IS NULL")
+#: A database takes only so many parameters.
+_RUNS_AT_ONCE = 1000
+
+
+class SqlSurveyor:
+    """See Surveyor. It reads what the store holds, each time in one transaction."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._engine = store.transactions
+
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+        """See Surveyor.survey."""
+        engine = self._engine
+        return await engine.read(lambda conn: survey(conn, now, engine.now(conn), overdue_before, cards))
+
+    async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
+        """See Surveyor.steps."""
+        found: dict[RunId, list[tuple[str, str]]] = {}
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            page = runs[start : start + _RUNS_AT_ONCE]
+            for run, step, state in await self._engine.read(partial(_steps, page)):
+                found.setdefault(run, []).append((step, state))
+        return {run: steps for run, steps in found.items() if [name for name, _ in steps] != [ONLY_STEP]}
+
+
+def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
+    return bulk.rows(conn, _STEPS, list(runs))
+
+
+def survey(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> Survey:
+    """See Surveyor.survey."""
+    due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
+    shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
+    return Survey(
+        store_at=store_at,
+        schema=numbers(conn)[0],
+        jobs=conn.scalar(_JOBS) or 0,
+        due=due,
+        oldest_due_at=oldest_due_at,
+        overdue=conn.execute(_DUE, {"now": overdue_before}).one()[0] if due else 0,
+        ready_since_at=conn.scalar(_READY),
+        workers=conn.scalar(_WORKERS, {"now": store_at}) or 0,
+        shards=shards,
+        holders=holders,
+        unresolved=conn.scalar(_UNRESOLVED) or 0,
+        cards=tuple(_card(conn, row) for row in conn.execute(_CARDS, {"limit": cards})) if cards else (),
+    )
+
+
+def _card(conn: sa.Connection, row: sa.Row[*tuple[Any, ...]]) -> JobCard:
+    tenant, job, next_fire_at, active, overlap, workflow, version = row
+    locked = False
+    if active and overlap == Overlap.SKIP:
+        found = definition(conn, tenant, workflow, version)
+        locked = found is not None and found.lock
+    return JobCard(job=job, next_fire_at=next_fire_at, locked=locked)
