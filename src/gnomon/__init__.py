@@ -9,7 +9,7 @@ from gnomon.embedding import emit, run, start
 from gnomon.errors import CronError, GnomonError
 from gnomon.runners.context import Context, GiveUp, Snooze
 from gnomon.runners.registry import Retry, function, job
-from gnomon.runners.workflows import index, item, step, workflow
+from gnomon.runners.workflow_builder import index, item, step, workflow
 from gnomon.version import __version__
 
 if TYPE_CHECKING:

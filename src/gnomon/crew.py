@@ -10,9 +10,8 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import LoadMeter, RandomIds
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.runtime import Clock, Events
-from gnomon.runners.announcing import AnnouncingRunner
-from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
+from gnomon.runners.runner import AnnouncingRunner, FunctionRunner
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.backfiller import Backfiller
 from gnomon.services.dispatcher import Dispatcher

@@ -16,8 +16,8 @@ from gnomon.adapters.synced_clock import GuidedClock
 from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Events
-from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import FUNCTIONS, Functions
+from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.field_worker import FieldWorker
 from gnomon.services.looping import keep_stepping

@@ -11,7 +11,7 @@ import pytest
 import gnomon
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
-from gnomon.runners.workflows import Workflows, index, item, step
+from gnomon.runners.workflow_builder import Workflows, index, item, step
 from gnomon.serving import Running, Serving
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder

@@ -14,8 +14,8 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
 from gnomon.ports.tasks import Held
-from gnomon.runners.functions import FunctionRunner
 from gnomon.runners.registry import Functions
+from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
 from gnomon.sections import Secrets, Shell, Working
 

@@ -9,8 +9,8 @@ import pytest
 
 from gnomon.core.model import Result
 from gnomon.errors import FieldError, UsageError
+from gnomon.runners.arguments import Binder
 from gnomon.runners.context import Context, Facts, Stop
-from gnomon.runners.inputs import Binder
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
 from runners.hands import hands_on

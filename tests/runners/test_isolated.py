@@ -130,7 +130,7 @@ async def test_the_environment_says_which_attempt_it_is_and_nothing_of_the_input
         "GNOMON_FENCE": "1",
         "GNOMON_IDEMPOTENCY_KEY": tick_key("nightly", PLANNED).hex(),
     }
-    assert "gnomon.runners.child" in output["arguments"]
+    assert "gnomon.runners.child_main" in output["arguments"]
     assert not output["shows the input"]
     assert output["stdin"] == ""
 

@@ -18,9 +18,8 @@ from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import FieldError
 from gnomon.runners.context import Context
-from gnomon.runners.redaction import Redactor, redacted_json
 from gnomon.runners.registry import Functions
-from gnomon.runners.secrets import SecretSource
+from gnomon.runners.secrets import Redactor, SecretSource, redacted_json
 from gnomon.sections import Secrets
 from runners.hands import hands_on
 from runners.isolated import FUNCTIONS as ISOLATED

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gnomon.core.model import Source
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Step
-from gnomon.runners.inputs import Binder
+from gnomon.runners.arguments import Binder
 from runners.hands import assignment
 
 GIVEN = {"date": "today", "rows": [1]}

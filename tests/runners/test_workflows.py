@@ -12,7 +12,7 @@ from gnomon.core.runs.workflow import Retry as CoreRetry
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, Retry
-from gnomon.runners.workflows import Workflows, index, item, step
+from gnomon.runners.workflow_builder import Workflows, index, item, step
 
 
 class Desk:

@@ -251,8 +251,8 @@ ROUTES = (
         tagged=True,
     ),
     Route(
-        path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=responses.Page[responses.JobSummary], query=JobsAsked,
-        example={"items": [JOB_LINE], "next": None}, **LISTS,
+        path="/v1/jobs", name="list_jobs", handle=list_jobs, answer=responses.Page[responses.JobSummary],
+        query=JobsAsked, example={"items": [JOB_LINE], "next": None}, **LISTS,
     ),
     Route(
         path="/v1/jobs/{name}", name="show_job", handle=show, answer=responses.JobDetail, refuses=(404,),

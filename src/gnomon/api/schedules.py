@@ -196,8 +196,8 @@ ROUTES = (
     ),
     Route(
         method="POST", path="/v1/run-launcher/start", name="start_run", needs=Permission.OPERATE, handle=start,
-        answer=responses.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,), refuses=(409,),
-        body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
+        answer=responses.Launched, success={200: "Whether it could be started is told."}, headers=(KEY,),
+        refuses=(409,), body=Body(schema=START_SCHEMA, example=_START), example={"started": True},
     ),
     Route(
         method="POST", path="/v1/workflows", name="deploy_workflow", needs=Permission.ADMINISTER, handle=deploy,

@@ -12,7 +12,7 @@ from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.runners.context import GiveUp, Snooze, snooze_ms
 from gnomon.runners.logs import Redact, shortened, storable, unchanged
-from gnomon.runners.redaction import redacted_json
+from gnomon.runners.secrets import redacted_json
 
 _LONGEST_ERROR = 4_000
 _LONGEST_MESSAGE = 2_000

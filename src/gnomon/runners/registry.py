@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from msgspec import Struct
 
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.inputs import Binder
+from gnomon.runners.arguments import Binder
 
 _LONGEST_NAME = 200
 Body = TypeVar("Body", bound=Callable[..., Any])

@@ -1,11 +1,17 @@
 """Where a worker finds the secrets that inputs name."""
 
+import base64
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
 
 from gnomon.errors import FieldError
+from gnomon.runners.logs import Redact, unchanged
 from gnomon.sections import Secrets
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
@@ -92,3 +98,102 @@ def _mentions(value: Any) -> bool:  # noqa: ANN401 - any JSON
             return any(map(_mentions, value))
         case _:
             return False
+
+
+#: A line of a secret shorter than this says too little to be looked for.
+_SHORTEST_LINE = 8
+#: The beginning of a secret shorter than this may be anything.
+_SHORTEST_BEGINNING = 4
+
+
+class Redactor:
+    """Replaces every form of each secret by its name."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        forms: dict[str, str] = {}
+        for name, value in secrets.items():
+            for part in _parts(value):
+                forms |= dict.fromkeys(_forms(part), name)
+        self._names = forms
+        #: The longest first, so that no piece of a longer form is left over.
+        self._longest_first = sorted(forms, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._longest_first)))
+
+    def __call__(self, text: str) -> str:
+        """The text without secrets."""
+        return self._pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
+
+    def without_beginnings(self, text: str) -> str:
+        """A text that was cut before it was redacted: a secret that the cut went through goes as a whole."""
+        for form in self._longest_first:
+            for length in range(min(len(form) - 1, len(text)), _SHORTEST_BEGINNING - 1, -1):
+                if text.endswith(form[:length]):
+                    return f"{text[:-length]}[secret {self._names[form]}]"
+        return text
+
+
+def redactor(secrets: Mapping[str, str]) -> Redact:
+    """What takes these secrets out of a text."""
+    return Redactor(secrets) if secrets else unchanged
+
+
+def redacted_json(written: bytes, redact: Redact) -> bytes:
+    """The JSON without secrets, and still JSON."""
+    if redact(text := written.decode()) == text:
+        return written
+    cleaned = msgspec.json.encode(_cleaned(msgspec.json.decode(written), redact))
+    if redact(text := cleaned.decode()) == text:
+        return cleaned
+    # A secret that is spelt by the structure itself.
+    return msgspec.json.encode({"redacted": True})
+
+
+def _cleaned(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - any JSON
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {redact(key): _cleaned(each, redact) for key, each in value.items()}
+        case list():
+            return [_cleaned(each, redact) for each in value]
+        case bool() | None:
+            return value
+        case _:
+            shown = str(value)
+            return value if redact(shown) == shown else redact(shown)
+
+
+def _parts(value: str) -> Iterator[str]:
+    yield value
+    lines = value.splitlines()
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
+
+
+def _forms(value: str) -> Iterator[str]:
+    raw = value.encode()
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield ascii(value)[1:-1]
+    yield repr(raw)[2:-1]
+    for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield quoted
+        yield re.sub(r"%..", lambda escape: escape[0].lower(), quoted)
+    yield raw.hex()
+    yield raw.hex().upper()
+    for encoded in (base64.b64encode(raw), base64.urlsafe_b64encode(raw)):
+        yield encoded.decode()
+    for before in range(3):
+        inner = _inside_base64(raw, before)
+        yield inner
+        yield inner.translate(_URL_SAFE)
+
+
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
+def _inside_base64(raw: bytes, before: int) -> str:
+    """The characters that are the same whatever stands before and after, if so many bytes stand before."""
+    encoded = base64.b64encode(bytes(before) + raw).decode()
+    return encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]

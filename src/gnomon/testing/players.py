@@ -14,7 +14,7 @@ from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.execution import Finished
 from gnomon.ports.tasks import Held
-from gnomon.runners.bodies import Body, after_error
+from gnomon.runners.attempt_table import Body, after_error
 from gnomon.runners.context import Facts, facts_of
 from gnomon.runners.logs import TaskLog, unchanged
 from gnomon.runners.outcomes import failed, gave_up, raised, returned, with_logs

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.errors import UsageError
-from gnomon.runners.bodies import Body, Desk, Shop, after_error
+from gnomon.runners.attempt_table import Body, Desk, Shop, after_error
 from gnomon.runners.logs import CURRENT
-from gnomon.runners.loops import LoopThread
+from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.outcomes import gave_up, returned
 
 #: How often a body that swallows its cancellation is cancelled again within the grace. Few, as each may also hit a body

@@ -1,4 +1,4 @@
-"""Runs one command and stays beside it: `python -I -S guardian.py PARENT MARK PROGRAM ARGUMENT…`.
+"""Runs one command and stays beside it: `python -I -S shell_guardian.py PARENT MARK PROGRAM ARGUMENT…`.
 
 It ends with the status of the command, and kills what that left running; if the command was told to stop, what it
 started has time to end by itself. If the worker dies, all of it is killed. It imports nothing of Gnomon, so that it is

@@ -13,13 +13,13 @@ from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import UsageError
-from gnomon.runners.bodies import Body, Desk, Shop, stopped
-from gnomon.runners.childprocess import ChildProcess, Spawned
-from gnomon.runners.commands import Commands
-from gnomon.runners.loops import LoopThread
+from gnomon.runners.attempt_table import Body, Desk, Shop, stopped
+from gnomon.runners.child_process import ChildProcess, Spawned
+from gnomon.runners.ipc import Request
+from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.outcomes import failed, gave_up, raised
-from gnomon.runners.redaction import redactor
-from gnomon.runners.wire import Request
+from gnomon.runners.secrets import redactor
+from gnomon.runners.shell import Commands
 
 
 class Processes:

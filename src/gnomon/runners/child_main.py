@@ -1,4 +1,4 @@
-"""The process of an isolated function: `python -m gnomon.runners.child FD` with the request on standard input.
+"""The process of an isolated function: `python -m gnomon.runners.child_main FD` with the request on standard input.
 
 It answers on the file descriptor, since standard output belongs to the function.
 """
@@ -25,11 +25,11 @@ from gnomon.core.model import LogLine
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Cancelled, Context, Stop
+from gnomon.runners.ipc import Ended, Request, Said
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
 from gnomon.runners.outcomes import gave_up, raised, returned
-from gnomon.runners.redaction import redactor
 from gnomon.runners.registry import FUNCTIONS, Function, Loaded
-from gnomon.runners.wire import Ended, Request, Said
+from gnomon.runners.secrets import redactor
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: What a script is called while it is read for its functions.

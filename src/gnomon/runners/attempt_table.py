@@ -15,9 +15,8 @@ from gnomon.ports.tasks import Held
 from gnomon.runners.context import Cancelled, Context, Facts, Stop, facts_of
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.outcomes import raised, with_logs
-from gnomon.runners.redaction import redactor
 from gnomon.runners.registry import Function
-from gnomon.runners.secrets import SecretSource
+from gnomon.runners.secrets import SecretSource, redactor
 
 
 class Shop:

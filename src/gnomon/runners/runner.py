@@ -1,4 +1,4 @@
-"""The runner of functions, on a loop of their own, on threads, or each in a process, and of commands."""
+"""A runner that says what it starts, to whoever wants to hear it."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -7,18 +7,60 @@ from functools import partial
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import SHELL, Isolation
-from gnomon.ports.execution import Finished
+from gnomon.ports.execution import Finished, Runner
 from gnomon.ports.tasks import Held
-from gnomon.runners.bodies import Body, Desk, Shop
-from gnomon.runners.commands import COMMAND, Commands
-from gnomon.runners.coroutines import Coroutines
+from gnomon.runners.attempt_table import Body, Desk, Shop
+from gnomon.runners.coroutine_executor import Coroutines
 from gnomon.runners.logs import CAPTURE, TaskLog
-from gnomon.runners.loops import LoopThread
-from gnomon.runners.processes import Processes
+from gnomon.runners.loop_thread import LoopThread
+from gnomon.runners.process_executor import Processes
 from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
-from gnomon.runners.threaded import Threaded
+from gnomon.runners.shell import COMMAND, Commands
+from gnomon.runners.thread_executor import Threaded
 from gnomon.sections import Shell, Working
+
+
+class AnnouncingRunner:
+    """Another runner, and its announcements."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        #: Called with what has been started.
+        self.on_start: Callable[[Sequence[Assignment]], None] = lambda _: None
+
+    @property
+    def functions(self) -> Collection[str]:
+        """See Runner.functions."""
+        return self._runner.functions
+
+    @property
+    def occupied(self) -> int:
+        """See Runner.occupied."""
+        return self._runner.occupied
+
+    @property
+    def overrunning(self) -> int:
+        """See Runner.overrunning."""
+        return self._runner.overrunning
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        """See Runner.start."""
+        self._runner.start(assignments)
+        self.on_start(assignments)
+
+    def finished(self) -> Sequence[Finished]:
+        """See Runner.finished."""
+        return self._runner.finished()
+
+    def stop(self, held: Collection[Held], *, why: Result) -> None:
+        """See Runner.stop."""
+        self._runner.stop(held, why=why)
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        """See Runner.close."""
+        await self._runner.close(drain_ms=drain_ms, grace_ms=grace_ms)
+
 
 #: How often bodies are looked for that should have stopped, in seconds.
 _SLOWEST_SWEEP, _QUICKEST_SWEEP = 1.0, 0.02

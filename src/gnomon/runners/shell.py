@@ -14,17 +14,17 @@ import msgspec
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import FieldError
-from gnomon.runners.bodies import Body, Shop
-from gnomon.runners.childprocess import CHUNK, Lines, Spawned, variables
+from gnomon.runners.attempt_table import Body, Shop
+from gnomon.runners.child_process import CHUNK, Lines, Spawned, variables
+from gnomon.runners.ipc import Ended
 from gnomon.runners.logs import Redact, storable, unchanged
 from gnomon.runners.outcomes import failed, returned
-from gnomon.runners.redaction import redactor
 from gnomon.runners.registry import Function
-from gnomon.runners.wire import Ended
+from gnomon.runners.secrets import redactor
 from gnomon.sections import Shell
 
 #: Outlives the command for a moment, and ends all of it if the worker dies.
-_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+_GUARDIAN = str(Path(__file__).with_name("shell_guardian.py"))
 _PROGRAM = "/bin/sh"
 #: What a variable of the command is called until the profile of the login shell has been read.
 _LATER = "GNOMON_ENV_"
