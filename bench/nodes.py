@@ -14,8 +14,8 @@ from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.app import Node
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
 from gnomon.settings import load
 from support.servers import postgres
 

@@ -29,9 +29,9 @@ from gnomon.core.ledger.edits import fresh
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
 from gnomon.sections import Leading, Ticking
-from gnomon.services.elector import Elector
-from gnomon.services.registrar import Registrar
-from gnomon.services.ticker import Ticker
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 from report import keep, table
 from support.servers import postgres

@@ -23,12 +23,12 @@ from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.coordination import Topic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
-from gnomon.services.elector import Elector
-from gnomon.services.launcher import Launcher
-from gnomon.services.looping import keep_stepping
-from gnomon.services.registrar import Registrar
-from gnomon.services.sealer import Sealer
-from gnomon.services.ticker import Health, Ticker
+from gnomon.services.loop import keep_stepping
+from gnomon.services.maintenance.audit_sealer import Sealer
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.scheduling.ticker import Health, Ticker
 from gnomon.settings import Settings
 from gnomon.sharing import Commons
 

@@ -6,14 +6,13 @@ from collections.abc import Coroutine, Mapping
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.backlog import NobodyBeside
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.listening import Gatherer
-from gnomon.services.looping import keep_stepping
-from gnomon.services.patience import Backoff
-from gnomon.services.reconciler import Reconciler
-from gnomon.services.shelf import Shelf
+from gnomon.services.execution.admission_cache import NobodyBeside
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import Backoff, keep_stepping
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.events import Gatherer
 from gnomon.settings import Settings
 
 

@@ -13,14 +13,13 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import AnnouncingRunner, FunctionRunner
 from gnomon.runners.secrets import SecretSource
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.listening import Gatherer
-from gnomon.services.looping import keep_stepping
-from gnomon.services.patience import Backoff
-from gnomon.services.reconciler import Reconciler
-from gnomon.services.shelf import Shelf
-from gnomon.services.worker import Worker
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.worker import Worker
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import Backoff, keep_stepping
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.events import Gatherer
 from gnomon.settings import Settings
 
 

@@ -8,12 +8,12 @@ from gnomon.core.auth import read_certificates
 from gnomon.core.health import Report
 from gnomon.office import Office, defaults_of
 from gnomon.ports.auth import Caller, Role, Tokens
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.hub import Hub
-from gnomon.services.launcher import Launcher
-from gnomon.services.registrar import Registrar
-from gnomon.services.searching import Search
-from gnomon.services.tasks import TaskDesk
+from gnomon.services.observability.change_stream import Hub
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.executions import Search
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.tasks import TaskDesk
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.settings import Settings
 
 

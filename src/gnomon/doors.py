@@ -18,7 +18,7 @@ from gnomon.desks import desk_on
 from gnomon.errors import UsageError
 from gnomon.office import Office
 from gnomon.ports.auth import Caller, Role
-from gnomon.services.hub import Hub
+from gnomon.services.observability.change_stream import Hub
 from gnomon.settings import Settings
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from gnomon.core.health import longest_silence_ms
 from gnomon.errors import Unavailable, UsageError
 from gnomon.office import hidden_password
 from gnomon.operation import free_bytes
-from gnomon.services.checkup import Finding, Grade, disk, findings
+from gnomon.services.observability.health import Finding, Grade, disk, findings
 from gnomon.settings import Settings
 
 

@@ -15,8 +15,7 @@ from gnomon.core.auth import read_certificates
 from gnomon.desks import desk_on
 from gnomon.office import Office
 from gnomon.ports.runtime import Events
-from gnomon.services.hub import Hub
-from gnomon.services.run_news import RunNews
+from gnomon.services.observability.change_stream import Hub, RunNews
 from gnomon.settings import Settings
 
 

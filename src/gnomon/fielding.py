@@ -19,8 +19,8 @@ from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
-from gnomon.services.field_worker import FieldWorker
-from gnomon.services.looping import keep_stepping
+from gnomon.services.loop import keep_stepping
+from gnomon.services.remote.remote_worker import FieldWorker
 from gnomon.serving import import_modules
 from gnomon.settings import Settings
 

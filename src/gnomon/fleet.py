@@ -9,11 +9,10 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
-from gnomon.services.collector import Collector
-from gnomon.services.courier import Courier
-from gnomon.services.looping import keep_stepping
-from gnomon.services.patience import Backoff
-from gnomon.services.shelf import Shelf
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import Backoff, keep_stepping
+from gnomon.services.remote.result_consumer import Collector
+from gnomon.services.remote.task_publisher import Courier
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -13,12 +13,12 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.ports.maintenance import Archive, Turns
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.secrets import SecretSource
-from gnomon.services.cleaner import Cleaner
-from gnomon.services.looping import keep_stepping
-from gnomon.services.mender import Mender
-from gnomon.services.pinger import Pinger
-from gnomon.services.shelf import Shelf
-from gnomon.services.warden import Warden
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import keep_stepping
+from gnomon.services.maintenance.cleaner import Cleaner
+from gnomon.services.maintenance.invariant_checker import Warden
+from gnomon.services.maintenance.pinger import Pinger
+from gnomon.services.maintenance.run_repairer import Mender
 from gnomon.settings import Settings
 
 #: What stands for no archive at all.

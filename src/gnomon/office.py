@@ -18,16 +18,16 @@ from gnomon.hinting import Unheard, hints_on
 from gnomon.housekeeping import archive_of, cleaner_of
 from gnomon.ports.runtime import Clock, Events
 from gnomon.sections import Database
-from gnomon.services.audit import AuditBook
-from gnomon.services.backfills import BackfillDesk
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.explaining import Explainer
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer
-from gnomon.services.planning import Planner
-from gnomon.services.workflows import WorkflowStore
+from gnomon.services.operations.audit import AuditBook
+from gnomon.services.operations.backfills import BackfillDesk
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.events import Announcer
+from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.explain import Explainer
+from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.workflows import WorkflowStore
 from gnomon.settings import Settings, load, load_with_origins
 
 

@@ -19,11 +19,10 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.systemd import Notifier
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.exhibit import Exhibit
-from gnomon.services.hearing import HeardEvents, Listener
-from gnomon.services.looping import keep_stepping
-from gnomon.services.meter import Meter
-from gnomon.services.vitals import Vitals
+from gnomon.services.loop import keep_stepping
+from gnomon.services.observability.health import Vitals
+from gnomon.services.observability.metrics import Exhibit, Meter
+from gnomon.services.telemetry import HeardEvents, Listener
 from gnomon.settings import Settings
 
 

@@ -30,10 +30,9 @@ from gnomon.office import read_declared_jobs, read_jobs_file
 from gnomon.operation import watched
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
-from gnomon.services.jobs import JobBook
-from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles
-from gnomon.services.looping import keep_stepping
-from gnomon.services.pools_keeper import PoolsKeeper
+from gnomon.services.loop import keep_stepping
+from gnomon.services.maintenance.file_sync import JobsKeeper, PoolsKeeper, WatchedFile, refuse_doubles
+from gnomon.services.operations.jobs import JobBook
 from gnomon.settings import Settings
 
 if TYPE_CHECKING:

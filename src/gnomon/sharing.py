@@ -14,14 +14,13 @@ from gnomon.errors import Unavailable
 from gnomon.ports.coordination import Counters, Guard
 from gnomon.ports.maintenance import Turns
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.degrading import TolerantCounters, TolerantGuard
-from gnomon.services.turns import LeasedTurns, OnlyNode, Turn
+from gnomon.services.coordination import LeasedTurns, OnlyNode, TolerantCounters, TolerantGuard, Turn
 from gnomon.settings import Settings
 
 if TYPE_CHECKING:
     from gnomon.bureau import Bureau
     from gnomon.crew import Crew
-    from gnomon.services.sealer import Sealer
+    from gnomon.services.maintenance.audit_sealer import Sealer
 
 #: How long a turn lasts at what is looked at all the time: so long everybody waits if its holder dies.
 _SHORT_TURN_MS = 10_000

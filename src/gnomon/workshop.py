@@ -24,9 +24,9 @@ from gnomon.operation import Instruments, free_bytes, watched
 from gnomon.ports.coordination import Topic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
-from gnomon.services.looping import keep_stepping
-from gnomon.services.shelf import Shelf
-from gnomon.services.worker import Worker
+from gnomon.services.execution.worker import Worker
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import keep_stepping
 from gnomon.serving import import_modules
 from gnomon.settings import Settings
 

@@ -12,10 +12,10 @@ from gnomon.adapters.sql import SqlStore, open_sqlite, schema
 from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.services.cleaner import Cleaner
-from gnomon.services.elector import Elector
-from gnomon.services.jobs import JobBook
-from gnomon.services.ticker import Ticker
+from gnomon.services.maintenance.cleaner import Cleaner
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.crew import Crewed
 

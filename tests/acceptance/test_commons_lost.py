@@ -16,7 +16,7 @@ from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app import Node
 from gnomon.core.model import Schedule, TickKind
-from gnomon.services.registrar import Registrar
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats, Redis

@@ -20,7 +20,7 @@ from gnomon.core.model import RunStatus
 from gnomon.office import defaults_of
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
-from gnomon.services.jobs import JobBook
+from gnomon.services.operations.jobs import JobBook
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.servers import postgres

@@ -13,8 +13,8 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Catchup, Overlap
 from gnomon.sections import Leading, Ticking
-from gnomon.services.elector import Elector
-from gnomon.services.ticker import Health, Ticker
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Health, Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 
 pytestmark = pytest.mark.guarantee("E4", "S1", "S2")

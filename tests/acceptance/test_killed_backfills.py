@@ -12,7 +12,7 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
 from gnomon.ports.runs import RunQuery
-from gnomon.services.backfills import BackfillDesk
+from gnomon.services.operations.backfills import BackfillDesk
 from support.processes import up
 from support.witness import seen
 

@@ -14,7 +14,7 @@ from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
-from gnomon.services.cleaner import Cleaner
+from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import LEASE, admission, ended

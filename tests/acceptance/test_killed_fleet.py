@@ -55,7 +55,7 @@ def jobs(tmp_path: Path) -> str:
 
 async def stop_ticking(store: SqlStore) -> None:
     from gnomon.adapters.host import RandomIds, SystemClock
-    from gnomon.services.registrar import Registrar
+    from gnomon.services.scheduling.registrar import Registrar
 
     await Registrar(store, store, SystemClock(), RandomIds()).pause("every-second", actor="test")
 

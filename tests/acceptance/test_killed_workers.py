@@ -85,7 +85,7 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
 
 async def pause(store: SqlStore, name: str) -> None:
     from gnomon.adapters.host import SystemClock
-    from gnomon.services.registrar import Registrar
+    from gnomon.services.scheduling.registrar import Registrar
 
     await Registrar(store, store, SystemClock(), RandomIds()).pause(name, actor="test")
 

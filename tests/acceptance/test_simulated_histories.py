@@ -244,13 +244,13 @@ async def rules_broken(store: type[MemoryStore], *, until: str = "", races: bool
 async def test_a_wrong_plan_is_seen(
     rule: str, planned_wrongly: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.services.ticker.plan", planned_wrongly)
+    monkeypatch.setattr("gnomon.services.scheduling.ticker.plan", planned_wrongly)
 
     assert rule in await rules_broken(MemoryStore, until=rule)
 
 
 async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.services.registrar.resuming", without_the_newest)
+    monkeypatch.setattr("gnomon.services.scheduling.registrar.resuming", without_the_newest)
 
     assert "K2" in await rules_broken(MemoryStore, until="K2")
 

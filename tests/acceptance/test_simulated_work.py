@@ -15,7 +15,7 @@ from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, endin
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.ports.tasks import Held, Renewal
-from gnomon.services.worker import Worker
+from gnomon.services.execution.worker import Worker
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances
@@ -300,14 +300,14 @@ def alike_but_for_runs(read: Schedule, current: Schedule) -> bool:
 
 
 SERVICES: dict[str, tuple[str, str, object]] = {
-    "reaper off": ("K14", "gnomon.services.reconciler.overdue", lambda *_, **__: None),
-    "results dropped": ("K14", "gnomon.services.worker.Worker._report", dropping),
+    "reaper off": ("K14", "gnomon.services.execution.reconciler.overdue", lambda *_, **__: None),
+    "results dropped": ("K14", "gnomon.services.execution.worker.Worker._report", dropping),
     "once more after a loss": ("K7", "gnomon.core.runs.outcomes._may_start_again", lambda _: True),
-    "losses without end": ("S12", "gnomon.services.reconciler.limits_of", lambda _: Limits(losses=100)),
+    "losses without end": ("S12", "gnomon.services.execution.reconciler.limits_of", lambda _: Limits(losses=100)),
     "no delay": ("S12", "gnomon.core.runs.outcomes._delay", lambda *_: 0),
-    "a letter for a success": ("K15", "gnomon.services.worker.ending", lettered),
-    "no letter for a failure": ("K15", "gnomon.services.worker.ending", unfinished),
-    "failures told as successes": ("K8", "gnomon.services.worker.ending", rosy),
+    "a letter for a success": ("K15", "gnomon.services.execution.worker.ending", lettered),
+    "no letter for a failure": ("K15", "gnomon.services.execution.worker.ending", unfinished),
+    "failures told as successes": ("K8", "gnomon.services.execution.worker.ending", rosy),
     "overlap not asked about": (
         "K11",
         "gnomon.adapters.memory.tasks.launching",
@@ -316,7 +316,7 @@ SERVICES: dict[str, tuple[str, str, object]] = {
     "overlap looked at outside": ("K2", "gnomon.adapters.memory.store.unchanged", alike_but_for_runs),
     "all leases called over": (
         "K6",
-        "gnomon.services.reconciler.overdue",
+        "gnomon.services.execution.reconciler.overdue",
         lambda *_, **__: Outcome(result=Result.LOST),
     ),
 }

@@ -14,14 +14,14 @@ from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.core.cron import Cron
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.ports.runs import RunQuery
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.backfills import BackfillDesk
-from gnomon.services.cleaner import Cleaner
-from gnomon.services.mender import Mender
-from gnomon.services.reconciler import Reconciler
-from gnomon.services.shelf import Shelf
-from gnomon.services.turns import OnlyNode
-from gnomon.services.warden import Warden
+from gnomon.services.coordination import OnlyNode
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.maintenance.cleaner import Cleaner
+from gnomon.services.maintenance.invariant_checker import Warden
+from gnomon.services.maintenance.run_repairer import Mender
+from gnomon.services.operations.backfills import BackfillDesk
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.crew import Crewed

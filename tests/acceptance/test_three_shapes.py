@@ -9,7 +9,7 @@ import pytest
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, Run, RunStatus
-from gnomon.services.registrar import Registrar
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.checker import check
 from support.fleet_processes import all_runs, launch, together, until, until_over
 from support.shapes import SHAPES, Shape, standing

@@ -16,8 +16,8 @@ from gnomon.core.model import Overlap, Result
 from gnomon.core.runs.workflow import Retry, Step, Workflow
 from gnomon.ports.coordination import Topic
 from gnomon.ports.tasks import WorkerCard
-from gnomon.services.backfills import BackfillDesk
-from gnomon.services.listening import Announcer
+from gnomon.services.operations.backfills import BackfillDesk
+from gnomon.services.operations.events import Announcer
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.crew import Crewed
 from support.labour import admission, ended, taken_by, workflow

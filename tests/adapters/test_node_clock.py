@@ -16,7 +16,7 @@ from gnomon.core.model import Run
 from gnomon.office import Office
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
-from gnomon.services.tasks import TaskDesk
+from gnomon.services.operations.tasks import TaskDesk
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import until

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import SqlStore
 from gnomon.adapters.sql.after_commit import Tallied, note
 from gnomon.adapters.sql.connect import open_sqlite
-from gnomon.services.meter import Meter
+from gnomon.services.observability.metrics import Meter
 
 
 @pytest.fixture

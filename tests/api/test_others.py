@@ -12,7 +12,7 @@ from gnomon.api.table import ROUTES
 from gnomon.core.health import Condition
 from gnomon.errors import Unavailable
 from gnomon.ports.tasks import WorkerCard
-from gnomon.services.hub import Hub
+from gnomon.services.observability.change_stream import Hub
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.faces import Face, Somebody
 

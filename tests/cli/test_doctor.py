@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.ports.maintenance import Survey
-from gnomon.services.checkup import Grade, disk, findings
+from gnomon.services.observability.health import Grade, disk, findings
 from gnomon.settings import Settings
 from support.processes import TESTS, up
 

@@ -11,7 +11,7 @@ from gnomon.cli.why import show
 from gnomon.core.explain.evidence import Answer, Explanation, Kind
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.services.why_answering import why_answer
+from gnomon.services.operations.presenters import why_answer
 from support.prompt import JOBS, Prompt
 
 

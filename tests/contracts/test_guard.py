@@ -13,7 +13,7 @@ from gnomon.adapters.redis.coordination import RedisCounters, RedisGuard
 from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
-from gnomon.services.degrading import TolerantCounters, TolerantGuard
+from gnomon.services.coordination import TolerantCounters, TolerantGuard
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.bus_servers import Redis
 

@@ -11,7 +11,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.cli.output import Format
 from gnomon.cli.why import show
 from gnomon.core.model import Result
-from gnomon.services.why_answering import why_answer
+from gnomon.services.operations.presenters import why_answer
 from gnomon.testing.clock import VirtualClock
 from support.story import Story
 

@@ -14,8 +14,8 @@ from gnomon.core.audit import GENESIS, AuditEntry, Head, Kept, canonical, chaine
 from gnomon.core.cron import Cron
 from gnomon.errors import FieldError, StoreUnavailable
 from gnomon.ports.audit import AuditQuery
-from gnomon.services.audit import AuditBook
-from gnomon.services.sealer import Sealer
+from gnomon.services.maintenance.audit_sealer import Sealer
+from gnomon.services.operations.audit import AuditBook
 from gnomon.testing.clock import Recorder, VirtualClock
 
 ENTRIES = 6

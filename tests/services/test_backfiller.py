@@ -13,9 +13,9 @@ from gnomon.core.model import Overlap, Run, Schedule, Source
 from gnomon.core.runs.backfill import Carried, Lot, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.backfills import BackfillDesk, Preview
-from gnomon.services.registrar import Registrar
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.backfills import BackfillDesk, Preview
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.labour import finish
 

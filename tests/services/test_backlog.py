@@ -6,7 +6,7 @@ from contracts.store import NOON
 from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
 from gnomon.core.runs.admission import Request, Waiting
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.services.backlog import Backlog, NobodyBeside
+from gnomon.services.execution.admission_cache import Backlog, NobodyBeside
 from support.crew import Crewed
 from support.labour import asked
 

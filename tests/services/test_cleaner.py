@@ -18,7 +18,7 @@ from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.maintenance import Archive, Kind, Lot, Record
 from gnomon.ports.schedules import Application
-from gnomon.services.cleaner import Cleaner
+from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import finish, workflow

@@ -16,7 +16,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import StoreUnavailable, UsageError
 from gnomon.ports.tasks import Held
-from gnomon.services.launcher import Launcher
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow

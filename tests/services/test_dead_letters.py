@@ -12,10 +12,10 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DeadLetter, Result, Run, RunId, RunStatus
 from gnomon.core.runs.launch import Launch, Launching
 from gnomon.errors import FieldError, NotFound, Overlapping
-from gnomon.services.dead_letters import DeadLetterOffice, Replayed
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.registrar import Registrar
+from gnomon.services.operations.dead_letters import DeadLetterOffice, Replayed
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.labour import ended, taken_by, workflow
 

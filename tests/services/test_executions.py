@@ -9,9 +9,9 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import LogLine, Result, Run, RunStatus, Task
 from gnomon.core.runs.launch import Cancelling
 from gnomon.errors import AlreadyOver, FieldError, NotFound
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
+from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.labour import ended, taken_by
 

@@ -11,9 +11,8 @@ from gnomon.core.metrics import MEASURES, Family
 from gnomon.core.model import Run, RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import JobCard, Survey
-from gnomon.services.exhibit import Exhibit
-from gnomon.services.meter import Meter
-from gnomon.services.vitals import Vitals
+from gnomon.services.observability.health import Vitals
+from gnomon.services.observability.metrics import Exhibit, Meter
 from gnomon.testing.clock import VirtualClock
 
 FOUND = Survey(

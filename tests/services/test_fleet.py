@@ -428,8 +428,8 @@ async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: F
     await fleet.get()
     fleet.hands.end_all(Result.FAILED, error="broken")
     await fleet.field.step()
-    _, collector = fleet.another_server()
-    await collector.step()
+    _, result_consumer = fleet.another_server()
+    await result_consumer.step()
 
     [task] = await fleet.store.tasks([run])
     assert (task.state, task.attempts, task.note) == (TaskState.PENDING, 1, "broken")
@@ -787,9 +787,9 @@ async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_
 async def test_a_report_that_cannot_be_dealt_with_holds_up_no_other_and_is_kept_for_people_in_the_end(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gnomon.services import collector
+    from gnomon.services.remote import result_consumer
 
-    monkeypatch.setattr(collector, "_MOST_TRIES", 2)
+    monkeypatch.setattr(result_consumer, "_MOST_TRIES", 2)
     run = await fleet.run(await fleet.job())
     poison = reports_message(
         Reports(worker="field_9", started=(Started(TaskId("poison"), 1),)), message_id="field_9:1", now=0

@@ -12,7 +12,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.ports.messaging import Respond
 from gnomon.ports.tasks import Held
-from gnomon.services.field_worker import FieldWorker
+from gnomon.services.remote.remote_worker import FieldWorker
 from support.cases import EFFORT
 from support.crew import ToldRunner
 from support.fleet import Fleet

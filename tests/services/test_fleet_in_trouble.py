@@ -20,11 +20,11 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
 from gnomon.ports.tasks import Held
-from gnomon.services.collector import Collector
-from gnomon.services.courier import Courier
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.field_worker import FieldWorker
-from gnomon.services.reconciler import Reconciler
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.remote.remote_worker import FieldWorker
+from gnomon.services.remote.result_consumer import Collector
+from gnomon.services.remote.task_publisher import Courier
 from support.cases import EFFORT
 from support.crew import ToldRunner
 from support.fleet import Fleet

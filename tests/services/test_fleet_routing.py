@@ -4,7 +4,7 @@ import pytest
 
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.runs.workflow import Priority, Route
-from gnomon.services.field_worker import FieldWorker
+from gnomon.services.remote.remote_worker import FieldWorker
 from support.crew import ToldRunner
 from support.fleet import Fleet
 from support.labour import routed

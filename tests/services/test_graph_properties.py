@@ -15,8 +15,8 @@ from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Retry, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.shelf import Shelf
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.testing.clock import VirtualClock
 from support.cases import EFFORT
 from support.crew import Crewed, ToldRunner

@@ -16,7 +16,7 @@ from gnomon.core.runs.outcomes import Ending
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.tasks import Held
-from gnomon.services.launcher import Launcher
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.crew import Crewed, ToldRunner
 

@@ -10,7 +10,7 @@ from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, Retry
 from gnomon.errors import BusUnavailable
 from gnomon.ports.messaging import Parcel
-from gnomon.services.field_worker import FieldWorker
+from gnomon.services.remote.remote_worker import FieldWorker
 from support.crew import ToldRunner
 from support.fleet import Fleet
 from support.labour import workflow

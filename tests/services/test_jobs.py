@@ -18,9 +18,9 @@ from gnomon.core.model import Overlap, Reason, RunId, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.schedules import Application
-from gnomon.services.applying import Change
-from gnomon.services.jobs import Applied, JobBook
-from gnomon.services.registrar import Registrar
+from gnomon.services.operations.job_changes import Change
+from gnomon.services.operations.jobs import Applied, JobBook
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.labour import taken_by, the_runs
 

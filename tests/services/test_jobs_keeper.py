@@ -11,8 +11,8 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import Contended, FieldError, StoreUnavailable, UsageError
-from gnomon.services.jobs import Applied, JobBook
-from gnomon.services.jobs_keeper import JobsKeeper, WatchedFile, refuse_doubles
+from gnomon.services.maintenance.file_sync import JobsKeeper, WatchedFile, refuse_doubles
+from gnomon.services.operations.jobs import Applied, JobBook
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 

@@ -15,8 +15,8 @@ from gnomon.core.runs.launch import Launch, Launching
 from gnomon.core.runs.states import WaitReason
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, StoreUnavailable
 from gnomon.ports.runs import RunQuery
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.labour import finish
 

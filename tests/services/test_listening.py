@@ -13,8 +13,8 @@ from gnomon.core.model import Run, ScheduleUid, Source
 from gnomon.core.runs.external_events import EntryKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
-from gnomon.services.jobs import JobBook
-from gnomon.services.listening import Announcer, Gatherer
+from gnomon.services.operations.events import Announcer, Gatherer
+from gnomon.services.operations.jobs import JobBook
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 
 LISTENER: dict[str, Any] = {"name": "retrain", "function": "ml.retrain", "overlap": "allow"}

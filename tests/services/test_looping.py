@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gnomon.services.looping import keep_stepping
+from gnomon.services.loop import keep_stepping
 
 
 class Mute:

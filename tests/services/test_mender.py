@@ -8,7 +8,7 @@ from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import Ailing, OpenPlace
 from gnomon.sections import Reconciling
-from gnomon.services.mender import Mender
+from gnomon.services.maintenance.run_repairer import Mender
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed
 from support.planting import PlantedStore

@@ -9,7 +9,7 @@ from contracts.store import NOON, minutely
 from gnomon.core.ledger.plan import plan, run
 from gnomon.core.metrics import MEASURES, OTHER, Kind
 from gnomon.core.model import Run, RunId, RunStatus
-from gnomon.services.meter import Meter, Names, Spread
+from gnomon.services.observability.metrics import Meter, Names, Spread
 
 
 def a_run(number: int = 0) -> Run:

@@ -13,7 +13,7 @@ from gnomon.core.pings import Moment, Ping
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
 from gnomon.sections import Alive
-from gnomon.services.pinger import Pinger
+from gnomon.services.maintenance.pinger import Pinger
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow

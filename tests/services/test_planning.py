@@ -11,11 +11,11 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.ledger.forecast import Fate
 from gnomon.core.model import DAY_MS, TickKind
-from gnomon.services.applying import Change, Prune
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.planning import JobsPlan, Planner
-from gnomon.services.workflows import WorkflowStore
+from gnomon.services.operations.job_changes import Change, Prune
+from gnomon.services.operations.job_plan import JobsPlan, Planner
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.workflows import WorkflowStore
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 REPORT: dict[str, Any] = {"name": "report", "schedule": "0 * * * *", "function": "reports.make"}

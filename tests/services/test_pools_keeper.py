@@ -4,8 +4,7 @@ import pytest
 
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import UsageError
-from gnomon.services.jobs_keeper import WatchedFile
-from gnomon.services.pools_keeper import PoolsKeeper
+from gnomon.services.maintenance.file_sync import PoolsKeeper, WatchedFile
 from support.crew import Crewed
 
 pytestmark = pytest.mark.req("R-10")

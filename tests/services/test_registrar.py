@@ -14,7 +14,7 @@ from gnomon.core.ledger.edits import Choice, Missed, Swallowed
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import CronError, FieldError, NotFound
-from gnomon.services.registrar import Registrar, Resumed
+from gnomon.services.scheduling.registrar import Registrar, Resumed
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.labour import finish
 

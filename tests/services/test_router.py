@@ -11,7 +11,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Priority, Route, Step, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.tasks import Load, Renewal
-from gnomon.services.worker import Worker
+from gnomon.services.execution.worker import Worker
 from support.crew import Crewed, ToldRunner
 from support.labour import workflow
 

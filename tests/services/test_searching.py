@@ -8,10 +8,9 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunStatus, TickKind
 from gnomon.ports.runs import RunQuery
-from gnomon.services.job_views import TicksAsked
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.searching import Search
+from gnomon.services.operations.executions import Search
+from gnomon.services.operations.jobs import JobBook, TicksAsked
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 JOBS = {"rare": ["x"], **{f"usual-{number}": [] for number in range(9)}}
@@ -82,8 +81,8 @@ async def test_what_an_index_knows_needs_no_search(library: Library) -> None:
 async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.services.jobs._LOOK", 2)
-    monkeypatch.setattr("gnomon.services.jobs._PAGE", 1)
+    monkeypatch.setattr("gnomon.services.operations.jobs._LOOK", 2)
+    monkeypatch.setattr("gnomon.services.operations.jobs._PAGE", 1)
     job = read_job({"name": "beat", "function": "f", "schedule": "* * * * *"}, Defaults(), now=NOON)
     await library.book.apply([job], actor="ada")
     for _ in range(3):

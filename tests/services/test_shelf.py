@@ -9,7 +9,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Application
-from gnomon.services.shelf import Shelf
+from gnomon.services.execution.workflow_cache import Shelf
 from support.crew import Crewed
 from support.holding import held
 from support.labour import workflow

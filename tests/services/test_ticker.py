@@ -13,8 +13,8 @@ from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Attendance, Terms
 from gnomon.sections import Leading, Ticking
-from gnomon.services.elector import Elector
-from gnomon.services.ticker import Health, Ticker
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Health, Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 
 
@@ -386,7 +386,7 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     store: MemoryStore, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gnomon.core.ledger.plan import plan
-    from gnomon.services import ticker
+    from gnomon.services.scheduling import ticker
 
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")
     await store.add([bad, good], actor="ada", tzdata="")

@@ -8,11 +8,11 @@ import pytest
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.errors import StoreUnavailable, Unavailable
-from gnomon.services.backfiller import Backfiller
-from gnomon.services.listening import Gatherer
-from gnomon.services.patience import Backoff
-from gnomon.services.sealer import Sealer
-from gnomon.services.turns import LeasedTurns, OnlyNode, Turn
+from gnomon.services.coordination import LeasedTurns, OnlyNode, Turn
+from gnomon.services.loop import Backoff
+from gnomon.services.maintenance.audit_sealer import Sealer
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.events import Gatherer
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.crew import Crewed
 

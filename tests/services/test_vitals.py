@@ -12,10 +12,10 @@ from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import Survey
 from gnomon.sections import Leading, Ticking
-from gnomon.services.elector import Elector
-from gnomon.services.patience import Backoff
-from gnomon.services.ticker import Ticker
-from gnomon.services.vitals import Vitals
+from gnomon.services.loop import Backoff
+from gnomon.services.observability.health import Vitals
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 
 WELL = Survey(
@@ -232,7 +232,7 @@ async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_sto
 
 
 async def test_a_store_that_does_not_answer_in_time_is_ill(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.services.vitals._PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("gnomon.services.observability.health._PATIENCE_SECONDS", 0.01)
     body.surveyor.answers.clear()
 
     assert await body.condition("store") is Condition.ERROR

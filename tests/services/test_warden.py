@@ -12,7 +12,7 @@ from gnomon.core.invariants import Vital
 from gnomon.core.model import RunId, Schedule, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.sections import Alive
-from gnomon.services.warden import Warden
+from gnomon.services.maintenance.invariant_checker import Warden
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import taken_by
 from support.planting import PlantedStore

@@ -15,7 +15,7 @@ from gnomon.core.runs.admission import Ruled, Ruling
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.tasks import WorkerCard
-from gnomon.services.explaining import Explainer
+from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
 from support.labour import Store
 from support.story import Story, instant

@@ -10,7 +10,7 @@ from gnomon.core.explain.evidence import Explanation, Kind
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Tick
 from gnomon.errors import NotFound
-from gnomon.services.explaining import Explainer
+from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
 from support.worlds import EFFORT, HOUR, STARTS, World
 

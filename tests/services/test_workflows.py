@@ -14,9 +14,9 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Overlap, Schedule
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.schedules import Application
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.workflows import Deployed, WorkflowStore
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.workflows import Deployed, WorkflowStore
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 STEPS: list[dict[str, Any]] = [

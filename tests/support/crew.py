@@ -14,10 +14,10 @@ from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.schedules import Application
 from gnomon.ports.tasks import Held
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.reconciler import Reconciler
-from gnomon.services.shelf import Shelf
-from gnomon.services.worker import Worker
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.worker import Worker
+from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import Store, workflow

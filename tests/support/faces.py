@@ -19,20 +19,19 @@ from gnomon.core.model import Result, RunId
 from gnomon.errors import Unauthenticated
 from gnomon.ports.auth import Caller, Role
 from gnomon.sections import Server
-from gnomon.services.audit import AuditBook
-from gnomon.services.backfills import BackfillDesk
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.explaining import Explainer
-from gnomon.services.hub import Hub
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer
-from gnomon.services.planning import Planner
-from gnomon.services.registrar import Registrar
-from gnomon.services.searching import Search
-from gnomon.services.tasks import TaskDesk
-from gnomon.services.workflows import WorkflowStore
+from gnomon.services.observability.change_stream import Hub
+from gnomon.services.operations.audit import AuditBook
+from gnomon.services.operations.backfills import BackfillDesk
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.events import Announcer
+from gnomon.services.operations.executions import ExecutionBook, Search
+from gnomon.services.operations.explain import Explainer
+from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.tasks import TaskDesk
+from gnomon.services.operations.workflows import WorkflowStore
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.labour import ended, taken_by, workflow
 

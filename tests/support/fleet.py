@@ -8,9 +8,9 @@ from gnomon.adapters.memory.messaging import MemoryBus, MemoryServerSide, Memory
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.tasks import Held
-from gnomon.services.collector import Collector
-from gnomon.services.courier import Courier
-from gnomon.services.field_worker import FieldWorker
+from gnomon.services.remote.remote_worker import FieldWorker
+from gnomon.services.remote.result_consumer import Collector
+from gnomon.services.remote.task_publisher import Courier
 from gnomon.settings import load
 from support.crew import Crewed, ToldRunner
 

@@ -15,14 +15,14 @@ from gnomon.core.model import Result, RunId
 from gnomon.core.runs.admission import Released, Request, Ruled
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.sections import Leading, Ticking
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.elector import Elector
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.explaining import Explainer
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer, Gatherer
-from gnomon.services.ticker import Ticker
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.events import Announcer, Gatherer
+from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.explain import Explainer
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.crew import Crewed, ToldRunner
 from support.labour import Store

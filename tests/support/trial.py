@@ -22,8 +22,8 @@ from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Run, RunId
 from gnomon.errors import Unavailable
-from gnomon.services.launcher import Launcher
-from gnomon.services.registrar import Registrar
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.registrar import Registrar
 from support.bus_servers import Nats, Redis
 from support.effects import Effect, effects_in
 from support.fleet_processes import all_runs

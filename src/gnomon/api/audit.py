@@ -9,7 +9,7 @@ from gnomon.api.paging import page, place
 from gnomon.api.routes import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
 from gnomon.core.responses import AuditRecord, Page
 from gnomon.ports.audit import AuditQuery
-from gnomon.services.operating_answering import audit_record
+from gnomon.services.operations.presenters import audit_record
 
 _EXAMPLE = {
     "number": 7,

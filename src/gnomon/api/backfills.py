@@ -10,7 +10,7 @@ from gnomon.api.reading import said_in
 from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core.jobs.fields import Said
 from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
-from gnomon.services.operating_answering import backfill_detail, backfill_preview
+from gnomon.services.operations.presenters import backfill_detail, backfill_preview
 
 _INSTANT = {"type": ["string", "integer"]}
 _STRETCH: dict[str, Any] = {

@@ -14,9 +14,8 @@ from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS
 from gnomon.core.responses import JobApplied, JobsPlanned, Page
 from gnomon.errors import CronError, FieldError
-from gnomon.services.answering import job_applied
-from gnomon.services.applying import Prune
-from gnomon.services.operating_answering import jobs_planned
+from gnomon.services.operations.job_changes import Prune
+from gnomon.services.operations.presenters import job_applied, jobs_planned
 
 #: How many jobs one request may hold.
 MOST_JOBS = 20_000

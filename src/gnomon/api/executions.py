@@ -17,8 +17,8 @@ from gnomon.core.model import RunStatus, Source
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
-from gnomon.services import answering
-from gnomon.services.tasks import TASK_FIELDS
+from gnomon.services.operations import presenters
+from gnomon.services.operations.tasks import TASK_FIELDS
 
 RESOLVE_SCHEMA = {
     "type": "object",
@@ -88,12 +88,12 @@ async def list_executions(call: Call) -> Reply:
         limit=asked.limit,
     )
     found = await call.desk.search.executions(query, tag=asked.tag)
-    return Reply(body=page(call, [answering.execution(run) for run in found.items], found.after))
+    return Reply(body=page(call, [presenters.execution(run) for run in found.items], found.after))
 
 
 async def show(call: Call) -> Reply:
     """Show all there is to know about an execution: steps, attempts, what it was given and what it returned."""
-    return Reply(body=answering.execution_detail(await call.desk.executions.get(call.path["id"], tenant=call.tenant)))
+    return Reply(body=presenters.execution_detail(await call.desk.executions.get(call.path["id"], tenant=call.tenant)))
 
 
 async def cancel(call: Call) -> Reply:
@@ -113,7 +113,7 @@ async def logs(call: Call) -> Reply:
         limit=asked.limit,
         tenant=call.tenant,
     )
-    return Reply(body=page(call, [answering.log_entry(one) for one in found.said], found.after))
+    return Reply(body=page(call, [presenters.log_entry(one) for one in found.said], found.after))
 
 
 async def list_items(call: Call) -> Reply:
@@ -129,14 +129,14 @@ async def list_items(call: Call) -> Reply:
     ahead = [one for one in found if after is None or (one.task.item or 0) > after]
     shown = ahead[: asked.limit]
     more = shown[-1].task.item if len(ahead) > len(shown) else None
-    return Reply(body=page(call, [answering.item_detail(one) for one in shown], more))
+    return Reply(body=page(call, [presenters.item_detail(one) for one in shown], more))
 
 
 async def submit(call: Call) -> Reply:
     """Run a function once, without a job."""
     done = await call.desk.tasks.submit(call.body, actor=call.actor, key=call.key, tenant=call.tenant)
     call.desk.changed()
-    return Reply(body=answering.started(done), status=202)
+    return Reply(body=presenters.started(done), status=202)
 
 
 async def list_letters(call: Call) -> Reply:
@@ -150,20 +150,20 @@ async def list_letters(call: Call) -> Reply:
         tenant=call.tenant,
     )
     after = found[-1].dead_letter_id if len(found) == asked.limit else None
-    return Reply(body=page(call, [answering.dead_letter(letter) for letter in found], after))
+    return Reply(body=page(call, [presenters.dead_letter(letter) for letter in found], after))
 
 
 async def show_letter(call: Call) -> Reply:
     """Show a dead letter with every attempt."""
     view = await call.desk.dead_letters.get(call.path["id"], tenant=call.tenant)
-    return Reply(body=answering.dead_letter_detail(view))
+    return Reply(body=presenters.dead_letter_detail(view))
 
 
 async def replay(call: Call) -> Reply:
     """Run what has failed again, as a new execution: one for each key, and one for all who name none."""
     done = await call.desk.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
     call.desk.changed()
-    return Reply(body=answering.started(done), status=202)
+    return Reply(body=presenters.started(done), status=202)
 
 
 async def replay_all(call: Call) -> Reply:
@@ -173,7 +173,7 @@ async def replay_all(call: Call) -> Reply:
         actor=call.actor, job=asked.job, after=place(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
     )
     call.desk.changed()
-    return Reply(body=page(call, [answering.replay(one) for one in done.items], done.after))
+    return Reply(body=page(call, [presenters.replay(one) for one in done.items], done.after))
 
 
 async def resolve(call: Call) -> Reply:

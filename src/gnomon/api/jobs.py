@@ -31,10 +31,9 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.json_schema import job_schema
 from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
 from gnomon.errors import FieldError, Forbidden, NameTaken, NotFound, Stale
-from gnomon.services import answering
-from gnomon.services.applying import Change, Plan
-from gnomon.services.job_views import TicksAsked
-from gnomon.services.jobs import Applied, OnlyIf
+from gnomon.services.operations import presenters
+from gnomon.services.operations.job_changes import Change, Plan
+from gnomon.services.operations.jobs import Applied, OnlyIf, TicksAsked
 
 _IF_MATCH = Header(
     name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'
@@ -87,7 +86,7 @@ class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def etag(schedule: Schedule) -> str:
     """What names a job as it stands, as a header has it."""
-    return f'"{answering.etag(schedule)}"'
+    return f'"{presenters.etag(schedule)}"'
 
 
 async def register(call: Call) -> Reply:
@@ -99,7 +98,7 @@ async def register(call: Call) -> Reply:
 
     done, tag = await _applied(call, call.body, only_if)
     return Reply(
-        body=answering.job_applied(done), status=201 if done.change is Change.CREATED else 200, headers={"ETag": tag}
+        body=presenters.job_applied(done), status=201 if done.change is Change.CREATED else 200, headers={"ETag": tag}
     )
 
 
@@ -115,7 +114,7 @@ async def update(call: Call) -> Reply:
         _refuse_stale(call, plan.standing)
 
     done, tag = await _applied(call, {**call.body, "name": name}, only_if)
-    return Reply(body=answering.job_applied(done), headers={"ETag": tag})
+    return Reply(body=presenters.job_applied(done), headers={"ETag": tag})
 
 
 def _refuse_stale(call: Call, standing: Schedule) -> None:
@@ -144,7 +143,7 @@ async def list_jobs(call: Call) -> Reply:
     asked: JobsAsked = call.query
     after = place(call, str) or ""
     found = await call.desk.search.jobs(tag=asked.tag, after=after, limit=asked.limit, tenant=call.tenant)
-    return Reply(body=page(call, [answering.job_summary(view) for view in found.items], found.after))
+    return Reply(body=page(call, [presenters.job_summary(view) for view in found.items], found.after))
 
 
 async def show(call: Call) -> Reply:
@@ -155,7 +154,7 @@ async def show(call: Call) -> Reply:
 
 async def _shown(call: Call, asked: JobAsked) -> Reply:
     view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant, coming=asked.coming, last=asked.last)
-    return Reply(body=answering.job_detail(view), headers={"ETag": etag(view.schedule)})
+    return Reply(body=presenters.job_detail(view), headers={"ETag": etag(view.schedule)})
 
 
 async def delete(call: Call) -> Reply:
@@ -181,7 +180,7 @@ async def trigger(call: Call) -> Reply:
         tenant=call.tenant,
     )
     call.desk.changed()
-    return Reply(body=answering.started(done), status=202)
+    return Reply(body=presenters.started(done), status=202)
 
 
 def _refuse_secrets(call: Call) -> None:
@@ -210,7 +209,7 @@ async def coming(call: Call) -> Reply:
     fires = await call.desk.jobs.upcoming(after=after, until=until, limit=end + 1, tenant=call.tenant)
     last = fires[:end][-1].planned_at if len(fires) > end else None
     more = None if last is None else (last - 1, sum(fire.planned_at == last for fire in fires[:end]), until)
-    return Reply(body=page(call, [answering.planned_fire(fire) for fire in fires[seen:end]], more))
+    return Reply(body=page(call, [presenters.planned_fire(fire) for fire in fires[seen:end]], more))
 
 
 async def list_ticks(call: Call) -> Reply:
@@ -227,10 +226,10 @@ async def list_ticks(call: Call) -> Reply:
     )
     if asked.job is None:
         several = await call.desk.search.ticks(wanted, after=on, tenant=call.tenant)
-        return Reply(body=page(call, answering.ticks(several.items), several.after))
+        return Reply(body=page(call, presenters.ticks(several.items), several.after))
     found = await call.desk.jobs.ledger(asked.job, wanted, tenant=call.tenant)
     after = None if found.before is None else (asked.job, found.before)
-    return Reply(body=page(call, answering.ticks(found.ticks), after))
+    return Reply(body=page(call, presenters.ticks(found.ticks), after))
 
 
 #: What a job is, as JSON Schema: made once, and found in several places.

@@ -14,9 +14,9 @@ from gnomon.api.sights import HAPPENED, HEALTH, WORKER
 from gnomon.core import responses
 from gnomon.core.responses import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
-from gnomon.services import answering
-from gnomon.services.health import health_report
-from gnomon.services.hub import Hub
+from gnomon.services.observability.change_stream import Hub
+from gnomon.services.operations import presenters
+from gnomon.services.operations.presenters import health_report
 
 #: How long a stream may be silent before it says that it is still there.
 _QUIET_SECONDS = 15.0
@@ -47,7 +47,7 @@ async def emit(call: Call) -> Reply:
     body, desk = call.body.get("body"), call.desk
     done = await desk.events.emit(said.name("name"), body, actor=call.actor, key=key, tenant=call.tenant)
     desk.changed()
-    return Reply(body=answering.event_detail(done), status=201)
+    return Reply(body=presenters.event_detail(done), status=201)
 
 
 async def list_events(call: Call) -> Reply:
@@ -57,18 +57,18 @@ async def list_events(call: Call) -> Reply:
     found = await call.desk.events.page(name=asked.name, after=after, limit=asked.limit, tenant=call.tenant)
     last = found[-1].event if len(found) == asked.limit else None
     more = None if last is None else (last.emitted_at, last.event_id)
-    return Reply(body=page(call, [answering.event_detail(one) for one in found], more))
+    return Reply(body=page(call, [presenters.event_detail(one) for one in found], more))
 
 
 async def show_event(call: Call) -> Reply:
     """Show an event, and what became of it for every job that listens."""
-    return Reply(body=answering.event_detail(await call.desk.events.get(call.path["id"], tenant=call.tenant)))
+    return Reply(body=presenters.event_detail(await call.desk.events.get(call.path["id"], tenant=call.tenant)))
 
 
 async def list_workers(call: Call) -> Reply:
     """List the workers that are alive, and the functions they know."""
     found = await call.desk.workers.workers()
-    return Reply(body=responses.Page(items=[answering.worker_detail(card) for card in found]))
+    return Reply(body=responses.Page(items=[presenters.worker_detail(card) for card in found]))
 
 
 async def stream(call: Call) -> Reply:

@@ -13,8 +13,7 @@ from gnomon.core import responses
 from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError
-from gnomon.services.answering import at
-from gnomon.services.schedule_answering import schedule_detail, workflow_deployed, workflow_summary
+from gnomon.services.operations.presenters import at, schedule_detail, workflow_deployed, workflow_summary
 
 _TEXT = {"type": "string", "maxLength": 1000}
 _NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$"}

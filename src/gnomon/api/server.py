@@ -16,7 +16,7 @@ from gnomon.api.guarding import App, guarded
 from gnomon.api.wire import protocol_of
 from gnomon.errors import FieldError, UsageError
 from gnomon.sections import Server
-from gnomon.services.hub import Hub
+from gnomon.services.observability.change_stream import Hub
 
 #: How many connections may wait to be taken up.
 _BACKLOG = 512

@@ -9,8 +9,7 @@ from gnomon.api.routes import Body, Call, Permission, Reply, Route
 from gnomon.core.jobs.fields import Said
 from gnomon.core.ledger.edits import Choice, Missed
 from gnomon.core.responses import JobDetail, JobResumed
-from gnomon.services.answering import job_detail
-from gnomon.services.operating_answering import job_resumed
+from gnomon.services.operations.presenters import job_detail, job_resumed
 
 _INSTANT = {"type": ["string", "integer"], "description": "An ISO instant, or milliseconds since 1970."}
 RESUME_SCHEMA: dict[str, Any] = {

@@ -8,7 +8,7 @@ from gnomon.api.routes import LOOKS, Call, Reply, Route
 from gnomon.api.sights import WHY
 from gnomon.core.responses import WhyAnswer
 from gnomon.errors import FieldError
-from gnomon.services.why_answering import why_answer
+from gnomon.services.operations.presenters import why_answer
 
 _USUAL = 3
 _ABOUT = "A moment, such as 2026-03-02T09:00Z, or 09:00 on the clocks of the schedule."

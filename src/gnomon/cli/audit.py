@@ -12,7 +12,7 @@ from gnomon.client import operating_asks
 from gnomon.core.responses import AuditRecord
 from gnomon.doors import Door
 from gnomon.errors import FieldError, FileError
-from gnomon.services.audit import Verification
+from gnomon.services.operations.audit import Verification
 
 _LONGEST_HEAD = 200
 

@@ -7,7 +7,7 @@ import msgspec
 from gnomon.cli.offices import Where
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.examining import examined
-from gnomon.services.checkup import Grade
+from gnomon.services.observability.health import Grade
 
 
 def doctor(where: Where, form: Format) -> bool:

@@ -22,8 +22,8 @@ from gnomon.core.model import RunStatus
 from gnomon.core.responses import Execution, ExecutionDetail, JobDetail, JobSummary, LedgerTick
 from gnomon.doors import Door
 from gnomon.office import read_jobs_as_written, read_jobs_file
-from gnomon.services.applying import Change, Prune
-from gnomon.services.jobs_keeper import refuse_doubles
+from gnomon.services.maintenance.file_sync import refuse_doubles
+from gnomon.services.operations.job_changes import Change, Prune
 
 
 def validate(file: Path, where: Where, form: Format) -> None:

@@ -17,7 +17,7 @@ from gnomon.core.ledger.forecast import Fate
 from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
 from gnomon.doors import Who, nowhere
 from gnomon.errors import FieldError, NoDatabase
-from gnomon.services.applying import Change, Prune
+from gnomon.services.operations.job_changes import Change, Prune
 
 #: How many fires of a job a person reads, if nobody says.
 _FEW = 5

@@ -7,7 +7,7 @@ import msgspec
 from gnomon.cli.output import in_zone, visible
 from gnomon.core.durations import span_text
 from gnomon.core.instants import instant_of
-from gnomon.services.answering import zone_of
+from gnomon.services.operations.presenters import zone_of
 
 __all__ = ["facts", "first_line", "iso", "moment", "span", "zone_of"]
 

@@ -11,7 +11,7 @@ from gnomon.errors import FieldError, UsageError
 from gnomon.fielding import Fielding, work_over_nats
 from gnomon.office import console_events, hidden_password, read_origins
 from gnomon.ports.runtime import Events
-from gnomon.services.field_worker import FieldWorker
+from gnomon.services.remote.remote_worker import FieldWorker
 from gnomon.serving import quick_collections, quick_switches, stop_on_signals
 from gnomon.settings import Settings
 from gnomon.version import __version__

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from gnomon.ports.execution import Gate
 from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
-from gnomon.services.dispatcher import Dispatcher
-from gnomon.services.elector import Elector
-from gnomon.services.reconciler import Reconciler
-from gnomon.services.shelf import Shelf
-from gnomon.services.ticker import Ticker
-from gnomon.services.worker import Worker
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.worker import Worker
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.settings import Settings
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.bodies import Habits, SimulatedRunner, Witness

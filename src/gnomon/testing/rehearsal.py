@@ -21,8 +21,8 @@ from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import Attendance, Terms
 from gnomon.sections import Leading, Ticking
-from gnomon.services.elector import Elector
-from gnomon.services.ticker import Ticker
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.loads import Aftermath, Loads
 

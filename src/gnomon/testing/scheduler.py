@@ -15,11 +15,11 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError
 from gnomon.runners.registry import FUNCTIONS, Function
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.jobs import JobBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.listening import Announcer
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.events import Announcer
+from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.expecting import Expectations

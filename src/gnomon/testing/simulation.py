@@ -18,10 +18,10 @@ from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.schedules import Application
-from gnomon.services.dead_letters import DeadLetterOffice
-from gnomon.services.executions import ExecutionBook
-from gnomon.services.launcher import Launcher
-from gnomon.services.registrar import Registrar
+from gnomon.services.operations.dead_letters import DeadLetterOffice
+from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.registrar import Registrar
 from gnomon.settings import Settings
 from gnomon.testing.agenda import Agenda, Event
 from gnomon.testing.bodies import Habits

@@ -1,0 +1,1 @@
+"""Bring tasks to their end: dispatch, route, execute and reconcile them."""

@@ -1,0 +1,268 @@
+"""The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from gnomon.core.ids import task_id
+from gnomon.core.model import TaskId
+from gnomon.core.runs.admission import (
+    Admission,
+    Request,
+    Unfolding,
+    Waiting,
+    admitted,
+    merged_input,
+    not_launchable,
+    unworkable,
+)
+from gnomon.core.runs.outcomes import Limits
+from gnomon.core.runs.prepare import Prepared, outputs_needed, prepared, scope_of
+from gnomon.core.runs.states import TaskState
+from gnomon.errors import Unavailable
+from gnomon.ports.execution import Gate
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import QueuePosition, Workplace
+from gnomon.sections import Executing
+from gnomon.services.execution.admission_cache import Backlog
+from gnomon.services.execution.router import Router
+from gnomon.services.execution.workflow_cache import Shelf, step_of
+from gnomon.services.loop import Backoff, in_lots
+from gnomon.settings import Settings
+
+Done = TypeVar("Done")
+#: While others come first, dispatching has one part of the time in so many.
+_ONE_IN = 4
+#: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
+_BEHIND_SECONDS = 1.0
+#: How many are prepared before others have a turn, such as whoever answers requests.
+_AT_A_STRETCH = 50
+#: What tasks have returned, as JSON: what is not among it is read.
+Outputs = Mapping[str, bytes | None]
+_NO_OUTPUTS: Outputs = {}
+#: Before every task that waits for its time.
+_FIRST: QueuePosition = (-(2**62), "")
+#: What becomes of a task, and what was asked about it, if anything had to be asked.
+_Ruled = tuple[Admission, Request | None]
+
+
+class Dispatcher:
+    """Observes what is ready, has it ruled on, writes down where it may go; then says when to look again."""
+
+    def __init__(
+        self, place: Workplace, shelf: Shelf, gate: Gate, clock: Clock, events: Events, settings: Settings
+    ) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._gate = gate
+        self._clock = clock
+        self._events = events
+        self._batch = settings.execution.batch
+        self._poll_seconds = settings.worker.poll_secs
+        #: Called when there is something for workers to take.
+        self.on_scheduled: Callable[[], None] = lambda: None
+        #: Called when something was made that only a step can deal with.
+        self.on_left: Callable[[], None] = lambda: None
+        #: What the worker in this process need not read again.
+        self.backlog = Backlog()
+        #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
+        self.meanwhile: Callable[[], Awaitable[None]] = _nothing
+        #: Whether there are ticks to decide, which come first: a task that waits is late, a tick that waits is missed.
+        self.others_first: Callable[[], bool] = lambda: False
+        self._limits = limits_of(settings.execution)
+        #: Who says where each task goes.
+        self.router = Router(place, clock, settings.routing)
+        self._admitted_at = float("-inf")
+        #: Behind which place to look for what was turned away; None if that was looked at.
+        self._turned_away: QueuePosition | None = None
+        self.backoff = Backoff(events, "dispatcher")
+
+    def try_again(self) -> None:
+        """Somebody has come: what nobody could take is looked at before its time. What still nobody can waits on."""
+        self._turned_away = _FIRST
+        self.router.look_again()
+
+    async def step(self) -> float:
+        """One look at what is ready. Returns how many seconds to wait before the next."""
+        behind = self._behind()
+        if behind > 0:
+            return behind
+        now, began = self._clock.now(), self._clock.elapsed()
+        try:
+            ready = await self._place.waiting(now, limit=self._batch)
+            if not ready:
+                wait = await self._nothing_ready(now)
+                self.backoff.worked()
+                return wait
+            await self._shelf.fetch(waiting.run for waiting in ready)
+            found = [await self._prepared(waiting, now) async for waiting in in_lots(ready, _AT_A_STRETCH)]
+            await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
+            ruled = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
+            done = await self._admit(ruled, now) if ruled else frozenset()
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        self._announce([one for one, _ in ruled if one.task_id in done], ready)
+        # There may be more: look again at once, unless there is nobody to take it.
+        self._admitted_at = self._clock.elapsed()
+        aside = (_ONE_IN - 1) * (self._admitted_at - began) if self.others_first() else 0.0
+        return max(aside, self._behind())
+
+    async def _nothing_ready(self, now: int) -> float:
+        """How long to wait. There is time to look at what was turned away, if somebody has come for whom it may be."""
+        if self._turned_away is None:
+            return self._until(await self._place.next_available_at())
+        after, self._turned_away = self._turned_away, None
+        found = await self._place.turned_away(after=after, limit=self._batch)
+        ruled = await self._admissible(found, now, _NO_OUTPUTS)
+        if len(found) == self._batch and self._turned_away is None:
+            last = found[-1].task
+            self._turned_away = last.available_at, last.task_id
+        done = await self._admit(ruled, now) if ruled else frozenset()
+        self._announce([one for one, _ in ruled if one.task_id in done], found)
+        return 0.0
+
+    def _behind(self) -> float:
+        """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
+        return max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed()) if self.backlog.full else 0.0
+
+    async def _admit(self, ruled: Sequence[_Ruled], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
+        """Those that could be let through have been, right behind what is to be done first."""
+        admissions = [one for one, _ in ruled]
+        self.backlog.expect(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
+        done: frozenset[TaskId] = frozenset()
+        try:
+            # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
+            admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
+            outcomes = await asyncio.gather(*first, admitting, self.meanwhile(), return_exceptions=True)
+            done = admitting.result()
+        finally:
+            self.backlog.written(void=[one.task_id for one in admissions if one.task_id not in done])
+        for failure in outcomes:
+            if isinstance(failure, BaseException):
+                raise failure
+        return done
+
+    async def hand_over(
+        self, made: Sequence[Waiting], write: Callable[[], Awaitable[Done]], outputs: Outputs = _NO_OUTPUTS
+    ) -> Done:
+        """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
+
+        Only for a gate that answers at once. What cannot be admitted like this is found by a step, and is no failure of
+        the writing. `outputs` are those that are being written.
+        """
+        if not made:
+            return await write()
+        now = self._clock.now()
+        admissible = await self._admissible(made, now, outputs)
+        writing = asyncio.ensure_future(write())
+        through: frozenset[TaskId] = frozenset()
+        if admissible:
+            with suppress(Unavailable):
+                through = await self._admit(admissible, now, writing)
+            self.on_scheduled()
+        done = await writing
+        if len(through) < len(made):
+            self.on_left()
+        return done
+
+    async def _admissible(self, made: Sequence[Waiting], now: int, outputs: Outputs) -> list[_Ruled]:
+        try:
+            await self._shelf.fetch(waiting.run for waiting in made)
+            found = [await self._prepared(waiting, now, outputs) for waiting in made]
+            ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
+        except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
+            return []
+        return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
+
+    async def _unfold(self, unfoldings: Sequence[Unfolding], now: int) -> None:
+        if unfoldings:
+            await self._place.unfold(unfoldings, now=now)
+
+    async def _ruled(self, prepared: Sequence[Request | Admission], now: int) -> list[_Ruled]:
+        requests = [one for one in prepared if isinstance(one, Request)]
+        ruled: list[_Ruled] = [(one, None) for one in prepared if isinstance(one, Admission)]
+        if requests:
+            places = await self.router.where(requests)
+            rulings = await self._gate.admit(requests)
+            for request, ruling, where in zip(requests, rulings, places, strict=True):
+                ruled.append((admitted(request, ruling, where, now=now, limits=self._limits), request))
+        return self._limited(ruled) if self.router.limited else ruled
+
+    def _limited(self, ruled: Sequence[_Ruled]) -> list[_Ruled]:
+        """The same; those that go on say what room their tenants have."""
+        return [
+            (replace(one, room=self.router.room(request.waiting.run.tenant)), request)
+            if request is not None and one.state is TaskState.SCHEDULED
+            else (one, request)
+            for one, request in ruled
+        ]
+
+    async def _prepared(self, waiting: Waiting, now: int, outputs: Outputs = _NO_OUTPUTS) -> Prepared:
+        """All that will be done, or what becomes of the task instead."""
+        run = waiting.run
+        workflow = await self._shelf.of(run)
+        if workflow is None:
+            reason = f"there is no workflow {run.workflow_id!r} of version {run.workflow_version}"
+            return not_launchable(waiting, reason, now=now, limits=self._limits)
+        step = step_of(workflow, waiting)
+        if step is None:
+            reason = f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
+            return not_launchable(waiting, reason, now=now, limits=self._limits)
+        given = merged_input(workflow, step, waiting)
+        request = Request(waiting=waiting, workflow=workflow, step=step, input=given)
+        return request if workflow.lone and step.plain else await self._looked_into(request, now, outputs)
+
+    async def _looked_into(self, request: Request, now: int, outputs: Outputs) -> Prepared:
+        """The request with everything it refers to."""
+        step, run = request.step, request.waiting.run
+        sub = None
+        if step.workflow is not None:
+            sub = await self._shelf.newest(run.tenant, step.workflow)
+            if sub is None:
+                reason = f"there is no workflow {step.workflow!r}"
+                own = request.workflow
+                return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
+        # An item was given everything when its step began.
+        needed = outputs_needed(step) if request.waiting.task.parent is None else ()
+        owners = {str(task_id(run.run_id, name)): name for name in needed}
+        unknown = [owner for owner in owners if owner not in outputs]
+        kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
+        found = {name: kept.get(owner) for owner, name in owners.items()}
+        try:
+            return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
+            return unworkable(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
+
+    def _until(self, next_at: int | None) -> float:
+        if next_at is None:
+            return self._poll_seconds
+        return min(self._poll_seconds, max(0.0, self._clock.until(next_at)))
+
+    def _announce(self, admissions: Sequence[Admission], ready: Sequence[Waiting]) -> None:
+        if any(one.state is TaskState.SCHEDULED for one in admissions):
+            self.on_scheduled()
+        runs = {one.task.task_id: one.run for one in ready} if any(one.note for one in admissions) else {}
+        for one in admissions:
+            if one.note is not None:
+                run = runs[one.task_id]
+                self._events.emit(
+                    "task_not_scheduled",
+                    job=run.schedule_id or run.workflow_id,
+                    task=one.task_id,
+                    run=one.run_id,
+                    state=one.state,
+                    reason=one.note,
+                )
+
+
+async def _nothing() -> None:
+    """Nobody waits for what is being admitted."""
+
+
+def limits_of(settings: Executing) -> Limits:
+    """When to stop trying what is not the job's own failure."""
+    return Limits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)

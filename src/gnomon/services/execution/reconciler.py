@@ -1,0 +1,175 @@
+"""The reconciler and the replayer: find what got stuck, and let it go on."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from gnomon.core.model import ENGINE, Result, TaskId
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
+from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
+from gnomon.core.runs.states import WaitReason
+from gnomon.errors import Unavailable
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Work
+from gnomon.services.coordination import Turn
+from gnomon.services.execution.dispatcher import limits_of
+from gnomon.services.execution.worker import placeholder
+from gnomon.services.execution.workflow_cache import Shelf, step_of
+from gnomon.services.loop import Backoff
+from gnomon.settings import Settings
+
+_FIRST = TaskId("")
+#: How long workers have to report, after the store was away, before what they do not speak of passes for lost.
+_FIRST_THEY_REPORT_SECONDS = 3.0
+
+
+class Reconciler:
+    """Ends attempts whose workers are gone or silent, and offers tasks again that nobody took up."""
+
+    def __init__(self, work: Work, shelf: Shelf, clock: Clock, events: Events, settings: Settings) -> None:
+        self._work = work
+        self._shelf = shelf
+        self._clock = clock
+        self._events = events
+        self._settings = settings.reconciler
+        self._patience = Patience(
+            # Until its lease is over, whoever was given it may begin.
+            dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
+            running_ms=settings.reconciler.running_timeout_ms,
+            default_timeout_ms=settings.execution.default_timeout_ms,
+        )
+        self._limits = limits_of(settings.execution)
+        #: The worker in this process. It is alive because we are, whatever a suspended machine made of its leases, and
+        #: its runner ends what takes too long.
+        self.own: str | None = None
+        #: Where one of several nodes is enough.
+        self.turn: Turn | None = None
+        #: Awaited before anything passes for lost: what workers have reported is written down then.
+        self.hear_out: Callable[[], Awaitable[None]] = _nothing
+        #: Called when something may be ready that was not.
+        self.on_ready: Callable[[], None] = lambda: None
+        self.backoff = Backoff(events, "reconciler")
+
+    async def step(self) -> float:
+        """One look at all that is open. Returns how many seconds to wait before the next."""
+        for _ in range(self._settings.max_retries + 1):
+            try:
+                if self.turn is not None and not await self.turn.ours():
+                    self.backoff.worked()
+                    return self.turn.again_seconds
+                await self._wait_for_workers()
+                await self._reconcile(frozenset())
+                await self._replay()
+                await self._recall()
+            except Unavailable as error:
+                await self._clock.sleep(self.backoff.failed(error))
+            else:
+                self.backoff.worked()
+                break
+        return self._settings.poll_ms / 1000
+
+    async def _wait_for_workers(self) -> None:
+        """If the store was away, they have said what came of what ended meanwhile: it is no loss."""
+        if self.backoff.failing:
+            await self._work.open_attempts(after=_FIRST, limit=1)
+            await self._clock.sleep(_FIRST_THEY_REPORT_SECONDS)
+
+    async def _hear_out(self) -> None:
+        """What workers have reported is written down; or that takes too long, or nobody knows."""
+        for _ in range(self._settings.max_retries + 1):
+            try:
+                await self.hear_out()
+            except Unavailable:
+                # Whoever has died must be found out all the same.
+                continue
+            return
+
+    async def recover(self, *, alive: Collection[str]) -> None:
+        """Every attempt of any other worker has ended: for a caller who knows that only these are alive."""
+        while True:
+            try:
+                await self._reconcile(frozenset(alive))
+            except Unavailable as error:
+                await self._clock.sleep(self.backoff.failed(error))
+            else:
+                return
+
+    async def _reconcile(self, alive: frozenset[str]) -> None:
+        after, heard_out = _FIRST, bool(alive)
+        for _ in range(self._settings.max_iterations):
+            page = await self._work.open_attempts(after=after, limit=self._settings.batch)
+            if not page.attempts:
+                return
+            after = page.attempts[-1].task.task_id
+            found = [await self._judged(one, page.now, alive) for one in page.attempts]
+            endings = [one for one in found if one is not None]
+            if not heard_out and any(one.lease_until is not None for one in endings):
+                # What is told then has ended, and is not ended once more.
+                heard_out = True
+                await self._hear_out()
+            if endings:
+                runs = {one.task.task_id: one.run for one in page.attempts}
+                jobs = {name: run.schedule_id or run.workflow_id for name, run in runs.items()}
+                await self._end(endings, jobs)
+
+    async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> Ending | None:
+        if found.attempt.worker == self.own:
+            return None
+        waiting = Waiting(task=found.task, run=found.run)
+        workflow = await self._shelf.of(found.run)
+        if alive and found.attempt.worker not in {*alive, ENGINE}:
+            outcome: Outcome | None = _orphaned(found)
+        else:
+            outcome = overdue(found, workflow, now=now, patience=self._patience)
+        if outcome is None:
+            return None
+        step = None if workflow is None else step_of(workflow, waiting)
+        if workflow is None or step is None:
+            held = placeholder(waiting)
+        else:
+            held = Assignment(task=found.task, run=found.run, workflow=workflow, step=step, input={})
+        return ending(held, outcome, now=self._clock.now(), limits=self._limits)
+
+    async def _end(self, endings: list[Ending], jobs: Mapping[TaskId, str]) -> None:
+        counted = await self._work.report(endings)
+        for one in endings:
+            if (one.task_id, one.fence) in counted:
+                self._events.emit(
+                    "attempt_ended_by_reconciler",
+                    job=jobs[one.task_id],
+                    task=one.task_id,
+                    run=one.run_id,
+                    result=one.result,
+                    state=one.state,
+                    error=one.error,
+                )
+                if one.dead_letter is not None:
+                    job, reason = jobs[one.task_id], one.dead_letter
+                    self._events.emit("dead_letter", job=job, run=one.run_id, task=one.task_id, reason=reason)
+        if counted:
+            self.on_ready()
+
+    async def _replay(self) -> None:
+        """Tasks that have been ready for too long are offered again."""
+        long_ago = self._clock.now() - self._settings.pending_ms
+        stuck = await self._work.waiting(long_ago, limit=self._settings.batch)
+        count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
+        if count:
+            self._events.emit("tasks_replayed", count=count)
+            self.on_ready()
+
+    async def _recall(self) -> None:
+        """Tasks that wait for a worker that is gone are placed again."""
+        recalled = await self._work.recall()
+        if recalled:
+            self._events.emit("tasks_recalled", count=len(recalled))
+            self.on_ready()
+
+
+async def _nothing() -> None:
+    """Nobody reports but to the store."""
+
+
+def _orphaned(found: OpenAttempt) -> Outcome:
+    if found.attempt.started_at is None:
+        return Outcome(result=Result.NEVER_STARTED, error=f"{found.attempt.worker} is gone and never started it")
+    return Outcome(result=Result.LOST, error=f"worker_lost: {found.attempt.worker} is gone")

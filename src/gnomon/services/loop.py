@@ -1,0 +1,102 @@
+"""The loop around a service's step, and long loops that let others have a turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from gnomon.errors import BusUnavailable, Unavailable
+from gnomon.ports.runtime import Events
+
+T = TypeVar("T")
+#: How many are dealt with without a break.
+_LOT = 10
+#: How long to wait after a step that failed as none should.
+_AFTER_A_SURPRISE = 1.0
+#: In seconds: by how much the system's timers may be late, and from when on that does not matter.
+_TIMERS_ARE_LATE = 0.0012
+_LONG = 1.0
+
+
+async def keep_stepping(
+    step: Callable[[], Awaitable[float]],
+    *,
+    stop: asyncio.Event,
+    wake: asyncio.Event | None = None,
+    events: Events | None = None,
+) -> None:
+    """Call `step` until `stop` is set, each time after as many seconds as it asked for, or sooner when woken.
+
+    With `events`, a step that fails as none should is announced and tried again; without, it ends the loop.
+    """
+    while not stop.is_set():
+        if wake is not None:
+            wake.clear()
+        try:
+            wait = await step()
+        except Exception as error:
+            if events is None:
+                raise
+            with suppress(Exception):  # not even a faulty announcer ends the loop
+                events.emit("step_failed", step=getattr(step, "__qualname__", str(step)), error=repr(error))
+            wait = _AFTER_A_SURPRISE
+        if wait > 0:
+            await _either(stop, wake, wait)
+        else:
+            # Even a service with much to do lets others have a turn.
+            await asyncio.sleep(0)
+
+
+async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
+    """Wait for either, or for so long: exactly, as timers of the system may be late by a millisecond."""
+    events = [event for event in (stop, wake) if event is not None]
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    coarse = seconds - _TIMERS_ARE_LATE if seconds < _LONG else seconds
+    if coarse > 0 and not any(event.is_set() for event in events):
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, timeout=coarse, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+    while loop.time() < until and not any(event.is_set() for event in events):  # noqa: ASYNC110 - for the last millisecond
+        await asyncio.sleep(0)
+
+
+async def in_lots(many: Sequence[T], size: int = _LOT) -> AsyncIterator[T]:
+    """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
+    for start in range(0, len(many), size):
+        if start:
+            await asyncio.sleep(0)
+        for one in many[start : start + size]:
+            yield one
+
+
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 1.0
+
+
+class Backoff:
+    """How long a service waits after each failure in a row."""
+
+    def __init__(self, events: Events, service: str) -> None:
+        self._events = events
+        self._service = service
+        self._pause = _FIRST_SECONDS
+        #: The last step failed.
+        self.failing = False
+        #: Why the last failure was one.
+        self.error = ""
+
+    def failed(self, error: Unavailable) -> float:
+        """Seconds to wait before the next try."""
+        self.failing, self.error = True, str(error)
+        what = "bus_unavailable" if isinstance(error, BusUnavailable) else "store_unavailable"
+        self._events.emit(what, service=self._service, error=self.error)
+        pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_SECONDS)
+        return pause
+
+    def worked(self) -> None:
+        """The next failure is a first one again."""
+        self._pause, self.failing = _FIRST_SECONDS, False

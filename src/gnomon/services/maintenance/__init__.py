@@ -1,0 +1,1 @@
+"""Background upkeep: retention, repair, invariants, audit sealing, backfills, pings and watched files."""

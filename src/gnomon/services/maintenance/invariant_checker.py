@@ -1,0 +1,122 @@
+"""The warden: looks all the time whether what must hold does, mends what can be, and says so."""
+
+from collections.abc import Sequence
+
+from gnomon.core.invariants import Counted, Vital, missing_fire, too_late
+from gnomon.core.model import Schedule
+from gnomon.errors import Unavailable
+from gnomon.ports.maintenance import Turns, Vitals
+from gnomon.ports.runtime import Clock, Events
+from gnomon.sections import Alive
+from gnomon.services.loop import Backoff
+
+_TURN = "warden"
+_LOOKS_A_TURN = 2
+_FEW = 10
+
+
+class Warden:
+    """One look at every vital, again and again; at those that there are many of, at some in each look."""
+
+    def __init__(
+        self, vitals: Vitals, turns: Turns, clock: Clock, events: Events, settings: Alive, *, holder: str
+    ) -> None:
+        self._vitals = vitals
+        self._turns = turns
+        self._clock = clock
+        self._events = events
+        self._settings = settings
+        self._holder = holder
+        self._idle_after = self._counted_after = ""
+        self._late_before = False
+        #: How often each vital was found to fail, and how often that was mended.
+        self.failures: dict[Vital, int] = dict.fromkeys(Vital, 0)
+        self.repairs: dict[Vital, int] = dict.fromkeys(Vital, 0)
+        #: Those that fail now, of those that cannot be mended here.
+        self.failing: set[Vital] = set()
+        self.backoff = Backoff(events, "warden")
+
+    async def step(self) -> float:
+        """One look. Returns how many seconds to wait before the next."""
+        poll_ms = self._settings.poll_ms
+        try:
+            if await self._turns.take_turn(_TURN, self._holder, ttl_ms=_LOOKS_A_TURN * poll_ms):
+                await self._look_at_fires()
+                await self._look_at_counts()
+                await self._look_at_owners()
+                await self._look_at_marks()
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        return poll_ms / 1000
+
+    # ---- what can be mended ------------------------------------------------------------------
+
+    async def _look_at_fires(self) -> None:
+        limit = self._settings.batch
+        page = await self._vitals.idle_schedules(after=self._idle_after, limit=limit)
+        self._idle_after = page[-1].uid if len(page) == limit else ""
+        for schedule in page:
+            await self._give_fire(schedule)
+
+    async def _give_fire(self, schedule: Schedule) -> None:
+        try:
+            next_fire_at = missing_fire(schedule)
+        except Exception as error:  # noqa: BLE001 - one broken schedule must not hide the others
+            self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
+            return
+        if next_fire_at is None:
+            return
+        self.failures[Vital.NEXT_FIRE] += 1
+        # If not, someone has just changed it, and with it its next fire.
+        if await self._vitals.give_next_fire(schedule, next_fire_at):
+            self._repaired(Vital.NEXT_FIRE, schedule=schedule.schedule_id, next_fire_at=next_fire_at)
+
+    async def _look_at_counts(self) -> None:
+        limit = self._settings.batch
+        page = await self._vitals.counted(after=self._counted_after, limit=limit)
+        self._counted_after = page[-1].uid if len(page) == limit else ""
+        wrong = {one.uid: one for one in page if one.wrong}
+        if not wrong:
+            return
+        self.failures[Vital.COUNTS] += len(wrong)
+        for uid in await self._vitals.recount(list(wrong), now=self._clock.now()):
+            self._repaired(Vital.COUNTS, **_told(wrong[uid]))
+
+    def _repaired(self, vital: Vital, **facts: object) -> None:
+        self.repairs[vital] += 1
+        self._events.emit("vital_repaired", vital=vital, **facts)
+
+    # ---- what others have to mend ------------------------------------------------------------
+
+    async def _look_at_owners(self) -> None:
+        """The reconciler ends what nobody has in hand any more; if it does not, it does not run."""
+        found = await self._vitals.orphans(grace_ms=self._settings.orphan_ms, limit=_FEW)
+        tasks = [one.task_id for one in found]
+        self._hold(Vital.OWNERS, failed=bool(found), tasks=tasks, workers=sorted({one.worker for one in found}))
+
+    async def _look_at_marks(self) -> None:
+        """Twice in a row, because after an outage much is due that is about to be decided."""
+        overdue = await self._vitals.oldest_due()
+        late = too_late(overdue, now=self._clock.now(), late_ms=self._settings.late_ms)
+        facts: dict[str, object] = {}
+        if late and overdue is not None:
+            facts = {"schedule": overdue.schedule_id, "due_at": overdue.next_fire_at, "led": overdue.led}
+        self._hold(Vital.MARKS, failed=late and self._late_before, **facts)
+        self._late_before = late
+
+    def _hold(self, vital: Vital, *, failed: bool, **facts: object) -> None:
+        """Whoever listens hears when it begins to fail, and when it no longer does."""
+        if failed:
+            self.failures[vital] += 1
+            if vital not in self.failing:
+                self.failing.add(vital)
+                self._events.emit("vital_failed", vital=vital, **facts)
+        elif vital in self.failing:
+            self.failing.discard(vital)
+            self._events.emit("vital_recovered", vital=vital)
+
+
+def _told(counted: Counted) -> dict[str, object]:
+    before: Sequence[int] = (counted.active_runs, counted.queued_runs)
+    return {"schedule": counted.schedule_id, "counted": before, "found": (counted.active, counted.queued)}

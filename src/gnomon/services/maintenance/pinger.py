@@ -1,0 +1,216 @@
+"""The pinger: calls what jobs and the scheduler itself want to have called, beside everything else.
+
+A ping is sent after what it tells is in the store, and again until it is answered, for as long as this process lives
+and its tries last. Nobody waits for it: it has its own loop, few of them are under way at once, and each has its time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from gnomon.core.model import Run, RunId, RunStatus
+from gnomon.core.pings import Moment, Ping, hidden, pause_ms
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.errors import FieldError, PingFailed, Unavailable
+from gnomon.ports.runs import Executions
+from gnomon.ports.runtime import Clock, Events, Sender
+from gnomon.sections import Alive
+from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.loop import Backoff
+
+#: What tells of an end that no worker here reported: these are rare, so that each is worth a look.
+_RARE = frozenset(("attempt_ended_by_reconciler", "dead_letter", "task_not_scheduled", "result_refused", "run_mended"))
+_MOMENTS: Mapping[RunStatus, Moment] = {RunStatus.COMPLETED: Moment.SUCCESS, RunStatus.FAILED: Moment.FAILURE}
+#: More than so many pings do not wait: what cannot be told in time need not be told.
+_MOST_WAITING = 10_000
+_MOST_WATCHED = 100_000
+_IDLE_SECONDS = 60.0
+#: How often it is asked whether ticks are decided here, while they are not.
+_STANDBY_SECONDS = 1.0
+_LONGEST_DRAIN = 5.0
+
+
+class _Due:
+    """A ping that has to be sent."""
+
+    __slots__ = ("after", "failures", "job", "tries", "url")
+
+    def __init__(self, job: str, url: str, tries: int) -> None:
+        self.job, self.url, self.tries = job, url, tries
+        self.failures = 0
+        self.after = 0.0
+
+
+class Pinger:
+    """Hears of runs that start and end, looks at those whose jobs want it, and calls."""
+
+    def __init__(
+        self,
+        executions: Executions,
+        shelf: Shelf,
+        sender: Sender,
+        clock: Clock,
+        events: Events,
+        settings: Alive,
+        *,
+        secrets: Callable[[str], str] = lambda url: url,
+    ) -> None:
+        self._executions = executions
+        self._shelf = shelf
+        self._sender = sender
+        self._clock = clock
+        self._events = events
+        self._settings = settings
+        self._secrets = secrets
+        #: Runs that were started here and whose jobs want pings.
+        self._watched: dict[RunId, Ping] = {}
+        #: Runs that may be over.
+        self._heard: dict[RunId, None] = {}
+        self._waiting: deque[_Due] = deque()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._own_at = float("-inf")
+        #: Whether ticks are being decided here.
+        self.deciding: Callable[[], bool] = lambda: False
+        #: Set when there is something to do.
+        self.wake = asyncio.Event()
+        #: How many were answered, were given up, and were not even tried because too many waited.
+        self.sent = self.failed = self.dropped = 0
+        self.backoff = Backoff(events, "pinger")
+
+    # ---- hearing -----------------------------------------------------------------------------
+
+    def started(self, assignments: Sequence[Assignment]) -> None:
+        """These have been started."""
+        for one in assignments:
+            ping = one.workflow.ping
+            if ping is not None and one.run.run_id not in self._watched:
+                self._watched[one.run.run_id] = ping
+                if len(self._watched) > _MOST_WATCHED:
+                    # It was lost to another process, which tells its end.
+                    self._watched.pop(next(iter(self._watched)))
+                # A run has started once, however often it is tried and whoever tries it.
+                if one.task.fence == 1 and one.step.name == one.workflow.first_steps[0]:
+                    self._tell(one.run, ping, Moment.START)
+
+    def heard(self, name: str, facts: Mapping[str, object]) -> None:
+        """Something was announced: perhaps the end of a run."""
+        run = facts.get("run")
+        if isinstance(run, str) and (run in self._watched or name in _RARE):
+            self._heard[RunId(run)] = None
+            self.wake.set()
+
+    # ---- looking and calling -----------------------------------------------------------------
+
+    async def step(self) -> float:
+        """Look at what was heard, and call what is due. Returns how many seconds to wait before the next."""
+        try:
+            await self._look()
+        except Unavailable as error:
+            self._call()
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        self._call_own()
+        return self._call()
+
+    async def _look(self) -> None:
+        for run_id in list(self._heard):
+            # What is heard while we look may be newer than what we see, and is looked at again.
+            del self._heard[run_id]
+            try:
+                await self._look_at(run_id)
+            except Unavailable:
+                self._heard[run_id] = None
+                raise
+
+    async def _look_at(self, run_id: RunId) -> None:
+        run = await self._executions.find_run(run_id)
+        if run is not None and not run.over:
+            return
+        if run is not None and run.status in _MOMENTS:
+            ping = self._watched.get(run_id) or await self._ping_of(run)
+            if ping is not None:
+                self._tell(run, ping, _MOMENTS[run.status])
+        self._watched.pop(run_id, None)
+        self._heard.pop(run_id, None)
+
+    async def _ping_of(self, run: Run) -> Ping | None:
+        workflow = await self._shelf.of(run)
+        return None if workflow is None else workflow.ping
+
+    def _tell(self, run: Run, ping: Ping, moment: Moment) -> None:
+        url = ping.at(moment)
+        if url is not None:
+            self._add(_Due(run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
+
+    def _add(self, due: _Due) -> None:
+        if len(self._waiting) >= _MOST_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.append(due)
+        self.wake.set()
+
+    def _call_own(self) -> None:
+        """While ticks are decided here the scheduler's own address is called; silence says the rest."""
+        settings, now = self._settings, self._clock.elapsed()
+        if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self.deciding():
+            self._own_at = now
+            self._add(_Due("the scheduler", settings.ping_url, 1))
+
+    def _call(self) -> float:
+        now = self._clock.elapsed()
+        later: deque[_Due] = deque()
+        while self._waiting:
+            due = self._waiting.popleft()
+            if due.after <= now and len(self._under_way) < self._settings.ping_parallel:
+                task = asyncio.create_task(self._send(due))
+                self._under_way.add(task)
+                task.add_done_callback(self._done)
+            else:
+                later.append(due)
+        self._waiting = later
+        return min([self._until_own(now), *(due.after - now for due in later if due.after > now)])
+
+    def _until_own(self, now: float) -> float:
+        if not self._settings.ping_url:
+            return _IDLE_SECONDS
+        every = self._settings.ping_every_ms / 1000
+        return max(0.0, self._own_at + every - now) if self.deciding() else min(every, _STANDBY_SECONDS)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self.wake.set()
+
+    async def _send(self, due: _Due) -> None:
+        try:
+            await self._sender.send(self._secrets(due.url), timeout_ms=self._settings.ping_timeout_ms)
+        except PingFailed as error:
+            due.failures += 1
+            if due.failures >= due.tries:
+                self._given_up(due, str(error))
+            else:
+                due.after = self._clock.elapsed() + pause_ms(due.failures) / 1000
+                self._waiting.append(due)
+        except FieldError as error:
+            self._given_up(due, str(error))
+        else:
+            self.sent += 1
+
+    def _given_up(self, due: _Due, error: str) -> None:
+        self.failed += 1
+        self._events.emit("ping_failed", job=due.job, url=hidden(due.url), error=error, tries=due.failures)
+
+    async def drain(self) -> None:
+        """What was heard is told, if that can be done at once: this process is about to end."""
+        try:
+            async with asyncio.timeout(min(_LONGEST_DRAIN, self._settings.ping_timeout_ms / 1000)):
+                await self._look()
+                while self._waiting or self._under_way:
+                    for due in self._waiting:
+                        due.after = 0.0
+                        due.tries = due.failures + 1
+                    self._call()
+                    await asyncio.wait(self._under_way)
+        except (TimeoutError, Unavailable):
+            pass
+        for task in self._under_way:
+            task.cancel()

@@ -1,0 +1,140 @@
+"""The dead letter office: looking at what has failed for good, trying it again, putting it away."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.model import Attempt, DeadLetter, Run, RunId
+from gnomon.core.runs.launch import Launching
+from gnomon.errors import FieldError, NotFound, Refused
+from gnomon.ports.runs import DeadLetters, Executions
+from gnomon.ports.runtime import Clock
+from gnomon.services.operations.launcher import Launcher, Triggered
+
+_PAGE = 500
+_LARGEST_PAGE = 10_000
+#: The last dead letter that was looked at, and when the first one was: what failed since is not meant.
+Place = tuple[str, int]
+
+
+class DeadLetterView(Struct, frozen=True):
+    """A dead letter and all that was tried."""
+
+    letter: DeadLetter
+    #: Every attempt of its task, the first one first.
+    attempts: tuple[Attempt, ...]
+    #: The run that failed; None if its history is no longer kept.
+    run: Run | None
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What became of one of many replays."""
+
+    dead_letter_id: str
+    job: str
+    run_id: RunId | None = None
+    became: Launching | None = None
+    #: Why there is no run.
+    refused: str | None = None
+
+
+class ReplayedPage(Struct, frozen=True):
+    """What became of some replays, and after which place to go on; None if there are no more."""
+
+    items: tuple[Replayed, ...]
+    after: Place | None
+
+
+class DeadLetterOffice:
+    """List, show, replay, resolve."""
+
+    def __init__(self, letters: DeadLetters, executions: Executions, launcher: Launcher, clock: Clock) -> None:
+        self._letters = letters
+        self._executions = executions
+        self._launcher = launcher
+        self._clock = clock
+
+    async def page(
+        self,
+        *,
+        job: str | None = None,
+        unresolved: bool = False,
+        after: str = "",
+        limit: int = 100,
+        tenant: str = "default",
+    ) -> Sequence[DeadLetter]:
+        """Dead letters by id."""
+        if not 1 <= limit <= _LARGEST_PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
+        return await self._letters.list_dead_letters(
+            schedule_name("tenant", tenant), job=job, unresolved=unresolved, after=after, limit=limit
+        )
+
+    async def get(self, dead_letter_id: str, *, tenant: str = "default") -> DeadLetterView:
+        """The dead letter with every attempt of its task."""
+        letter = await self._find(tenant, dead_letter_id)
+        attempts = await self._executions.attempts([letter.task_id])
+        return DeadLetterView(letter, tuple(attempts), await self._executions.find_run(letter.run_id))
+
+    async def replay(
+        self, dead_letter_id: str, *, actor: str, key: str | None = None, tenant: str = "default"
+    ) -> Triggered:
+        """Run it again as a new run: one for each key, and one for all who name none.
+
+        It is the newest version of the workflow that runs, on what the failed run was given. The job's overlap policy
+        counts. The dead letter is resolved once the new run has succeeded.
+        """
+        return await self._replay(await self._find(tenant, dead_letter_id), actor=actor, key=key)
+
+    async def replay_all(
+        self,
+        *,
+        actor: str,
+        job: str | None = None,
+        after: Place | None = None,
+        limit: int = _PAGE,
+        tenant: str = "default",
+    ) -> ReplayedPage:
+        """Replay the dead letters that nobody has dealt with, so many at once; what became of each comes back."""
+        printable("actor", actor)
+        name, asked_at = after or ("", self._clock.now())
+        found = await self.page(job=job, unresolved=True, after=name, limit=limit, tenant=tenant)
+        # What fails again while one page after the other is asked for leaves another letter, which has to wait.
+        wanted = [letter for letter in found if after is None or letter.created_at < asked_at]
+        done = tuple([await self._outcome(letter, actor) for letter in wanted])
+        return ReplayedPage(done, (found[-1].dead_letter_id, asked_at) if len(found) == limit else None)
+
+    async def resolve(self, dead_letter_id: str, *, actor: str, tenant: str = "default") -> bool:
+        """It is dealt with. False if it was before."""
+        printable("actor", actor)
+        letter = await self._find(tenant, dead_letter_id)
+        return bool(await self._letters.resolve(tenant, [letter.dead_letter_id], by=actor, now=self._clock.now()))
+
+    async def _find(self, tenant: str, dead_letter_id: str) -> DeadLetter:
+        schedule_name("tenant", tenant)
+        printable("dead_letter", dead_letter_id)
+        found = await self._letters.find_dead_letter(tenant, dead_letter_id)
+        if found is None:
+            raise NotFound("dead letter", dead_letter_id)
+        return found
+
+    async def _outcome(self, letter: DeadLetter, actor: str) -> Replayed:
+        try:
+            done = await self._replay(letter, actor=actor, key=None)
+        except (Refused, NotFound) as error:
+            return Replayed(dead_letter_id=letter.dead_letter_id, job=letter.job, refused=str(error))
+        return Replayed(dead_letter_id=letter.dead_letter_id, job=letter.job, run_id=done.run_id, became=done.became)
+
+    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None) -> Triggered:
+        failed = await self._executions.find_run(letter.run_id)
+        of_a_job = failed is None or failed.schedule_id is not None
+        again = self._launcher.replay if of_a_job else self._launcher.replay_workflow
+        done = await again(
+            letter.job, letter=letter.dead_letter_id, given=letter.input, actor=actor, key=key, tenant=letter.tenant
+        )
+        if failed is not None and failed.replay_of is not None:
+            # What failed again is this letter's business from now on.
+            by, now = f"{actor}, in favour of {letter.dead_letter_id}", self._clock.now()
+            await self._letters.resolve(letter.tenant, [failed.replay_of], by=by, now=now)
+        return done

@@ -1,0 +1,150 @@
+"""The workflow store: DAGs by id and version, and the schedules that come and go with them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.jobs.definition import Definition, read_definition
+from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.schedule_fields import Defaults, printable, schedule_name
+from gnomon.core.model import Schedule, ScheduleUid
+from gnomon.core.runs.workflow import Workflow
+from gnomon.errors import Contended, FieldError, NotFound
+from gnomon.ports.runtime import Clock, Ids
+from gnomon.ports.schedules import Jobs, Schedules
+from gnomon.services.operations.job_changes import Plan, application, changed, created, decide_overdue, removed
+
+#: How often a deployment is tried against others who change the same.
+_TRIES = 20
+_PAGE = 1000
+
+
+class Deployed(Struct, frozen=True, kw_only=True):
+    """What a deployment came to."""
+
+    workflow_id: str
+    version: int
+    #: Whether that version is new.
+    new: bool
+    #: The schedules of its triggers, and those of earlier versions that are gone.
+    schedules: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class WorkflowStore:
+    """Deploy and look."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        schedules: Schedules,
+        clock: Clock,
+        ids: Ids,
+        *,
+        defaults: Defaults | None = None,
+        tzdata: str = "",
+    ) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._clock = clock
+        self._ids = ids
+        self._defaults = defaults or Defaults()
+        self._tzdata = tzdata
+
+    async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> Deployed:
+        """Keep the workflow under a new version, unless it is the newest already, and let its triggers stand.
+
+        The version and all schedules come into being together, and with that the schedules of triggers that are no
+        longer there are gone.
+        """
+        schedule_name("tenant", tenant)
+        printable("actor", actor)
+        name = ""
+        for _ in range(_TRIES):
+            now = self._clock.now()
+            read = read_definition(definition, self._defaults, now=now)
+            name = read.workflow.workflow_id
+            done = await self._tried(read, actor, tenant, now)
+            if done is not None:
+                return done
+        raise Contended("workflow", name)
+
+    async def _tried(self, read: Definition, actor: str, tenant: str, now: int) -> Deployed | None:
+        """What it came to; None if someone else changed the same, or something else was to be done first."""
+        newest = await self._jobs.workflow(tenant, read.workflow.workflow_id)
+        workflow = _versioned(read, newest, tenant)
+        standing = await self._standing(tenant, workflow.workflow_id)
+        gone = [one for name, one in standing.items() if name not in read.schedules]
+        plans = await self._planned(read, newest, standing, tenant, now)
+        plans += [removed(schedule, now=now) for schedule in gone]
+        overdue = [plan.schedule for plan in plans if plan.overdue is not None]
+        for schedule in overdue:
+            await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
+        new = newest is None or newest.version != workflow.version
+        wish = replace(application(plans), workflows=[workflow] if new else [])
+        if overdue or not await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata):
+            return None
+        return Deployed(
+            workflow_id=workflow.workflow_id,
+            version=workflow.version,
+            new=new,
+            schedules=tuple(read.schedules),
+            removed=tuple(one.schedule_id for one in gone),
+        )
+
+    async def _planned(
+        self, read: Definition, newest: Workflow | None, standing: Mapping[str, Schedule], tenant: str, now: int
+    ) -> list[Plan]:
+        plans = []
+        for name, spec in read.schedules.items():
+            job = Job(name=name, spec=spec, workflow=read.workflow)
+            found = standing.get(name)
+            if found is not None:
+                plans.append(changed(job, newest, found, now=now))
+            elif await self._schedules.find(tenant, name) is not None:
+                raise FieldError("triggers", name, "is the name of a job that runs something else")
+            else:
+                uid = ScheduleUid(self._ids.new("sch", now))
+                plans.append(created(job, newest, uid=uid, tenant=tenant, now=now))
+        return plans
+
+    async def _standing(self, tenant: str, workflow_id: str) -> dict[str, Schedule]:
+        """The schedules that earlier deployments have made."""
+        found: dict[str, Schedule] = {}
+        after, prefix = f"{workflow_id}.", f"{workflow_id}."
+        while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
+            for one in page:
+                if not one.schedule_id.startswith(prefix):
+                    return found
+                if one.spec.workflow_id == workflow_id:
+                    found[one.schedule_id] = one
+            after = page[-1].schedule_id
+        return found
+
+    async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Workflow]:
+        """Workflows in their newest versions, in the order of their ids."""
+        schedule_name("tenant", tenant)
+        printable("after", after)
+        if not 1 <= limit <= _PAGE:
+            raise FieldError("limit", limit, f"must be from 1 to {_PAGE}")
+        return await self._jobs.page_of_workflows(tenant, after=after, limit=limit)
+
+    async def get(self, workflow_id: str, version: int | None = None, *, tenant: str = "default") -> Workflow:
+        """That version of the workflow, or the newest; NotFound if there is none."""
+        schedule_name("tenant", tenant)
+        found = await self._jobs.workflow(tenant, schedule_name("workflow_id", workflow_id), version)
+        if found is None:
+            raise NotFound("workflow" if version is None else f"version {version} of workflow", workflow_id)
+        return found
+
+
+def _versioned(read: Definition, newest: Workflow | None, tenant: str) -> Workflow:
+    """The workflow under the version that it has, or gets; which must be the one that it is said to have."""
+    workflow = replace(read.workflow, tenant=tenant, version=1 if newest is None else newest.version)
+    if newest is not None and workflow != newest:
+        workflow = replace(workflow, version=newest.version + 1)
+    if read.version not in (None, workflow.version):
+        raise FieldError("version", read.version, f"would be {workflow.version}: a version never changes")
+    return workflow

@@ -1,0 +1,1 @@
+"""Execute tasks on remote workers over a message bus."""

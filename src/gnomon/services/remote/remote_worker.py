@@ -1,0 +1,414 @@
+"""What has come to a worker elsewhere, and what it has to say of it."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.leases import START_BY
+from gnomon.core.messages import (
+    LARGEST,
+    Ended,
+    Order,
+    Reports,
+    Started,
+    assignment_of,
+    ended_of,
+    read_order,
+    reports_message,
+)
+from gnomon.core.model import Result, TaskId
+from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.workflow import Delivery
+from gnomon.errors import FieldError, Unavailable
+from gnomon.ports.execution import Runner
+from gnomon.ports.messaging import Delivered, Granted, Wish, WorkerSide
+from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.tasks import Held, WorkerCard
+from gnomon.services.execution.worker_registration import Presence
+from gnomon.services.loop import Backoff
+from gnomon.services.remote.heartbeat import Heart
+from gnomon.settings import Settings
+
+
+class InHand(Struct):
+    """An assignment, the message that brought it, and when it came."""
+
+    assignment: Assignment
+    delivered: Delivered
+    came_at: float
+    #: After this instant it is not begun, and after this one not without being granted: by then it may be cancelled.
+    deadline: int
+    ask_from: int
+    #: How often the bus may have forgotten whom it gave what, when it came.
+    doubts: int
+    #: Whether it may still be begun, whether a server has granted it, and why it is not begun here although it may be.
+    waits: bool = True
+    granted: bool = False
+    refusal: str | None = None
+
+    @property
+    def held(self) -> Held:
+        """Its task and attempt."""
+        return self.assignment.task.task_id, self.assignment.task.fence
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether somebody else may have been given it before."""
+        return self.delivered.doubtful or self.delivered.tries > 1
+
+
+class Saying(Struct, frozen=True):
+    """A report that is being made: what is begun and let go of once it is kept."""
+
+    name: str
+    body: bytes
+    starts: Sequence[InHand]
+    ends: Sequence[Held]
+
+
+#: How often a worker that stops shows that it is still there.
+_PULSE_SECONDS = 1.0
+#: How long one pull waits, and a worker that has no room or no server.
+_PULL_MS = 500
+_IDLE_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+_LAST_TRIES = 40
+#: What it has done lately: whatever comes of it again is not for us.
+_REMEMBERED = 100_000
+#: For so long after it was sent a task is begun without being granted.
+_SOON_MS = 2_000
+#: By so much ours may differ from a server's.
+_CLOCKS_DIFFER_MS = 1_000
+#: In one message, unless a single end takes more.
+_MOST_BYTES = 512 * 1024
+
+_GRANTED = msgspec.json.Decoder(Granted)
+
+
+class FieldWorker:
+    """One holder of attempts, by a name that no other start of a process has ever had."""
+
+    def __init__(
+        self,
+        queue: WorkerSide,
+        runner: Runner,
+        clock: Clock,
+        events: Events,
+        *,
+        settings: Settings,
+        worker: str,
+    ) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._clock = clock
+        self._events = events
+        self._settings = settings.worker
+        self.worker = worker
+        #: How it presents itself to servers.
+        self.presence = Presence(settings.worker, worker, started_at=clock.now())
+        self._held: dict[Held, InHand] = {}
+        self._done: OrderedDict[Held, None] = OrderedDict()
+        #: Come and not yet begun: what may simply begin, and what must be granted first.
+        self._new: list[InHand] = []
+        self._wishes: list[InHand] = []
+        self._ended: list[Ended] = []
+        self._not_ours: list[Held] = []
+        self._unreadable: list[Delivered] = []
+        self._saying: Saying | None = None
+        self._count = 0
+        self._looked_at = float("-inf")
+        self._draining = False
+        #: Set to say that something has come or ended, and that there is room.
+        self.wake, self.room = asyncio.Event(), asyncio.Event()
+        self.backoff = Backoff(events, "worker")
+        self._pulling = Backoff(events, "worker")
+        lease_ms = settings.worker.lease_ms
+        self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
+        self.heart.on_trusted = self._trusted
+        #: What was sent before then the bus may have given to others, and have forgotten so before we came.
+        self._since: int | None = None
+        self.heart.on_lost, self.heart.on_cancelled = self._lost, self._cancelled
+
+    @property
+    def in_hand(self) -> int:
+        """How many attempts it has not reported the end of."""
+        return len(self._held)
+
+    # ---- getting tasks -----------------------------------------------------------------------
+
+    async def pull(self) -> float:
+        """Get as many tasks as there are free slots. Returns how many seconds to wait before the next."""
+        free = self._settings.slots - max(len(self._held), self._runner.occupied)
+        if free <= 0 or self._draining or not self.heart.trusted:
+            return _IDLE_SECONDS
+        try:
+            delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS)
+            await self._sort(delivered)
+        except Unavailable as error:
+            return self._pulling.failed(error)
+        self._pulling.worked()
+        return 0.0
+
+    async def _sort(self, delivered: Sequence[Delivered]) -> None:
+        """What has come is ours to begin, or to ask about; what is not is let go of."""
+        not_ours = []
+        for one in delivered:
+            try:
+                order = read_order(one.body)
+            except FieldError:
+                self._unreadable.append(one)
+                continue
+            if not self._takes(order, one):
+                not_ours.append(one)
+        if delivered:
+            self.wake.set()
+        if not_ours:
+            await self._queue.acknowledge(not_ours)
+
+    def _takes(self, order: Order, delivered: Delivered) -> bool:
+        held = TaskId(order.task_id), order.fence
+        if held in self._held:
+            # The bus has lost patience, but it is us who work on it. What was in doubt stays in doubt.
+            ours = self._held[held]
+            ours.delivered = replace(delivered, doubtful=ours.doubtful or delivered.doubtful)
+            return True
+        once = order.delivery is Delivery.AT_MOST_ONCE
+        if held in self._done or (delivered.tries > 1 and not once):
+            # Someone else may have begun it. If not, it is offered again once its lease has ended.
+            return False
+        sent_at = order.deadline - int(self.heart.lease_ms * START_BY)
+        if delivered.handle is not None and (self._since is None or sent_at <= self._since):
+            # Unless it is for us alone.
+            delivered = replace(delivered, doubtful=True)
+        now, doubts = self._clock.elapsed(), self._queue.doubts
+        came = InHand(assignment_of(order), delivered, now, order.deadline, sent_at + _SOON_MS, doubts)
+        self._held[held] = came
+        came.refusal = self._refusal(order)
+        if came.refusal is not None and not came.doubtful:
+            self._never(came, came.refusal)
+        elif once or came.doubtful or self._clock.now() > came.ask_from:
+            self._wishes.append(came)
+        else:
+            self._new.append(came)
+        return True
+
+    def _refusal(self, order: Order) -> str | None:
+        """Why it is not begun here, if so."""
+        if self._clock.now() > order.deadline:
+            return f"it reached {self.worker} too late"
+        if order.function not in self._runner.functions:
+            return f"no_workers: {self.worker} has no function {order.function!r}"
+        return f"{self.worker} stops" if self._draining else None
+
+    def _never(self, came: InHand, reason: str) -> None:
+        came.waits = False
+        if came.doubtful and not came.granted:
+            # Somebody else may have begun it: what becomes of it is not for us to say.
+            self._not_ours.append(came.held)
+            return
+        self._ended.append(ended_of(came.assignment, Outcome(result=Result.NEVER_STARTED, error=reason)))
+
+    # ---- doing and saying --------------------------------------------------------------------
+
+    async def step(self) -> float:
+        """Report what has ended and what begins, and begin it. Returns how many seconds to wait before the next."""
+        self.heart.let_go_if_lost()
+        self._ended += [ended_of(one.assignment, one.outcome) for one in self._runner.finished()]
+        try:
+            await self._say()
+            await self._pass_on_unreadable()
+            await self._ask()
+            await self._let_go_of_others()
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        self.backoff.worked()
+        return 0.0 if self._ended or self._new else _IDLE_SECONDS
+
+    async def _say(self) -> None:
+        """What begins and what has ended is kept by the bus; then it is begun, and let go of."""
+        if self._saying is None:
+            self._saying = self._next_report()
+        saying = self._saying
+        if saying is None:
+            return
+        await self._queue.report(saying.name, saying.body)
+        self._saying = None
+        self._begin(self._at_once(saying.starts))
+        gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
+        self._remember(saying.ends)
+        self.heart.lately += saying.ends
+        if gone:
+            self.room.set()
+            # If the bus does not hear it, they come again, and are known.
+            await self._queue.acknowledge(gone)
+
+    def _next_report(self) -> Saying | None:
+        """All that there is to say, as far as it fits into a message. It is said again under the same name."""
+        starts, self._new = self._still_ours(self._new), []
+        ended, size = 0, 0
+        for one in self._ended:
+            size += 200 + len(one.output or b"") + sum(len(line.text) + 60 for line in one.logs)
+            if ended and size > _MOST_BYTES:
+                break
+            ended += 1
+        ends, self._ended = self._ended[:ended], self._ended[ended:]
+        if not starts and not ends:
+            return None
+        self._count += 1
+        name = f"{self.worker}:{self._count}"
+        begun = tuple(Started(*one.held) for one in starts)
+        reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
+        body = reports_message(reports, message_id=name, now=self._clock.now())
+        return Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+
+    def _at_once(self, come: Sequence[InHand]) -> list[InHand]:
+        """Those that nobody else can have been given or cancelled; the others are to be granted first."""
+        now, doubts = self._clock.now(), self._queue.doubts
+        for one in come:
+            if one.doubts < doubts:
+                # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
+                one.delivered = replace(one.delivered, doubtful=True)
+        self._wishes += [one for one in come if one.waits and (one.doubts < doubts or now > one.ask_from)]
+        return [one for one in come if one.doubts >= doubts and now <= one.ask_from]
+
+    def _begin(self, come: Sequence[InHand]) -> None:
+        ours = self._still_ours(come)
+        for one in ours:
+            one.waits = False
+            if one.refusal is not None:
+                self._never(one, one.refusal)
+        able = [one.assignment for one in ours if one.refusal is None]
+        if able:
+            self._runner.start(able)
+
+    def _still_ours(self, come: Iterable[InHand]) -> list[InHand]:
+        """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
+        now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
+        ours = []
+        # What was taken from us meanwhile has been spoken of.
+        for one in [one for one in come if one.waits]:
+            if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
+                ours.append(one)
+            else:
+                self._never(one, f"{self.worker} stood still or stopped before it could start")
+        return ours
+
+    async def _ask(self) -> None:
+        """What must not be started twice is begun if a server grants it, and otherwise never."""
+        self._wishes = self._still_ours(self._wishes)
+        # Looked at once: what comes again while we ask for it has become doubtful, and is not asked for twice.
+        sure = [one for one in self._wishes if not one.doubtful]
+        unsure = [one for one in self._wishes if one.doubtful]
+        # What nobody else has seen does not wait for what others may have begun.
+        await self._wish_for(sure, doubtful=False)
+        await self._wish_for(unsure, doubtful=True)
+
+    async def _wish_for(self, wanted: Sequence[InHand], *, doubtful: bool) -> None:
+        """They are begun, or not ours. As long as there is no answer they are wished for."""
+        if not wanted:
+            return
+        asked = frozenset(one.held for one in wanted)
+        wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
+        granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
+        self._wishes = [one for one in self._wishes if one.held not in asked]
+        ours = [one for one in wanted if one.held in granted]
+        for one in ours:
+            one.granted = True
+        # But for those that were taken from us meanwhile.
+        self._begin(ours)
+        self._not_ours += [one.held for one in self._taken_back(asked - granted)]
+
+    async def _let_go_of_others(self) -> None:
+        """What is not ours to begin is not ours to keep."""
+        others, self._not_ours = self._not_ours, []
+        gone = [self._held.pop(held).delivered for held in others if held in self._held]
+        self._remember(others)
+        if gone:
+            self.room.set()
+            await self._queue.acknowledge(gone)
+
+    async def _pass_on_unreadable(self) -> None:
+        """What we can make nothing of goes to a server as it is: it will be kept for people."""
+        while self._unreadable:
+            one = self._unreadable[0]
+            self._count += 1
+            await self._queue.report(f"{self.worker}:{self._count}", one.body[:LARGEST])
+            await self._queue.terminate([one])
+            del self._unreadable[0]
+
+    def _remember(self, ends: Iterable[Held]) -> None:
+        self._done |= dict.fromkeys(ends)
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+
+    # ---- being there -------------------------------------------------------------------------
+
+    def _card(self) -> WorkerCard:
+        card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
+        return replace(card, slots=max(0, card.slots - self._runner.overrunning))
+
+    def _trusted(self) -> None:
+        if self._since is None:
+            self._since = self._clock.now() + _CLOCKS_DIFFER_MS
+        self.room.set()
+
+    def _in_hand(self) -> dict[Held, Delivered]:
+        return {held: one.delivered for held, one in self._held.items()}
+
+    def _lost(self, lost: Collection[Held]) -> None:
+        """What has been taken from us, and is not begun yet, is not begun."""
+        self._not_ours += [one.held for one in self._taken_back(lost)]
+
+    def _cancelled(self, cancelled: Collection[Held]) -> None:
+        """What is to be cancelled, and is not begun yet, is not begun."""
+        for one in self._taken_back(cancelled):
+            if one.doubtful:
+                self._not_ours.append(one.held)
+            else:
+                outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began")
+                self._ended.append(ended_of(one.assignment, outcome))
+
+    def _taken_back(self, held: Collection[Held]) -> list[InHand]:
+        """Those of them that waited to be begun, also for an answer; they do no longer."""
+        back = [one for name in held if (one := self._held.get(name)) is not None and one.waits]
+        for one in back:
+            one.waits = False
+        self._new = [one for one in self._new if one.waits]
+        self._wishes = [one for one in self._wishes if one.waits]
+        return back
+
+    async def drain(self) -> None:
+        """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
+        self._draining = True
+        with suppress(Unavailable):
+            await self._sort(await self._queue.stop_pulling())
+        await self.heart.beat(at_once=True)
+        closing = asyncio.ensure_future(
+            self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
+        )
+        while not closing.done():
+            await self._once()
+            await asyncio.wait([closing], timeout=_LOOK_SECONDS)
+        await closing
+        for _ in range(_LAST_TRIES):
+            await self._once()
+            if not self._held:
+                break
+            await self._clock.sleep(_LOOK_SECONDS)
+        with suppress(Unavailable):
+            await self.heart.leave()
+
+    async def _once(self) -> None:
+        await self.step()
+        if self._clock.elapsed() - self._looked_at >= _PULSE_SECONDS:
+            self._looked_at = self._clock.elapsed()
+            await self.heart.beat()
+
+    def services(self) -> list[tuple[Callable[[], Awaitable[float]], asyncio.Event | None]]:
+        """What is to be done again and again, and what wakes each."""
+        return [(self.pull, self.room), (self.step, self.wake), (self.heart.beat, None)]

@@ -1,0 +1,1 @@
+"""Decide when: own shards of schedules, register them, and decide every tick."""

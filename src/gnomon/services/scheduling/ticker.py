@@ -1,0 +1,240 @@
+"""The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+
+from gnomon.core.instants import Reading, step_between
+from gnomon.core.ledger.plan import plan, run
+from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.launch import first_tasks
+from gnomon.errors import StaleTerm, Superseded, Unavailable
+from gnomon.ports.ledger import Ledger, Terms
+from gnomon.ports.runtime import Clock, Events
+from gnomon.sections import Ticking
+from gnomon.services.scheduling.elector import Elector
+
+#: How long to wait before trying a store again that failed, doubling up to the tick interval.
+_FIRST_PAUSE = 0.05
+#: Up to so many decisions, what they make is handed over instead of being looked for.
+_FEW = 100
+#: So many are planned before others have a turn.
+_AT_A_STRETCH = 250
+#: In seconds: less is no time to read anything ahead.
+_SOON = 0.005
+
+
+#: Writes decisions down. What they make is told beforehand, to be passed on in the same commit.
+Write = Callable[[], Awaitable[frozenset[ScheduleUid]]]
+HandOver = Callable[[Sequence[Waiting], Write], Awaitable[frozenset[ScheduleUid]]]
+
+
+def made_by(verdicts: Sequence[Verdict], now: int) -> list[Waiting]:
+    """The tasks that can start as soon as the verdicts are carried out; of a storm, none: those are found in bulk."""
+    if len(verdicts) > _FEW:
+        return []
+    made = []
+    for verdict in verdicts:
+        spec = verdict.schedule.spec
+        for decision in verdict.decisions:
+            if decision.kind is TickKind.FIRED and (decision.fire_at or now + 1) <= now:
+                new = run(verdict.schedule, decision, now=now)
+                made += [Waiting(task=task, run=new) for task in first_tasks(new, spec.first_steps, now=now)]
+    return made
+
+
+class Health(StrEnum):
+    """Whether ticks are being decided."""
+
+    OK = "ok"
+    #: Standing by: another node decides.
+    IDLE = "idle"
+    ERROR = "error"
+
+
+class Ticker:
+    """Observes what is due, decides it, writes it down; then says when to look again."""
+
+    def __init__(self, ledger: Ledger, elector: Elector, clock: Clock, events: Events, settings: Ticking) -> None:
+        self._ledger = ledger
+        self._elector = elector
+        self._clock = clock
+        self._events = events
+        self._settings = settings
+        self._last = Reading(clock.now(), clock.elapsed())
+        self._last_good = clock.elapsed()
+        self._pause = _FIRST_PAUSE
+        #: Read before their time has come.
+        self._ahead: Sequence[Schedule] = ()
+        #: Schedules whose plan raised: set aside, so that they hold up nobody else.
+        self._broken: set[tuple[ScheduleUid, int]] = set()
+        self.health = Health.IDLE
+        #: More is due than could be decided at once: what waits for too long is missed.
+        self.behind = False
+        self._decided_at = float("-inf")
+        #: Called when runs have been made.
+        self.on_fired: Callable[[], None] = lambda: None
+        #: Told of decisions that were written down.
+        self.on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None
+        #: Writes decisions down and passes the tasks that they make on, in the same commit if it can.
+        self.hand_over: HandOver | None = None
+
+    async def step(self) -> float:
+        """One look at what is due. Returns how many seconds to wait before the next."""
+        self._watch_the_clock()
+        try:
+            if not self._elector.renewal_due_in:
+                await self._elector.step()
+            wait = await self._decide_what_is_due()
+        except StaleTerm as error:
+            self._events.emit("term_ended", shards=error.shards)
+            self._elector.lost(error.shards)
+            return 0.0
+        except Unavailable as error:
+            return self._failed(error)
+        if self._elector.failing and not self._elector.terms:
+            self.health = Health.ERROR
+        else:
+            self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
+            self.health = Health.OK if self._elector.terms else Health.IDLE
+        return min(wait, self._elector.renewal_due_in)
+
+    async def _decide_what_is_due(self) -> float:
+        terms = self._elector.terms
+        if not terms:
+            return self._settings.tick_ms / 1000
+        shards, now = frozenset(terms), self._clock.now()
+        found, self._ahead = self._seen_ahead(now, shards), ()
+        if not found:
+            limit = self._settings.batch + len(self._broken)
+            found = await self._ledger.due(now, shards=shards, limit=limit)
+        due = [schedule for schedule in found if (schedule.uid, schedule.revision) not in self._broken]
+        self.behind = len(due) >= self._settings.batch
+        if not due:
+            return await self._look_ahead(shards)
+        self._decided_at = self._clock.elapsed()
+        await self._decide(due, now, terms)
+        # There may be more, or new ones: look again at once.
+        return 0.0
+
+    async def _look_ahead(self, shards: frozenset[int]) -> float:
+        """Seconds until the next fire. What is due then, if it is soon, is read now, while there is time."""
+        coming = await self._ledger.next_due_at(shards=shards)
+        wait = self._until(coming)
+        if coming is not None and _SOON < wait < self._settings.tick_ms / 1000:
+            self._ahead = await self._ledger.due(coming, shards=shards, limit=_FEW)
+        return max(0.0, min(wait, self._until(coming)))
+
+    def _seen_ahead(self, now: int, shards: frozenset[int]) -> Sequence[Schedule]:
+        """What was read ahead and is due now. The verdict on what has changed since is void, and it is read again."""
+        return [one for one in self._ahead if one.shard in shards and (one.next_fire_at or now + 1) <= now]
+
+    async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
+        verdicts = await self._verdicts(due, now)
+        try:
+            await self._write_down(verdicts, now, terms)
+        except (Superseded, Unavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - see below
+            # One that the store cannot take must not hold up the others: each by itself, then.
+            if len(due) == 1:
+                self._set_aside(due[0], error)
+            else:
+                for schedule in due:
+                    await self._decide([schedule], now, terms)
+
+    async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
+        done = await self._written(verdicts, now, terms)
+        carried_out = [verdict for verdict in verdicts if verdict.schedule.uid in done]
+        for verdict in carried_out:
+            self._announce(verdict)
+        self.on_decided(carried_out)
+
+    async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        async def write() -> frozenset[ScheduleUid]:
+            return await self._ledger.decide(verdicts, now=now, terms=terms)
+
+        made = made_by(verdicts, now) if self.hand_over is not None else []
+        done = await (write() if self.hand_over is None else self.hand_over(made, write))
+        if len(made) < sum(decision.starts_a_run for verdict in verdicts for decision in verdict.decisions):
+            # Someone has to look for what was not handed over.
+            self.on_fired()
+        return done
+
+    async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
+        """What is decided, of all those that can be planned. In a storm others have a turn now and then."""
+        verdicts = []
+        for number, schedule in enumerate(due, 1):
+            verdict = self._planned(schedule, now)
+            if verdict is not None:
+                verdicts.append(verdict)
+            if not number % _AT_A_STRETCH:
+                await asyncio.sleep(0)
+        return verdicts
+
+    def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
+        try:
+            return plan(schedule, now=now)
+        except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
+            self._set_aside(schedule, error)
+            return None
+
+    def _set_aside(self, schedule: Schedule, error: Exception) -> None:
+        """Leave the schedule alone until it is changed."""
+        self._broken.add((schedule.uid, schedule.revision))
+        self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
+
+    def _announce(self, verdict: Verdict) -> None:
+        for decision in verdict.decisions:
+            if decision.kind is not TickKind.FIRED:
+                self._events.emit(
+                    "tick_decided",
+                    schedule=verdict.schedule.schedule_id,
+                    kind=decision.kind,
+                    reason=decision.reason,
+                    planned_at=decision.planned_at,
+                    count=decision.count,
+                )
+            if decision.reason in (Reason.OVERLAP, Reason.QUEUE_FULL):
+                job, planned_at = verdict.schedule.schedule_id, decision.planned_at
+                self._events.emit("job.skipped", job=job, reason=decision.reason, planned_at=planned_at)
+
+    def _until(self, next_due_at: int | None) -> float:
+        """Seconds until the next fire, at most a tick interval."""
+        longest = self._settings.tick_ms / 1000
+        if next_due_at is None:
+            return longest
+        left = self._clock.until(next_due_at)
+        if left <= 0 and self._broken:
+            # One that is set aside stays due for ever: it must not keep us awake.
+            return longest
+        return min(longest, max(0.0, left))
+
+    def _watch_the_clock(self) -> None:
+        reading = Reading(self._clock.now(), self._clock.elapsed())
+        step = step_between(self._last, reading)
+        if step:
+            self._events.emit("clock_stepped", by_ms=step)
+        self._last = reading
+
+    def _failed(self, error: Unavailable) -> float:
+        self.health = Health.ERROR
+        self._events.emit("store_unavailable", error=str(error))
+        pause, self._pause = self._pause, min(self._pause * 2, self._settings.tick_ms / 1000)
+        return pause
+
+    @property
+    def decided_ago(self) -> float:
+        """Seconds since it began to decide something that was due."""
+        return self._clock.elapsed() - self._decided_at
+
+    @property
+    def set_aside(self) -> int:
+        """How many schedules are left alone because they could not be planned."""
+        return len(self._broken)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the last look that succeeded: what a health check should watch."""
+        return self._clock.elapsed() - self._last_good
