@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from gnomon.adapters.host import RandomIds, tzdata_version
-from gnomon.api.desk import Desk
+from gnomon.api.route import Desk
 from gnomon.core.auth import read_certificates
 from gnomon.core.health import Report
 from gnomon.office import Office, defaults_of

@@ -9,8 +9,8 @@ from msgspec import Struct
 from gnomon.adapters.auth.policies import NoTokens
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.api.desk import Desk
-from gnomon.api.indoors import Request, answered
+from gnomon.api.local import Request, answered
+from gnomon.api.route import Desk
 from gnomon.client.asking import Ask
 from gnomon.core.health import Report
 from gnomon.core.model import Source

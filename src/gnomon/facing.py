@@ -8,7 +8,7 @@ from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_
 from gnomon.adapters.auth.policies import NoTokens, OpenTokens
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.after_commit import Tallied
-from gnomon.api.desk import Desk
+from gnomon.api.route import Desk
 from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app import Node
 from gnomon.core.auth import read_certificates

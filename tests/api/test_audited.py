@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.api.table import ROUTES
+from gnomon.api.routes import ROUTES
 from gnomon.core.model import DAY_MS, Result
 from support.faces import JOB, Face, Somebody
 

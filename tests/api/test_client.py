@@ -13,7 +13,7 @@ import pytest
 
 import gnomon
 from gnomon import errors
-from gnomon.api.table import ROUTES
+from gnomon.api.routes import ROUTES
 from gnomon.client import asks, operating_asks, schedule_asks
 from gnomon.client.asking import Ask
 from gnomon.client.offers import Answered, Listed, Offers, Paged

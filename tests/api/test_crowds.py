@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gnomon.api.crowd import Crowd, Pace, Turns
-from gnomon.api.routes import Reply
-from gnomon.api.table import ROUTES
+from gnomon.api.fair_queue import Crowd, Pace, Turns
+from gnomon.api.route import Reply
+from gnomon.api.routes import ROUTES
 from gnomon.errors import Refused
 from support.faces import Face, Somebody
 

@@ -10,9 +10,9 @@ from jsonschema_rs import Draft202012Validator
 from litestar import Litestar
 from schemathesis.checks import CHECKS
 
-from gnomon.api.door import application
+from gnomon.api.app import application
 from gnomon.api.openapi import document
-from gnomon.api.table import ROUTES
+from gnomon.api.routes import ROUTES
 from support.faces import JOB, Face, Somebody
 
 DOCUMENT = document(ROUTES)

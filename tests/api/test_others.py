@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.api.routes import Call
-from gnomon.api.table import ROUTES
+from gnomon.api.route import Call
+from gnomon.api.routes import ROUTES
 from gnomon.core.health import Condition
 from gnomon.errors import Unavailable
 from gnomon.ports.tasks import WorkerCard

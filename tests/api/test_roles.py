@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from gnomon.api.routes import Permission, Route
-from gnomon.api.table import ROUTES
+from gnomon.api.route import Permission, Route
+from gnomon.api.routes import ROUTES
 from gnomon.ports.auth import Caller, Role
 from support.faces import Face, Somebody
 

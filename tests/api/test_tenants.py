@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.api.routes import Route
-from gnomon.api.table import ROUTES
+from gnomon.api.route import Route
+from gnomon.api.routes import ROUTES
 from gnomon.core.model import DAY_MS, Result
 from support.faces import Face, Somebody
 

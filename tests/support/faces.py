@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.api.desk import Desk
-from gnomon.api.door import application
-from gnomon.api.guarding import App, guarded
+from gnomon.api.app import application
+from gnomon.api.middleware import App, guarded
+from gnomon.api.route import Desk
 from gnomon.core.health import Component, Condition, Report
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId

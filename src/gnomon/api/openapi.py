@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gnomon.api.problems import MEDIA_TYPE, TITLES, Problem
-from gnomon.api.routes import Permission, Route
+from gnomon.api.route import Permission, Route
 from gnomon.version import __version__
 
 _REF = "#/components/schemas/{name}"

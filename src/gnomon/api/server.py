@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import uvicorn
 
-from gnomon.api.desk import Desk
-from gnomon.api.door import application
-from gnomon.api.guarding import App, guarded
-from gnomon.api.wire import protocol_of
+from gnomon.api.app import application
+from gnomon.api.connection_limits import protocol_of
+from gnomon.api.middleware import App, guarded
+from gnomon.api.route import Desk
 from gnomon.errors import FieldError, UsageError
 from gnomon.sections import Server
 from gnomon.services.observability.change_stream import Hub

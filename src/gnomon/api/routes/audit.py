@@ -4,9 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gnomon.api.asking import instant
-from gnomon.api.paging import page, place
-from gnomon.api.routes import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.requests import instant, page, place
+from gnomon.api.route import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
 from gnomon.core.responses import AuditRecord, Page
 from gnomon.ports.audit import AuditQuery
 from gnomon.services.operations.presenters import audit_record

@@ -6,11 +6,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-from gnomon.api.asking import read_query
-from gnomon.api.desk import Desk
-from gnomon.api.reading import read_object
-from gnomon.api.routes import Call, Route
-from gnomon.api.table import ROUTES
+from gnomon.api.requests import read_object, read_query
+from gnomon.api.route import Call, Desk, Route
+from gnomon.api.routes import ROUTES
 from gnomon.core.model import Source
 from gnomon.errors import Forbidden, NotFound
 from gnomon.ports.auth import Caller

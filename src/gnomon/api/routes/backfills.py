@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.paging import page, place
-from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
+from gnomon.api.requests import page, place, said_in
+from gnomon.api.route import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core.jobs.fields import Said
 from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
 from gnomon.services.operations.presenters import backfill_detail, backfill_preview

@@ -7,7 +7,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gnomon.api.problems import MEDIA_TYPE, problem
-from gnomon.api.routes import CERTIFICATE
+from gnomon.api.route import CERTIFICATE
 from gnomon.sections import Server
 
 #: As much as the loop hands over at once.

@@ -4,11 +4,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.examples import SCHEDULE_REQUEST, WORKFLOW
-from gnomon.api.paging import page, place
-from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LISTS, Body, Call, Cursor, Limit, Permission, Reply, Route
-from gnomon.api.sights import SCHEDULE, WORKFLOW_LINE
+from gnomon.api.examples import SCHEDULE, SCHEDULE_REQUEST, WORKFLOW, WORKFLOW_LINE
+from gnomon.api.requests import page, place, said_in
+from gnomon.api.route import KEY, LISTS, Body, Call, Cursor, Limit, Permission, Reply, Route
 from gnomon.core import responses
 from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.model import Catchup, Overlap

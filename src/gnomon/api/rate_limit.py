@@ -1,4 +1,4 @@
-"""How often each caller may ask, and how much all of them may send at once."""
+"""How often somebody may ask: a bucket that fills up as time goes by, and from which every request takes a drop."""
 
 import asyncio
 from collections import OrderedDict
@@ -6,11 +6,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
 
-from gnomon.core.rates import Bucket, Rate
+from msgspec import Struct
+
 from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.auth import Caller
 from gnomon.ports.runtime import Clock
 from gnomon.sections import Server
+
+
+class Bucket(Struct, frozen=True):
+    """How much is left, and when that was so."""
+
+    drops: float
+    #: In seconds of a clock that never goes back.
+    elapsed: float
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """How many requests a minute, and how many at once after a pause."""
+
+    per_minute: int
+    burst: int
+
+    def taken(self, bucket: Bucket | None, *, elapsed: float) -> tuple[Bucket, float]:
+        """The bucket after one more request, and for how many seconds it should have waited: 0 if it may pass."""
+        per_second = self.per_minute / 60
+        before = bucket or Bucket(float(self.burst), elapsed)
+        drops = min(float(self.burst), before.drops + (elapsed - before.elapsed) * per_second)
+        if drops >= 1:
+            return Bucket(drops - 1, elapsed), 0.0
+        return Bucket(drops, elapsed), (1 - drops) / per_second
+
 
 #: Of how many callers it is remembered how often they have asked; those who have not for longest are forgotten.
 _MOST = 10_000

@@ -13,15 +13,13 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from gnomon.api.asking import read_query
-from gnomon.api.crowd import Crowd
-from gnomon.api.desk import Desk
-from gnomon.api.limiting import Intake, Limiter
+from gnomon.api.fair_queue import Crowd
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
-from gnomon.api.reading import read_object
-from gnomon.api.routes import CERTIFICATE, Body, Call, Permission, Reply, Route
-from gnomon.api.table import ROUTES
+from gnomon.api.rate_limit import Intake, Limiter
+from gnomon.api.requests import read_object, read_query
+from gnomon.api.route import CERTIFICATE, Body, Call, Desk, Permission, Reply, Route
+from gnomon.api.routes import ROUTES
 from gnomon.core.auth import names_in
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.auth import Caller

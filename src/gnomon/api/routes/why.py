@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gnomon.api.routes import LOOKS, Call, Reply, Route
-from gnomon.api.sights import WHY
+from gnomon.api.examples import WHY
+from gnomon.api.route import LOOKS, Call, Reply, Route
 from gnomon.core.responses import WhyAnswer
 from gnomon.errors import FieldError
 from gnomon.services.operations.presenters import why_answer

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import msgspec
 
-from gnomon.api.routes import Reply
+from gnomon.api.route import Reply
 
 #: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
 #: something in hand.

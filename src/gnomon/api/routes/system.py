@@ -6,11 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gnomon.api.examples import EVENT
-from gnomon.api.paging import page, place
-from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
-from gnomon.api.sights import HAPPENED, HEALTH, WORKER
+from gnomon.api.examples import EVENT, HAPPENED, HEALTH, WORKER
+from gnomon.api.requests import page, place, said_in
+from gnomon.api.route import KEY, LISTS, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
 from gnomon.core import responses
 from gnomon.core.responses import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gnomon.api.crowd import Pace
+from gnomon.api.fair_queue import Pace
 from gnomon.api.problems import MEDIA_TYPE, problem
 
 _Message = MutableMapping[str, Any]

@@ -1,15 +1,14 @@
 """Jobs: register, look, change, trigger, pause, delete."""
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gnomon.api.asking import instant
-from gnomon.api.examples import APPLIED, DEFINITION, JOB, JOB_LINE, STARTED, TICK
-from gnomon.api.paging import page, place
-from gnomon.api.reading import said_in
-from gnomon.api.routes import (
+from gnomon.api.examples import APPLIED, DEFINITION, FIRE, JOB, JOB_LINE, STARTED, TICK
+from gnomon.api.requests import instant, page, place, said_in
+from gnomon.api.route import (
     KEY,
     LISTS,
     LOOKS,
@@ -24,16 +23,21 @@ from gnomon.api.routes import (
     Reply,
     Route,
 )
-from gnomon.api.sights import FIRE
 from gnomon.core import responses
+from gnomon.core.jobs.fields import Said, printable
 from gnomon.core.jobs.inputs import SECRET_BEGINS
-from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.job import JOB_FIELDS, Job, blamed, read_job
 from gnomon.core.jobs.json_schema import job_schema
-from gnomon.core.model import MINUTE_MS, Schedule, TickKind, TickStatus
-from gnomon.errors import FieldError, Forbidden, NameTaken, NotFound, Stale
+from gnomon.core.jobs.steps import LONGEST_TAG
+from gnomon.core.ledger.edits import Choice, Missed
+from gnomon.core.ledger.forecast import MOST_WALKED
+from gnomon.core.model import DAY_MS, MINUTE_MS, Schedule, TickKind, TickStatus
+from gnomon.core.responses import JobApplied, JobDetail, JobResumed, JobsPlanned, Page
+from gnomon.errors import CronError, FieldError, Forbidden, NameTaken, NotFound, Stale
 from gnomon.services.operations import presenters
-from gnomon.services.operations.job_changes import Change, Plan
+from gnomon.services.operations.job_changes import Change, Plan, Prune
 from gnomon.services.operations.jobs import Applied, OnlyIf, TicksAsked
+from gnomon.services.operations.presenters import job_applied, job_detail, job_resumed, jobs_planned
 
 _IF_MATCH = Header(
     name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'
@@ -242,7 +246,7 @@ def _job_body(*, named: bool) -> Body:
     return Body(schema=schema if named else {**schema, "required": []}, example=example)
 
 
-ROUTES = (
+JOB_ROUTES = (
     Route(
         method="POST", path="/v1/jobs", name="register_job", needs=Permission.ADMINISTER, handle=register,
         answer=responses.JobApplied, success={201: "It is registered.", 200: "It was registered before."},
@@ -286,5 +290,204 @@ ROUTES = (
     Route(
         path="/v1/ticks", name="list_ticks", handle=list_ticks, answer=responses.Page[responses.LedgerTick],
         query=TicksQuery, refuses=(404,), example={"items": [TICK], "next": None}, **LISTS,
+    ),
+)  # fmt: skip
+
+
+#: How many jobs one request may hold.
+MOST_JOBS = 20_000
+#: How many are read without a break: between two lots others have a turn, such as whoever keeps the clock.
+_LOT = 50
+_JOBS: dict[str, Any] = {
+    "jobs": {"type": "array", "maxItems": MOST_JOBS, "items": JOB_SCHEMA, "description": "As in a jobs file."},
+    "prune": {"type": "boolean", "description": "Remove every job that is not among them."},
+    "prune_tag": {
+        "type": ["string", "null"],
+        "maxLength": LONGEST_TAG,
+        "description": "The same, but only with this tag.",
+    },
+}
+APPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["jobs"],
+    "properties": _JOBS,
+}
+PLAN_SCHEMA: dict[str, Any] = {
+    **APPLY_SCHEMA,
+    "properties": {
+        **_JOBS,
+        "days": {"type": "integer", "minimum": 1, "maximum": 366, "description": "How far to look ahead; 14."},
+        "fires": {"type": "integer", "minimum": 0, "maximum": MOST_WALKED, "description": "Of each job at most."},
+    },
+}
+
+
+async def apply(call: Call) -> Reply:
+    """Make jobs stand as they are written, all of them or none. Doing it again changes nothing."""
+    said = said_in(call.body, "jobs", "prune", "prune_tag")
+    prune = _prune(said)
+    jobs = await _read(call, said)
+    done = await call.desk.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
+    call.desk.changed()
+    return Reply(body=Page(items=[job_applied(one) for one in done]))
+
+
+async def plan(call: Call) -> Reply:
+    """Tell what applying jobs would do, in fields and in fires, and do nothing."""
+    said = said_in(call.body, "jobs", "prune", "prune_tag", "days", "fires")
+    days = said.whole("days", 14, low=1, high=366)
+    limit = said.whole("fires", MOST_WALKED, low=0, high=MOST_WALKED)
+    prune = _prune(said)
+    jobs = await _read(call, said)
+    planned = await call.desk.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
+    # What takes long to write must not keep the clock waiting.
+    return Reply(body=await asyncio.to_thread(jobs_planned, planned, limit=limit))
+
+
+def _prune(said: Said) -> Prune | None:
+    everything = said.flag("prune", default=False)
+    if "prune_tag" in said and said["prune_tag"] is not None:
+        return Prune(printable("prune_tag", said["prune_tag"], longest=LONGEST_TAG))
+    return Prune() if everything else None
+
+
+async def _read(call: Call, said: Said) -> list[Job]:
+    """The jobs; the first that is wrong is named by its place."""
+    said.required("jobs")
+    found, now = list[Job](), call.desk.clock.now()
+    for number, (path, entry) in enumerate(said.entries("jobs", most=MOST_JOBS)):
+        if number % _LOT == 0:
+            await asyncio.sleep(0)
+        if not isinstance(entry, dict):
+            raise FieldError(path, entry, "must be a mapping")
+        try:
+            found.append(read_job(entry, call.desk.defaults, now=now))
+        except CronError as error:
+            raise blamed(Said(entry, JOB_FIELDS, path=path), "schedule", error) from None
+        except FieldError as error:
+            raise FieldError(f"{path}.{error.field}", error.value, error.reason) from None
+    return found
+
+
+_EXAMPLE = {"jobs": [DEFINITION], "prune": False}
+_PLANNED: dict[str, Any] = {
+    "from": "2026-03-02T14:00:00Z",
+    "until": "2026-03-16T14:00:00Z",
+    "jobs": {"created": 1, "changed": 0, "unchanged": 0, "removed": 0},
+    "fires": {"added": 10, "removed": 0, "moved": 0, "same": 0},
+    "plan": [],
+}
+BULK_ROUTES = (
+    Route(
+        method="POST", path="/v1/apply", name="apply_jobs", needs=Permission.ADMINISTER, handle=apply,
+        answer=Page[JobApplied], success={200: "All of them stand as said."}, refuses=(409,),
+        body=Body(schema=APPLY_SCHEMA, example=_EXAMPLE, many=True), example={"items": [APPLIED], "next": None},
+    ),
+    Route(
+        method="POST", path="/v1/plan", name="plan_jobs", needs=Permission.LOOK, handle=plan,
+        answer=JobsPlanned, success={200: "It is as told."}, example=_PLANNED,
+        body=Body(schema=PLAN_SCHEMA, example={**_EXAMPLE, "days": 14}, many=True),
+    ),
+)  # fmt: skip
+
+
+_INSTANT = {"type": ["string", "integer"], "description": "An ISO instant, or milliseconds since 1970."}
+RESUME_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "missed": {"enum": [one.value for one in Missed], "description": "Which of the swallowed runs take place."},
+        "since": {**_INSTANT, "description": "Of `since`: those that were planned from then on."},
+        "over": {"type": "string", "maxLength": 100, "description": "Of `spread`: over how long, such as 10m."},
+    },
+}
+SKIP_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["at"],
+    "properties": {
+        "at": {**_INSTANT, "description": "The coming planned time that is meant."},
+        "move_to": {**_INSTANT, "description": "Run at this time instead."},
+    },
+}
+UNSKIP_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["at"],
+    "properties": {"at": {**_INSTANT, "description": "The planned time that was skipped or moved."}},
+}
+
+
+async def resume(call: Call) -> Reply:
+    """Let a job go on from now; what the pause swallowed is written down as skipped, unless it is chosen to run."""
+    name, missed = call.path["name"], _choice(said_in(call.body, "missed", "since", "over"))
+    done = await call.desk.jobs.resume(name, actor=call.actor, missed=missed, tenant=call.tenant)
+    call.desk.changed()
+    view = await call.desk.jobs.get(name, tenant=call.tenant)
+    return Reply(body=job_resumed(view, done), headers={"ETag": etag(view.schedule)})
+
+
+def _choice(said: Said) -> Choice:
+    which = said.choice("missed", Missed, Missed.SKIP)
+    for field, of in (("since", Missed.SINCE), ("over", Missed.SPREAD)):
+        if (field in said) != (which is of):
+            raise said.refused(field, f"goes with missed: {of}, and is needed there")
+    since = _needed(said, "since") if which is Missed.SINCE else None
+    return Choice(which, since_at=since, over_ms=said.duration("over", 0) if which is Missed.SPREAD else None)
+
+
+async def skip(call: Call) -> Reply:
+    """Let one coming planned time of a job start nothing, or start it at another time."""
+    said = said_in(call.body, "at", "move_to")
+    at, moved_to = _needed(said, "at"), said.instant("move_to")
+    await call.desk.jobs.skip(call.path["name"], at, actor=call.actor, move_to=moved_to, tenant=call.tenant)
+    return await _shown_tick(call)
+
+
+async def unskip(call: Call) -> Reply:
+    """Let a planned time that was skipped or moved fire when it was planned, after all."""
+    at = _needed(said_in(call.body, "at"), "at")
+    await call.desk.jobs.undo_skip(call.path["name"], at, actor=call.actor, tenant=call.tenant)
+    return await _shown_tick(call)
+
+
+def _needed(said: Said, field: str) -> int:
+    said.required(field)
+    at = said.instant(field)
+    if at is None:
+        raise said.refused(field, "is missing")
+    return at
+
+
+async def _shown_tick(call: Call) -> Reply:
+    call.desk.changed()
+    view = await call.desk.jobs.get(call.path["name"], tenant=call.tenant)
+    return Reply(body=job_detail(view), headers={"ETag": etag(view.schedule)})
+
+
+_RESUMED = {
+    **JOB,
+    "swallowed": {"count": 2, "first_at": "2026-02-26T14:00:00Z", "last_at": "2026-02-27T14:00:00Z"},
+    "runs": 1,
+}
+TICK_ROUTES = (
+    Route(
+        method="POST", path="/v1/jobs/{name}/resume", name="resume_job", needs=Permission.ADMINISTER, handle=resume,
+        answer=JobResumed, success={200: "It goes on."}, refuses=(404, 409), example=_RESUMED,
+        body=Body(schema=RESUME_SCHEMA, example={"missed": "latest"}, required=False),
+        tagged=True,
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/skip", name="skip_tick", needs=Permission.ADMINISTER, handle=skip,
+        answer=JobDetail, success={200: "It will not fire then."}, refuses=(404, 409), example=JOB,
+        body=Body(schema=SKIP_SCHEMA, example={"at": "2026-03-03T14:00:00Z"}),
+        tagged=True,
+    ),
+    Route(
+        method="POST", path="/v1/jobs/{name}/unskip", name="unskip_tick", needs=Permission.ADMINISTER, handle=unskip,
+        answer=JobDetail, success={200: "It fires when it was planned."}, refuses=(404, 409), example=JOB,
+        body=Body(schema=UNSKIP_SCHEMA, example={"at": "2026-03-03T14:00:00Z"}),
+        tagged=True,
     ),
 )  # fmt: skip

@@ -1,16 +1,16 @@
 """Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table."""
 
-from gnomon.api import audit, backfills, bulk, executions, jobs, others, schedules, single_ticks, why
-from gnomon.api.routes import Route
+from gnomon.api.route import Route
+from gnomon.api.routes import audit, backfills, executions, jobs, schedules, system, why
 
 ROUTES: tuple[Route, ...] = (
-    *jobs.ROUTES,
-    *single_ticks.ROUTES,
-    *bulk.ROUTES,
+    *jobs.JOB_ROUTES,
+    *jobs.TICK_ROUTES,
+    *jobs.BULK_ROUTES,
     *backfills.ROUTES,
     *executions.ROUTES,
     *schedules.ROUTES,
-    *others.ROUTES,
+    *system.ROUTES,
     *why.ROUTES,
     *audit.ROUTES,
 )

@@ -4,13 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gnomon.api.asking import instant
-from gnomon.api.examples import DEAD_LETTER, EXECUTION, STARTED, TASK
-from gnomon.api.jobs import JOB_SCHEMA
-from gnomon.api.paging import page, place
-from gnomon.api.reading import said_in
-from gnomon.api.routes import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
-from gnomon.api.sights import ITEM, LINE
+from gnomon.api.examples import DEAD_LETTER, EXECUTION, ITEM, LINE, STARTED, TASK
+from gnomon.api.requests import instant, page, place, said_in
+from gnomon.api.route import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.routes.jobs import JOB_SCHEMA
 from gnomon.core import responses
 from gnomon.core.jobs.schedule_fields import schedule_name
 from gnomon.core.model import RunStatus, Source
