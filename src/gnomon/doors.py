@@ -11,7 +11,7 @@ from gnomon.adapters.host import SystemClock
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.api.local import Request, answered
 from gnomon.api.route import Desk
-from gnomon.client.asking import Ask
+from gnomon.client.transport import Ask
 from gnomon.core.health import Report
 from gnomon.core.model import Source
 from gnomon.desks import desk_on

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from gnomon.access import own_token
-from gnomon.client.asking import reached
+from gnomon.client.transport import reached
 from gnomon.errors import FileError, UsageError
 from gnomon.profiles import Profile, find_profile
 from gnomon.settings import Settings

@@ -14,9 +14,9 @@ import pytest
 import gnomon
 from gnomon import errors
 from gnomon.api.routes import ROUTES
-from gnomon.client import asks, operating_asks, schedule_asks
-from gnomon.client.asking import Ask
-from gnomon.client.offers import Answered, Listed, Offers, Paged
+from gnomon.client import requests
+from gnomon.client.methods import Answered, Listed, Offers, Paged
+from gnomon.client.transport import Ask
 from gnomon.core.model import Result
 from support.faces import JOB, Face
 from support.serving import served
@@ -162,7 +162,7 @@ async def test_the_other_client_is_awaited(address: str) -> None:
 
 
 def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
-    modules = (asks, operating_asks, schedule_asks)
+    modules = (requests, requests, requests)
     made = {name for module in modules for name, _ in inspect.getmembers(module, inspect.isfunction)} - {
         "path",
         "_keyed",

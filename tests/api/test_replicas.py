@@ -8,8 +8,8 @@ import pytest
 
 import gnomon
 from gnomon import errors
-from gnomon.client import asks
-from gnomon.client.asking import Ask
+from gnomon.client import requests
+from gnomon.client.transport import Ask
 from gnomon.core.responses import Execution, Page
 from support.serving import running
 
@@ -71,7 +71,7 @@ async def test_a_cursor_of_one_is_good_at_the_other(clients: list[gnomon.AsyncCl
     for number in range(5):
         await clients[0].trigger("report", key=str(number))
 
-    first = await clients[0].ask(asks.executions(page=2))
+    first = await clients[0].ask(requests.executions(page=2))
     assert first.next is not None
     rest: Page[Execution] = await clients[1].ask(Ask(method="GET", path=first.next, answer=Page[Execution]))
 

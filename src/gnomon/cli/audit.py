@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.cli.offices import Where, at_door, in_office, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, visible
 from gnomon.cli.readable import first_line, moment
-from gnomon.client import operating_asks
+from gnomon.client import requests
 from gnomon.core.responses import AuditRecord
 from gnomon.doors import Door
 from gnomon.errors import FieldError, FileError
@@ -23,7 +23,7 @@ def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None
         _check_instant(field, asked[field])
 
     async def work(door: Door) -> list[AuditRecord]:
-        return await some_of(door, operating_asks.audit(page=page_of(limit), **asked), limit)
+        return await some_of(door, requests.audit(page=page_of(limit), **asked), limit)
 
     found = at_door(where, work, tenant=tenant)
     columns = ["at", "actor", "action", "what", "details", "sealed"]

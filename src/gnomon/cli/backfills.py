@@ -11,7 +11,7 @@ from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
-from gnomon.client import asks, operating_asks
+from gnomon.client import requests
 from gnomon.core.responses import BackfillDetail, BackfillPreview
 from gnomon.doors import Door
 
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
     async def bounds(self, door: Door) -> tuple[datetime, datetime, str]:
         """The instants, and the zone that they were read in."""
-        zone = (await door.ask(asks.job(self.job, coming=0, last=0))).timezone
+        zone = (await door.ask(requests.job(self.job, coming=0, last=0))).timezone
         first = start_of(self.first, timezone=zone, option="--from")
         return first, start_of(self.last, timezone=zone, option="--to"), zone
 
@@ -42,7 +42,7 @@ def preview(wanted: Wanted, where: Where, form: Format) -> None:
 
     async def work(door: Door) -> tuple[BackfillPreview, str]:
         first, last, zone = await wanted.bounds(door)
-        return await door.ask(operating_asks.preview_backfill(wanted.job, first, last, again=wanted.again)), zone
+        return await door.ask(requests.preview_backfill(wanted.job, first, last, again=wanted.again)), zone
 
     found, zone = at_door(where, work)
     if form is not Format.TABLE:
@@ -61,14 +61,14 @@ def backfill(wanted: Wanted, where: Where, form: Format, *, parallel: int, detac
     async def work(door: Door) -> BackfillDetail:
         first, last, _ = await wanted.bounds(door)
         started = await door.ask(
-            operating_asks.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again, key=wanted.key)
+            requests.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again, key=wanted.key)
         )
         if form is Format.TABLE:
             say(f"{started.backfill_id} has {_times(started.planned)} to run")
             sys.stdout.flush()
         if detach:
             return started
-        if not (await door.ask(asks.workers())).items:
+        if not (await door.ask(requests.workers())).items:
             sys.stderr.write("no worker is alive: it begins as soon as gnomon up runs\n")
             return started
         return await _ended(door, started)
@@ -88,7 +88,7 @@ def backfill(wanted: Wanted, where: Where, form: Format, *, parallel: int, detac
 async def _ended(door: Door, started: BackfillDetail) -> BackfillDetail:
     with _shown(started) as show:
         while True:
-            seen = await door.ask(operating_asks.backfill_state(started.backfill_id))
+            seen = await door.ask(requests.backfill_state(started.backfill_id))
             show(seen)
             if seen.ended_at is not None:
                 return seen
@@ -111,7 +111,7 @@ def _shown(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], None]
 
 def cancel(backfill_id: str, where: Where, form: Format) -> None:
     """Let nothing more of a backfill start."""
-    done = answer_to(where, operating_asks.cancel_backfill(backfill_id))
+    done = answer_to(where, requests.cancel_backfill(backfill_id))
     if form is not Format.TABLE:
         print_data(done, form)
     else:
@@ -122,7 +122,7 @@ def list_backfills(job: str | None, limit: int, where: Where, form: Format) -> N
     """List backfills."""
 
     async def work(door: Door) -> list[BackfillDetail]:
-        return await some_of(door, operating_asks.backfills(job=job, page=page_of(limit)), limit)
+        return await some_of(door, requests.backfills(job=job, page=page_of(limit)), limit)
 
     found = at_door(where, work)
     columns = ["backfill", "job", "from", "to", "state", "done", "ran", "skipped", "failed"]

@@ -4,13 +4,13 @@ from datetime import datetime, timedelta
 
 from gnomon.cli.offices import Where, answer_to, say
 from gnomon.cli.output import Format, in_zone, print_data, print_table
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.responses import PlannedFire
 
 
 def show_upcoming(where: Where, form: Format, *, since: datetime, hours: int, limit: int) -> None:
     """Print the fires of the hours after a time, `limit` at most."""
-    found = answer_to(where, asks.planned(hours=hours, since=since, page=limit + 1)).items
+    found = answer_to(where, requests.planned(hours=hours, since=since, page=limit + 1)).items
     fires = found[:limit]
     if form is not Format.TABLE:
         print_data(fires, form)

@@ -7,7 +7,7 @@ from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
 from gnomon.cli.waiting import working
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary
 from gnomon.doors import Door
 from gnomon.errors import UsageError
@@ -17,7 +17,7 @@ def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unr
     """List dead letters."""
 
     async def work(door: Door) -> list[DeadLetterSummary]:
-        return await some_of(door, asks.dead_letters(job=job, resolved=not unresolved, page=page_of(limit)), limit)
+        return await some_of(door, requests.dead_letters(job=job, resolved=not unresolved, page=page_of(limit)), limit)
 
     found = at_door(where, work)
     columns = ["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"]
@@ -38,7 +38,7 @@ def _row(letter: DeadLetterSummary) -> list[str]:
 
 def show(dead_letter_id: str, where: Where, form: Format) -> None:
     """Show a dead letter with every attempt."""
-    letter = answer_to(where, asks.dead_letter(dead_letter_id))
+    letter = answer_to(where, requests.dead_letter(dead_letter_id))
     if form is not Format.TABLE:
         print_data(letter, form)
         return
@@ -73,7 +73,7 @@ def chosen(dead_letter_id: str | None, job: str | None, key: str | None, *, ever
 
 def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> None:
     """Run what has failed again."""
-    done = answer_to(where, asks.replay(dead_letter_id, key=key))
+    done = answer_to(where, requests.replay(dead_letter_id, key=key))
     if form is Format.TABLE:
         say(f"{done.execution_id} {done.became}")
     else:
@@ -83,7 +83,7 @@ def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> 
 def replay_all(job: str | None, where: Where, form: Format) -> bool:
     """Run everything again that nobody has dealt with; whether all of it could be."""
     with working("replaying"):
-        done = at_door(where, lambda door: some_of(door, asks.replay_all(job=job)))
+        done = at_door(where, lambda door: some_of(door, requests.replay_all(job=job)))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done:
@@ -98,8 +98,8 @@ def resolve(dead_letter_id: str, where: Where, form: Format) -> None:
     """Put a dead letter away."""
 
     async def work(door: Door) -> tuple[bool, DeadLetterDetail]:
-        before = await door.ask(asks.dead_letter(dead_letter_id))
-        return before.resolved, await door.ask(asks.resolve(dead_letter_id))
+        before = await door.ask(requests.dead_letter(dead_letter_id))
+        return before.resolved, await door.ask(requests.resolve(dead_letter_id))
 
     before, done = at_door(where, work)
     if form is not Format.TABLE:

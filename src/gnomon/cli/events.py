@@ -8,7 +8,7 @@ from gnomon.cli.given import json_given
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, print_table
 from gnomon.cli.readable import facts, first_line, moment
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.responses import EventDetail, EventEntry
 from gnomon.core.runs.external_events import EntryKind
 from gnomon.doors import Door
@@ -16,7 +16,7 @@ from gnomon.doors import Door
 
 def emit(name: str, body: str | None, key: str | None, where: Where, form: Format) -> None:
     """Say that something happened."""
-    done = answer_to(where, asks.emit(name, json_given("--body", body), key=key))
+    done = answer_to(where, requests.emit(name, json_given("--body", body), key=key))
     if form is not Format.TABLE:
         print_data(done, form)
         return
@@ -28,7 +28,7 @@ def list_events(name: str | None, limit: int, where: Where, form: Format) -> Non
     """List events, the newest first."""
 
     async def work(door: Door) -> list[EventDetail]:
-        return await some_of(door, asks.events(name=name, page=page_of(limit)), limit)
+        return await some_of(door, requests.events(name=name, page=page_of(limit)), limit)
 
     found = at_door(where, work)
     print_list(found, form, ["event", "name", "emitted", "key", "body", "became"], _row, none="no events")
@@ -40,7 +40,7 @@ def _row(one: EventDetail) -> list[str]:
 
 def show(event_id: str, where: Where, form: Format) -> None:
     """Show an event and what became of it for every job that listens."""
-    found = answer_to(where, asks.event(event_id))
+    found = answer_to(where, requests.event(event_id))
     if form is not Format.TABLE:
         print_data(found, form)
         return

@@ -11,7 +11,7 @@ from gnomon.cli.drawing import draw, state_of
 from gnomon.cli.offices import Where, answer_to, at_door, looks, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list, print_table, visible
 from gnomon.cli.readable import facts, first_line, moment, span
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.model import ENGINE, TickStatus
 from gnomon.core.responses import (
     AttemptDetail,
@@ -42,7 +42,7 @@ def list_executions(asked: Mapping[str, str | None], limit: int, where: Where, f
         return
 
     async def work(door: Door) -> list[Execution]:
-        return await some_of(door, asks.executions(page=page_of(limit), **asked), limit)
+        return await some_of(door, requests.executions(page=page_of(limit), **asked), limit)
 
     runs = at_door(where, work)
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
@@ -69,7 +69,7 @@ def _list_skipped(asked: Mapping[str, str | None], limit: int, where: Where, for
         raise UsageError("--status skipped lists ticks: --trigger and --tag are of executions")
 
     async def work(door: Door) -> list[LedgerTick]:
-        return await some_of(door, asks.ticks(job, status=TickStatus.SKIPPED, page=page_of(limit), **within), limit)
+        return await some_of(door, requests.ticks(job, status=TickStatus.SKIPPED, page=page_of(limit), **within), limit)
 
     ticks = at_door(where, work)
     if form is not Format.TABLE:
@@ -84,7 +84,7 @@ def _list_skipped(asked: Mapping[str, str | None], limit: int, where: Where, for
 
 def show(execution_id: str, where: Where, form: Format) -> None:
     """Show a run with its steps and attempts."""
-    found = answer_to(where, asks.execution(execution_id))
+    found = answer_to(where, requests.execution(execution_id))
     if form is not Format.TABLE:
         print_data(found, form)
         return
@@ -115,7 +115,7 @@ def _print_rows(tried: Sequence[tuple[str, WorkDetail]]) -> None:
 
 def cancel(execution_id: str, where: Where, form: Format) -> None:
     """End a run."""
-    done = answer_to(where, asks.cancel(execution_id))
+    done = answer_to(where, requests.cancel(execution_id))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done.became == Cancelling.CANCELLED:
@@ -133,7 +133,7 @@ def logs(execution_id: str, where: Where, form: Format, *, follow: bool) -> None
         return
 
     async def work(door: Door) -> list[LogEntry]:
-        return await some_of(door, asks.logs(execution_id))
+        return await some_of(door, requests.logs(execution_id))
 
     said = at_door(where, work)
     if form is not Format.TABLE:
@@ -145,8 +145,8 @@ def logs(execution_id: str, where: Where, form: Format, *, follow: bool) -> None
 async def _follow(door: Door, execution_id: str) -> None:
     seen: set[tuple[str, int | None, int]] = set()
     since: datetime | None = None
-    async for _ in looks(door, asks.execution(execution_id)):
-        said = await some_of(door, asks.logs(execution_id, since=since))
+    async for _ in looks(door, requests.execution(execution_id)):
+        said = await some_of(door, requests.logs(execution_id, since=since))
         fresh = [one for one in said if (one.step, one.item, one.line) not in seen]
         seen.update((one.step, one.item, one.line) for one in fresh)
         since = said[-1].at - _LATE if said else since

@@ -14,7 +14,7 @@ from gnomon.cli.readable import facts, first_line, moment, span, zone_of
 from gnomon.cli.skips import exception_text
 from gnomon.cli.starts import start_of
 from gnomon.cli.waiting import working
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs.job import Job, warnings
 from gnomon.core.jobs.json_schema import job_file_schema
@@ -40,7 +40,7 @@ def apply(files: list[Path], where: Where, form: Format, *, prune: Prune | None 
     """Make the jobs of the files stand as they are written."""
     written = read_written(files, where)
     jobs, tag = [job for job, _ in written], prune.tag if prune else None
-    ask = asks.apply([said for _, said in written], prune=prune is not None and tag is None, prune_tag=tag)
+    ask = requests.apply([said for _, said in written], prune=prune is not None and tag is None, prune_tag=tag)
     with working(f"applying {_counted(len(jobs))}"):
         done = answer_to(where, ask, make=True).items
     _warn(jobs)
@@ -63,7 +63,7 @@ def list_jobs(tag: str | None, where: Where, form: Format) -> None:
     """List every job, or those with a tag, with when it runs next."""
 
     async def work(door: Door) -> list[JobSummary]:
-        return await some_of(door, asks.jobs(tag=tag, page=page_of()))
+        return await some_of(door, requests.jobs(tag=tag, page=page_of()))
 
     found = at_door(where, work)
     none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
@@ -76,7 +76,7 @@ def _row(one: JobSummary) -> list[str]:
 
 def show(name: str, where: Where, form: Format) -> None:
     """Show all there is to know about a job."""
-    found = answer_to(where, asks.job(name))
+    found = answer_to(where, requests.job(name))
     if form is Format.TABLE:
         _show_text(found)
     else:
@@ -90,13 +90,13 @@ def trigger(
     wanted = json_given("--input", given)
 
     async def work(door: Door) -> ExecutionDetail | None:
-        done = await door.ask(asks.trigger(name, wanted, key=key, force=force))
+        done = await door.ask(requests.trigger(name, wanted, key=key, force=force))
         if form is Format.TABLE:
             say(f"{done.execution_id} {done.became}")
             sys.stdout.flush()
         elif not wait:
             print_data(done, form)
-        seen = [one async for one in looks(door, asks.execution(done.execution_id))] if wait else []
+        seen = [one async for one in looks(door, requests.execution(done.execution_id))] if wait else []
         return seen[-1] if seen else None
 
     run = at_door(where, work)
@@ -111,13 +111,13 @@ def trigger(
 
 def pause(name: str, where: Where, form: Format) -> None:
     """Let a job rest."""
-    done = answer_to(where, asks.pause(name))
+    done = answer_to(where, requests.pause(name))
     say(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
 
 
 def delete(name: str, where: Where, form: Format) -> None:
     """End a job."""
-    answer_to(where, asks.delete(name))
+    answer_to(where, requests.delete(name))
     if form is Format.TABLE:
         say(f"{name} is deleted; its history stays")
     else:
@@ -126,7 +126,7 @@ def delete(name: str, where: Where, form: Format) -> None:
 
 def coming(name: str, count: int, where: Where, form: Format) -> None:
     """List the next planned times of a job."""
-    found = answer_to(where, asks.job(name, coming=count, last=0))
+    found = answer_to(where, requests.job(name, coming=count, last=0))
     if form is not Format.TABLE:
         data = {"job": name, "timezone": found.timezone, "paused": found.paused}
         print_data(data | {"next_runs": found.next_runs}, form)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gnomon.cli.reaching import typed
-from gnomon.client.asking import Ask, after
+from gnomon.client.transport import Ask, after
 from gnomon.core.responses import ExecutionDetail, Page
 from gnomon.doors import Door, Who, indoors
 from gnomon.elsewhere import Elsewhere, chosen, outdoors

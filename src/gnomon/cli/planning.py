@@ -11,8 +11,8 @@ from gnomon.cli.offices import Where, actor, answer_to, say
 from gnomon.cli.output import Format, print_data, visible
 from gnomon.cli.readable import moment
 from gnomon.cli.waiting import working
-from gnomon.client import operating_asks
-from gnomon.client.asking import Ask
+from gnomon.client import requests
+from gnomon.client.transport import Ask
 from gnomon.core.ledger.forecast import Fate
 from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
 from gnomon.doors import Who, nowhere
@@ -52,7 +52,7 @@ def plan(
     shown = (_FEW if form is Format.TABLE else None) if limit is None else limit
     everything = prune is not None and tag is None
     said = [said for _, said in written]
-    ask = operating_asks.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
+    ask = requests.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
     with working(f"planning {len(said)} jobs"):
         planned = _planned(ask, where)
     if form is Format.TABLE:

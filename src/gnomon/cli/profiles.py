@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gnomon.cli.offices import say
 from gnomon.cli.output import Format, print_data, print_table
-from gnomon.client.asking import reached
+from gnomon.client.transport import reached
 from gnomon.errors import FieldError, UsageError
 from gnomon.profiles import Profile, forget_profile, keep_profile, read_profiles
 

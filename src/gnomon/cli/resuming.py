@@ -4,8 +4,8 @@ from gnomon.cli.offices import Where, at_door, say
 from gnomon.cli.output import Format, print_data
 from gnomon.cli.readable import moment
 from gnomon.cli.starts import start_of
-from gnomon.client import asks, operating_asks
-from gnomon.client.asking import Ask
+from gnomon.client import requests
+from gnomon.client.transport import Ask
 from gnomon.core.durations import duration_ms
 from gnomon.core.ledger.edits import Missed
 from gnomon.core.responses import JobResumed
@@ -19,7 +19,7 @@ def resume(name: str, missed: str, value: str | None, where: Where, form: Format
     """Let a job go on."""
 
     async def work(door: Door) -> JobResumed:
-        zone = (await door.ask(asks.job(name, coming=0, last=0))).timezone
+        zone = (await door.ask(requests.job(name, coming=0, last=0))).timezone
         return await door.ask(_wish(name, missed, value, zone))
 
     done = at_door(where, work)
@@ -40,10 +40,10 @@ def _wish(name: str, missed: str, value: str | None, zone: str) -> Ask[JobResume
         raise FieldError("--missed", missed if given is None else f"{word} {given}", f"is none of {_CHOICES}")
     if word == Missed.SINCE:
         since = start_of(given, timezone=zone, option="--missed since")
-        return operating_asks.resume(name, missed=word, since=since)
+        return requests.resume(name, missed=word, since=since)
     if word == Missed.SPREAD:
         duration_ms("--missed spread", given)
-    return operating_asks.resume(name, missed=word, over=given)
+    return requests.resume(name, missed=word, over=given)
 
 
 def _tell_swallowed(name: str, done: JobResumed) -> None:

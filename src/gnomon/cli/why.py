@@ -6,7 +6,7 @@ from gnomon.cli.executions import attempt_took
 from gnomon.cli.offices import Where, answer_to, say
 from gnomon.cli.output import Format, print_data, print_table, visible
 from gnomon.cli.readable import first_line, moment
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.explain.evidence import Kind
 from gnomon.core.explain.phrases import when
 from gnomon.core.instants import ms_of
@@ -22,7 +22,7 @@ def why(job: str, at: str | None, last: int | None, where: Where, form: Format) 
     """Explain a moment of a job, or what it did last and will do next."""
     if at is not None and last is not None:
         raise UsageError("--at asks about a moment and --last about the newest: say one of them")
-    answer = answer_to(where, asks.why(job, at=at, last=last))
+    answer = answer_to(where, requests.why(job, at=at, last=last))
     show(answer, form)
 
 

@@ -3,7 +3,7 @@
 from gnomon.cli.offices import Where, answer_to
 from gnomon.cli.output import Format, print_list
 from gnomon.cli.readable import moment
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.responses import WorkerDetail
 
 _COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "functions")
@@ -11,7 +11,7 @@ _COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "func
 
 def list_workers(where: Where, form: Format) -> None:
     """List the workers that are alive."""
-    found = answer_to(where, asks.workers()).items
+    found = answer_to(where, requests.workers()).items
     none = "no worker is alive: gnomon up starts one, and so does gnomon worker"
     print_list(found, form, list(_COLUMNS), _row, none)
 

@@ -7,7 +7,7 @@ from gnomon.cli.given import json_file
 from gnomon.cli.offices import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.cli.output import Format, print_data, print_list
 from gnomon.cli.readable import facts
-from gnomon.client import asks
+from gnomon.client import requests
 from gnomon.core.responses import WorkflowSummary
 from gnomon.doors import Door
 from gnomon.errors import FieldError
@@ -18,7 +18,7 @@ def deploy(file: Path, where: Where, form: Format) -> None:
     definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "holds no JSON object")
-    done = answer_to(where, asks.deploy(definition), make=True)
+    done = answer_to(where, requests.deploy(definition), make=True)
     if form is not Format.TABLE:
         print_data(done, form)
         return
@@ -33,7 +33,7 @@ def list_workflows(where: Where, form: Format) -> None:
     """List every workflow in its newest version."""
 
     async def work(door: Door) -> list[WorkflowSummary]:
-        return await some_of(door, asks.workflows(page=page_of()))
+        return await some_of(door, requests.workflows(page=page_of()))
 
     found = at_door(where, work)
     none = "no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one"
@@ -46,7 +46,7 @@ def _row(one: WorkflowSummary) -> list[str]:
 
 def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:
     """Show a version of a workflow."""
-    found = answer_to(where, asks.workflow(workflow_id, version=version))
+    found = answer_to(where, requests.workflow(workflow_id, version=version))
     if form is not Format.TABLE:
         print_data(found, form)
         return

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.responses import Page
+from gnomon.core.responses import Page, StreamChange
 from gnomon.errors import FieldError, GnomonError, Unavailable, UsageError
 from gnomon.version import __version__
 
@@ -125,3 +125,34 @@ def _kinds() -> dict[str, type[GnomonError]]:
         found.setdefault(kind.code, kind)
         ahead += kind.__subclasses__()
     return found
+
+
+#: The server says every fifteen seconds that it is still there: whoever is silent for so long is gone.
+SILENCE_SECONDS = 45.0
+TARGET = "/v1/stream"
+
+
+class Listening:
+    """Makes changes out of lines, one after the other."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def heard(self, line: bytes) -> StreamChange | None:
+        """The change that this line completes, if it does."""
+        text = line.decode().rstrip("\r\n")
+        if text:
+            # A line that begins with a colon only says that somebody is there.
+            name, _, value = text.partition(": ")
+            self._said[name] = value
+            return None
+        said, self._said = self._said, {}
+        if "data" not in said:
+            return None
+        try:
+            facts = msgspec.json.decode(said["data"], type=dict[str, object])
+            told = {"kind": said["event"], "number": int(said["id"]), "facts": facts, **facts}
+            known = {field: told.get(field) for field in StreamChange.__struct_fields__}
+            return msgspec.convert(known, StreamChange)
+        except (KeyError, ValueError) as error:
+            raise Unavailable(f"the stream cannot be read: {error}") from None

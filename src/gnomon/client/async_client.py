@@ -9,9 +9,20 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
-from gnomon.client.offers import Offers
-from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
+from gnomon.client.methods import Offers
+from gnomon.client.transport import (
+    DEFAULT_ADDRESS,
+    SECONDS,
+    SILENCE_SECONDS,
+    TARGET,
+    Ask,
+    Listening,
+    after,
+    error_of,
+    reached,
+    read,
+    sent_headers,
+)
 from gnomon.core import responses
 from gnomon.core.responses import Page, StreamChange
 from gnomon.errors import Unavailable

@@ -12,9 +12,20 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
-from gnomon.client.asking import DEFAULT_ADDRESS, SECONDS, Ask, after, error_of, reached, read, sent_headers
-from gnomon.client.offers import Offers
-from gnomon.client.streaming import SILENCE_SECONDS, TARGET, Listening
+from gnomon.client.methods import Offers
+from gnomon.client.transport import (
+    DEFAULT_ADDRESS,
+    SECONDS,
+    SILENCE_SECONDS,
+    TARGET,
+    Ask,
+    Listening,
+    after,
+    error_of,
+    reached,
+    read,
+    sent_headers,
+)
 from gnomon.core import responses
 from gnomon.core.responses import Page, StreamChange
 from gnomon.errors import Unavailable

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from gnomon.client import asks, operating_asks, schedule_asks
-from gnomon.client.asking import Ask
+from gnomon.client import requests
+from gnomon.client.transport import Ask
 from gnomon.core.responses import Page
 
 if TYPE_CHECKING:
-    from gnomon.client.asynchronous import AsyncClient
-    from gnomon.client.synchronous import Client
+    from gnomon.client.async_client import AsyncClient
+    from gnomon.client.sync_client import Client
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -69,53 +69,53 @@ class Paged(Generic[P, T]):
 class Offers:
     """Everything that can be asked for."""
 
-    health = Answered(asks.health)
+    health = Answered(requests.health)
 
-    register = Answered(asks.register)
-    update = Answered(asks.update)
-    apply = Listed(asks.apply)
-    plan = Answered(operating_asks.plan)
-    jobs = Paged(asks.jobs)
-    job = Answered(asks.job)
-    delete = Answered(asks.delete)
-    trigger = Answered(asks.trigger)
-    pause = Answered(asks.pause)
-    resume = Answered(operating_asks.resume)
-    skip = Answered(operating_asks.skip)
-    unskip = Answered(operating_asks.unskip)
-    planned = Paged(asks.planned)
-    ticks = Paged(asks.ticks)
-    why = Answered(asks.why)
+    register = Answered(requests.register)
+    update = Answered(requests.update)
+    apply = Listed(requests.apply)
+    plan = Answered(requests.plan)
+    jobs = Paged(requests.jobs)
+    job = Answered(requests.job)
+    delete = Answered(requests.delete)
+    trigger = Answered(requests.trigger)
+    pause = Answered(requests.pause)
+    resume = Answered(requests.resume)
+    skip = Answered(requests.skip)
+    unskip = Answered(requests.unskip)
+    planned = Paged(requests.planned)
+    ticks = Paged(requests.ticks)
+    why = Answered(requests.why)
 
-    backfill = Answered(operating_asks.backfill)
-    preview_backfill = Answered(operating_asks.preview_backfill)
-    backfills = Paged(operating_asks.backfills)
-    backfill_state = Answered(operating_asks.backfill_state)
-    cancel_backfill = Answered(operating_asks.cancel_backfill)
+    backfill = Answered(requests.backfill)
+    preview_backfill = Answered(requests.preview_backfill)
+    backfills = Paged(requests.backfills)
+    backfill_state = Answered(requests.backfill_state)
+    cancel_backfill = Answered(requests.cancel_backfill)
 
-    executions = Paged(asks.executions)
-    execution = Answered(asks.execution)
-    items = Paged(asks.items)
-    cancel = Answered(asks.cancel)
-    logs = Paged(asks.logs)
-    submit = Answered(asks.submit)
+    executions = Paged(requests.executions)
+    execution = Answered(requests.execution)
+    items = Paged(requests.items)
+    cancel = Answered(requests.cancel)
+    logs = Paged(requests.logs)
+    submit = Answered(requests.submit)
 
-    dead_letters = Paged(asks.dead_letters)
-    dead_letter = Answered(asks.dead_letter)
-    replay = Answered(asks.replay)
-    replay_all = Listed(asks.replay_all)
-    resolve = Answered(asks.resolve)
+    dead_letters = Paged(requests.dead_letters)
+    dead_letter = Answered(requests.dead_letter)
+    replay = Answered(requests.replay)
+    replay_all = Listed(requests.replay_all)
+    resolve = Answered(requests.resolve)
 
-    emit = Answered(asks.emit)
-    events = Paged(asks.events)
-    event = Answered(asks.event)
-    deploy = Answered(asks.deploy)
-    workflows = Paged(asks.workflows)
-    workflow = Answered(asks.workflow)
-    upsert_schedule = Answered(schedule_asks.upsert_schedule)
-    pause_schedule = Answered(schedule_asks.pause_schedule)
-    schedule = Answered(schedule_asks.schedule)
-    delete_schedule = Answered(schedule_asks.delete_schedule)
-    start = Answered(schedule_asks.start)
-    workers = Listed(asks.workers)
-    audit = Paged(operating_asks.audit)
+    emit = Answered(requests.emit)
+    events = Paged(requests.events)
+    event = Answered(requests.event)
+    deploy = Answered(requests.deploy)
+    workflows = Paged(requests.workflows)
+    workflow = Answered(requests.workflow)
+    upsert_schedule = Answered(requests.upsert_schedule)
+    pause_schedule = Answered(requests.pause_schedule)
+    schedule = Answered(requests.schedule)
+    delete_schedule = Answered(requests.delete_schedule)
+    start = Answered(requests.start)
+    workers = Listed(requests.workers)
+    audit = Paged(requests.audit)
