@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.elsewhere import Elsewhere as Server
+from gnomon.cli.remote import Elsewhere as Server
 from support.prompt import Done, Prompt
 from support.serving import running
 

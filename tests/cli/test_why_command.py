@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from contracts.store import NOON
+from gnomon.cli.actions.why import show
 from gnomon.cli.output import Format
-from gnomon.cli.why import show
 from gnomon.core.explain.evidence import Answer, Explanation, Kind
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason

@@ -8,8 +8,8 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.cli.actions.why import show
 from gnomon.cli.output import Format
-from gnomon.cli.why import show
 from gnomon.core.model import Result
 from gnomon.services.operations.presenters import why_answer
 from gnomon.testing.clock import VirtualClock

@@ -10,9 +10,8 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from gnomon.cli.commands import app
-from gnomon.cli.failures import show_error, show_misuse
-from gnomon.cli.output import let_go_of_output
-from gnomon.cli.reaching import reachable
+from gnomon.cli.flags import reachable
+from gnomon.cli.output import let_go_of_output, show_error, show_misuse
 from gnomon.errors import GnomonError, UsageError
 
 #: What the caller got wrong, as every Unix tool says it; anything else on purpose is 1.

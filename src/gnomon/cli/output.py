@@ -3,25 +3,17 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
 
-from gnomon.core.instants import in_zone
-
-__all__ = [
-    "Format",
-    "in_zone",
-    "let_go_of_broken_output",
-    "let_go_of_output",
-    "print_data",
-    "print_list",
-    "print_table",
-    "speaks_unicode",
-    "visible",
-]
+from gnomon.core.durations import span_text
+from gnomon.core.instants import in_zone, instant_of
+from gnomon.errors import CronError, GnomonError, Position, SentenceError
 
 T = TypeVar("T")
 
@@ -87,3 +79,91 @@ def let_go_of_broken_output() -> None:
         sys.stdout.flush()
     except OSError:
         let_go_of_output()
+
+
+_WIDTH = 76
+
+
+def show_error(error: GnomonError) -> None:
+    """Print the error to standard error."""
+    lines = _schedule_error(error) if isinstance(error, CronError) else [f"error: {error}"]
+    sys.stderr.write("\n".join(visible(line) for line in lines) + "\n")
+
+
+def show_misuse(said: str) -> None:
+    """Print what was typed wrongly, in one line; nothing if the help was printed instead."""
+    line = " ".join(said.split()).removesuffix(".")
+    if line:
+        sys.stderr.write(f"error: {visible(line[0].lower() + line[1:])}\n")
+
+
+def _schedule_error(error: CronError) -> list[str]:
+    subject = error.subject if error.in_the_text else f'{error.field} "{error.expression[:_WIDTH]}"'
+    lines = [f"error: {subject} {error.reason}"]
+    if error.position is not None:
+        lines += _caret(error.expression, error.position)
+    elif error.field == "expression":
+        lines.append(f"  {error.expression[:_WIDTH]}")
+    if isinstance(error, SentenceError) and error.expected:
+        lines.append(f"expected: {', '.join(error.expected)}")
+    if error.suggestion:
+        lines.append(f"try: {error.suggestion}")
+    return lines
+
+
+def _caret(text: str, place: Position) -> list[str]:
+    """The text, or the part of it around the place, and a mark under the place."""
+    from rich.cells import cell_len
+
+    start = max(0, min(place.start - _WIDTH // 2, len(text) - _WIDTH))
+    shown = visible(text[start : start + _WIDTH])
+    before = cell_len(visible(text[start : place.start]))
+    length = cell_len(visible(text[place.start : min(place.end, start + _WIDTH)]))
+    return [f"  {shown}", "  " + " " * before + "^" * max(1, length)]
+
+
+def moment(at: int | datetime | None, zone: str = "UTC") -> str:
+    """An instant on the clocks of a zone, which is named; nothing for none."""
+    if at is None:
+        return ""
+    local = in_zone(instant_of(at) if isinstance(at, int) else at, zone)
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def iso(at: int | None) -> str | None:
+    """An instant for machines, spelt as the API does."""
+    return None if at is None else msgspec.to_builtins(instant_of(at))
+
+
+def span(ms: int | None) -> str:
+    """A stretch of time in its two largest units; nothing for none."""
+    return "" if ms is None else span_text(ms)
+
+
+def first_line(text: str | None, width: int = 60) -> str:
+    """As much of a text as a table has room for."""
+    line = (text or "").partition("\n")[0]
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def facts(pairs: list[tuple[str, str]]) -> list[str]:
+    """Lines of names and what there is to say about them; further lines of a text stand under its first."""
+    told = [(name, text) for name, text in pairs if text]
+    width = max(len(name) for name, _ in told) + 2
+    return [
+        visible(f"{'' if place else name:<{width}}{line}")
+        for name, text in told
+        for place, line in enumerate(text.split("\n"))
+    ]
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A line that moves while it takes long, and nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield

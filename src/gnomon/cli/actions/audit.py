@@ -1,0 +1,99 @@
+"""`gnomon audit`: who changed what, and proving that nobody has changed that since."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gnomon.cli.output import Format, first_line, moment, print_data, print_list, visible
+from gnomon.cli.target import Where, at_door, in_office, page_of, say, some_of
+from gnomon.client import requests
+from gnomon.core.responses import AuditRecord
+from gnomon.doors import Door
+from gnomon.errors import FieldError, FileError
+from gnomon.services.operations.audit import Verification
+
+_LONGEST_HEAD = 200
+
+
+def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None, where: Where, form: Format) -> None:
+    """List entries, the newest first."""
+    for field in ("since", "until"):
+        _check_instant(field, asked[field])
+
+    async def work(door: Door) -> list[AuditRecord]:
+        return await some_of(door, requests.audit(page=page_of(limit), **asked), limit)
+
+    found = at_door(where, work, tenant=tenant)
+    columns = ["at", "actor", "action", "what", "details", "sealed"]
+    print_list(found, form, columns, _row, none="no entries")
+
+
+def verify(expect: str | None, head_file: Path | None, where: Where, form: Format) -> bool:
+    """Look at the whole chain; whether nothing is wrong with it comes back.
+
+    A file holds the last hash from one time to the next, so that what was cut off in between is missed.
+    """
+    wanted = expect if head_file is None else _kept_in(head_file)
+    done = in_office(where, lambda office: office.audit.verify(expect=wanted))
+    if done.whole and head_file is not None:
+        _keep(head_file, done.head.hash)
+    if form is Format.TABLE:
+        _tell(done)
+    else:
+        print_data(_verified(done), form)
+    return done.whole
+
+
+def _check_instant(field: str, said: str | None) -> None:
+    if said is None:
+        return
+    try:
+        found = datetime.fromisoformat(said)
+    except ValueError:
+        raise FieldError(field, said, "is no ISO instant such as 2026-03-01T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise FieldError(field, said, "has no zone: end it with Z or an offset")
+
+
+def _row(one: AuditRecord) -> list[str]:
+    details = ", ".join(f"{name} {fact}" for name, fact in one.details.items())
+    sealed = "" if one.seq is None else str(one.seq)
+    what = f"{one.kind} {one.name}"
+    return [moment(one.at), first_line(one.actor, 40), one.action, what, first_line(details, 60), sealed]
+
+
+def _tell(done: Verification) -> None:
+    for flaw in done.flaws:
+        say(flaw.reason)
+    later = f"; {done.unsealed} more not sealed yet" if done.unsealed else ""
+    say(f"{'whole' if done.whole else 'BROKEN'}: {done.head.seq} entries{later}")
+    say(f"head {visible(done.head.hash)}")
+
+
+def _verified(done: Verification) -> dict[str, Any]:
+    return {
+        "whole": done.whole,
+        "entries": done.head.seq,
+        "unsealed": done.unsealed,
+        "head": done.head.hash,
+        "flaws": [{"seq": flaw.seq, "reason": flaw.reason} for flaw in done.flaws],
+    }
+
+
+def _kept_in(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii")[:_LONGEST_HEAD].strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(file, f"cannot be read: {error}") from None
+
+
+def _keep(file: Path, head: str) -> None:
+    fresh = file.with_name(f"{file.name}.new")
+    try:
+        fresh.write_text(f"{head}\n", encoding="ascii")
+        fresh.replace(file)
+    except OSError as error:
+        raise FileError(file, f"cannot be written: {error.strerror}") from None

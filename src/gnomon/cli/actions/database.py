@@ -1,0 +1,51 @@
+"""`gnomon db`: looking after the database."""
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from gnomon.cli.output import Format, print_data, print_table
+from gnomon.cli.target import Where, in_office, say
+from gnomon.errors import UsageError
+from gnomon.examining import examined
+from gnomon.office import archives, migrate_database
+from gnomon.ports.maintenance import Kind
+from gnomon.services.observability.health import Grade
+from gnomon.settings import load
+
+
+def migrate(url: str | None) -> None:
+    """Migrate the database and say where it stands."""
+    settings = load(flags={"database.url": url} if url else None, environment=os.environ)
+    revision = asyncio.run(migrate_database(settings))
+    sys.stdout.write(f"schema {revision}\n")
+
+
+def clean(where: Where, form: Format, *, dry: bool) -> None:
+    """Let go of old history and say how much that was."""
+    if not dry and not archives(where.settings()):
+        raise UsageError("execution.archive_dir names no folder to archive to; say none to remove without an archive")
+    done = in_office(where, lambda office: office.cleaner.clean(dry=dry))
+    if form is not Format.TABLE:
+        gone = {kind.value: count for kind, count in done.gone.items()}
+        print_data({"dry_run": dry, "gone": gone, "archived_rows": dict(done.rows)}, form)
+        return
+    if not done.gone:
+        say("nothing is old enough to go")
+        return
+    rows = [[kind.value.replace("_", " "), f"{count:,}"] for kind, count in done.gone.items()]
+    print_table(["what", "would go" if dry else "gone"], rows)
+    if dry and Kind.RUNS in done.gone:
+        say("ticks whose runs are still there are not counted: they go after those")
+
+
+def doctor(where: Where, form: Format) -> bool:
+    """Print what was found. Whether nothing is wrong comes back."""
+    found = asyncio.run(examined(where.settings()))
+    if form is Format.TABLE:
+        print_table(["about", "is", ""], [[one.about, one.grade.value, one.message] for one in found])
+    else:
+        print_data([msgspec.to_builtins(one) for one in found], form)
+    return all(one.grade is not Grade.ERROR for one in found)

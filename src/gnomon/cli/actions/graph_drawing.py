@@ -1,0 +1,115 @@
+"""A graph of steps in a terminal: each under the last of those that it comes after."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from graphlib import TopologicalSorter
+from typing import Any
+
+from gnomon.cli.output import first_line, moment, print_table, span, speaks_unicode
+from gnomon.core.durations import duration_ms
+from gnomon.core.responses import StepDetail, WorkDetail
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import When
+
+#: The state of a step that has no task yet.
+_WAITING = "waiting"
+_OVER = frozenset(state.value for state in TERMINAL)
+
+
+def draw(steps: Sequence[StepDetail]) -> None:
+    """Print the graph of a run: states, durations, attempts."""
+    drawn = {one.step: one for one in steps}
+    after = {one.step: one.depends_on for one in steps}
+    rows = [[label, *_told(drawn[name])] for label, name in outline(after)]
+    print_table(["step", "state", "took", "attempts", "remarks"], rows)
+
+
+def draw_definition(steps: Sequence[Mapping[str, Any]]) -> None:
+    """Print the graph of a workflow: what each step does."""
+    known = {step["step"]: step for step in steps}
+    order = TopologicalSorter({name: step.get("depends_on", []) for name, step in known.items()}).static_order()
+    after = {name: known[name].get("depends_on", []) for name in order}
+    rows = [[label, _does(known[name]), _terms(known[name])] for label, name in outline(after)]
+    print_table(["step", "does", "remarks"], rows)
+
+
+def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Each step as a line of a tree, and its name. A step stands under the last of those that it comes after."""
+    places = {name: place for place, name in enumerate(after)}
+    below: dict[str | None, list[str]] = {}
+    for name, earlier in after.items():
+        above = max(earlier, key=places.__getitem__, default=None)
+        below.setdefault(above, []).append(name)
+    branch, last, along = ("├─ ", "└─ ", "│  ") if speaks_unicode() else ("|- ", "`- ", "|  ")
+    ahead = [(name, "", "") for name in reversed(below.get(None, []))]
+    while ahead:
+        name, lead, under = ahead.pop()
+        yield f"{lead}{name}", name
+        inner = below.get(name, [])
+        ahead += [
+            (one, under + (last if one == inner[-1] else branch), under + ("   " if one == inner[-1] else along))
+            for one in reversed(inner)
+        ]
+
+
+def _told(step: StepDetail) -> list[str]:
+    said = {"depends_on": step.depends_on, "when": step.when}
+    terms = _terms(said if step.skipped else said | {"if": step.condition})
+    if step.state == _WAITING:
+        return [_WAITING, "", "", terms]
+    attempts = str(len(step.attempts)) if step.attempts and not step.items else ""
+    remarks = [
+        terms,
+        counted(step.item_counts or {}),
+        f"runs {step.execution_id}" if step.execution_id else "",
+        f"until {moment(step.waits_until)}" if step.waits_until else "",
+        first_line(step.note),
+    ]
+    return [state_of(step), span(took(step)), attempts, "; ".join(one for one in remarks if one)]
+
+
+def state_of(work: WorkDetail) -> str:
+    """Where a step or an item stands, in a word or two."""
+    if work.skipped:
+        return "SKIPPED"
+    return f"{work.state} ({work.waits_for})" if work.waits_for is not None else work.state
+
+
+def took(work: WorkDetail) -> int | None:
+    """How long a step that is over took, from its first attempt to the end of the last."""
+    if work.started_at is None or work.ended_at is None or work.state not in _OVER:
+        return None
+    return max(0, round((work.ended_at - work.started_at) / timedelta(milliseconds=1)))
+
+
+def counted(states: Mapping[str, int]) -> str:
+    """How far the items of a step are."""
+    if not states:
+        return ""
+    done = states.get(TaskState.SUCCEEDED.value, 0)
+    failed = sum(count for state, count in states.items() if state in _OVER) - done
+    return f"each: {done} of {sum(states.values())} done" + (f", {failed} failed" if failed else "")
+
+
+def _terms(step: Mapping[str, Any]) -> str:
+    """On what it waits besides the step above it, and what must hold."""
+    earlier = step.get("depends_on", [])
+    found = [f"after {', '.join(earlier)}"] if len(earlier) > 1 else []
+    if step.get("when", When.ALL_SUCCESS) != When.ALL_SUCCESS:
+        found.append(f"when {step['when']}")
+    if step.get("if") is not None:
+        found.append(f"if {first_line(step['if'], 40)}")
+    return ", ".join(found)
+
+
+def _does(step: Mapping[str, Any]) -> str:
+    does = step.get("function") or (f"workflow {step['workflow']}" if "workflow" in step else "")
+    if "command" in step:
+        does = first_line(step["command"], 40)
+    waits = ""
+    if "delay" in step:
+        waits = f"waits {span(duration_ms('delay', step['delay']))}"
+    elif "delay_until" in step:
+        waits = f"waits until {step['delay_until']}"
+    each = "for each item" if "foreach" in step else ""
+    return ", ".join(one for one in (does, each, waits) if one)

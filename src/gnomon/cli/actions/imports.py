@@ -1,0 +1,148 @@
+"""Jobs files from what other schedulers have, with a report about every entry."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from gnomon.cli.inputs import start_of
+from gnomon.cli.output import visible
+from gnomon.core.cron import known_zone
+from gnomon.core.importers.crontab import read_crontab
+from gnomon.core.importers.kubernetes import read_cronjobs
+from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.systemd import read_timers, service_of, template_of
+from gnomon.core.importers.writer import jobs_yaml
+from gnomon.core.instants import ms_of
+from gnomon.errors import CronError, FileError, UsageError
+from gnomon.office import read_documents, read_foreign
+
+_STDIN = "-"
+_LARGEST_INPUT = 4 * 2**20
+#: What cron itself reads in a folder of crontabs.
+_CRONTAB_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def crontabs(files: Sequence[Path], *, timezone: str | None, system: bool) -> list[Imported]:
+    """What the crontabs have."""
+    zone = _zone(timezone)
+    found = _files(files, lambda file: _CRONTAB_NAME.fullmatch(file.name) is not None)
+    return [read_crontab(_text(file), place=_name(file), timezone=zone, system=system) for file in found]
+
+
+def timers(files: Sequence[Path], *, timezone: str | None) -> list[Imported]:
+    """What the timers have. The service of a timer that is given alone is looked for beside it."""
+    found = list(_files(files, lambda file: file.suffix in (".timer", ".service")))
+    units = {_name(file): _text(file) for file in found}
+    for file in found:
+        wanted = service_of(_name(file), units[_name(file)])
+        if wanted is None or "/" in wanted:
+            continue
+        for beside in (file.with_name(wanted), file.with_name(template_of(wanted))):
+            if beside.name not in units and beside.is_file():
+                units[beside.name] = _text(beside)
+    return [read_timers(units, timezone=_zone(timezone))]
+
+
+def cronjobs(files: Sequence[Path]) -> list[Imported]:
+    """What the manifests have."""
+    found = _files(files, lambda file: file.suffix in (".yaml", ".yml", ".json"))
+    return [read_cronjobs(read_documents(_name(file), _text(file)), place=_name(file)) for file in found]
+
+
+def deliver(found: list[Imported], out: Path | None, *, force: bool, strict: bool) -> None:
+    """Write the jobs file, and report on every entry."""
+    imported = together(found, now=ms_of(start_of(None)))
+    text = jobs_yaml(imported)
+    if out is not None:
+        _write(out, text, force=force)
+    sys.stderr.write("".join(f"{visible(line)}\n" for line in _report(imported)))
+    if out is None:
+        sys.stdout.write(text)
+    if strict and not imported.whole:
+        raise typer.Exit(1)
+
+
+def _report(imported: Imported) -> Iterator[str]:
+    places = max((len(entry.place) for entry in imported.entries), default=0)
+    names = max((len(_named(entry)) for entry in imported.entries), default=0)
+    for entry in imported.entries:
+        yield f"{entry.place:<{places}}  {_named(entry):<{names}}  {_became(entry)}"
+    carried = sum(entry.job is not None for entry in imported.entries)
+    whole = sum(entry.whole for entry in imported.entries)
+    counted = f"{len(imported.entries)} found, {carried} carried over"
+    yield counted + (f", {carried - whole} of them not whole" if carried > whole else "")
+    yield from (f"note: {remark}" for remark in imported.remarks)
+
+
+def _named(entry: Entry) -> str:
+    return "-" if entry.job is None else str(entry.job["name"])
+
+
+def _became(entry: Entry) -> str:
+    notes = "; ".join(note.text for note in entry.notes)
+    if entry.job is None:
+        return f"left out: {notes}"
+    if not entry.notes:
+        return "carried over"
+    return f"carried over, {'but' if entry.whole else 'not whole'}: {notes}"
+
+
+def _write(out: Path, text: str, *, force: bool) -> None:
+    try:
+        with out.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FileError(out, "is there already: --force writes over it") from None
+    except OSError as problem:
+        raise FileError(out, f"cannot be written: {problem.strerror}") from None
+
+
+def _files(named: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterator[Path]:
+    """Every file that was named, and those of the folders that are of the right kind."""
+    for path in named:
+        if not path.is_dir():
+            yield path
+            continue
+        try:
+            yield from sorted(file for file in path.iterdir() if file.is_file() and wanted(file))
+        except OSError as problem:
+            raise FileError(path, f"cannot be read: {problem.strerror}") from None
+
+
+def _text(file: Path) -> str:
+    if str(file) != _STDIN:
+        return read_foreign(file)
+    content = sys.stdin.buffer.read(_LARGEST_INPUT + 1)
+    if len(content) > _LARGEST_INPUT:
+        raise FileError(_name(file), f"cannot be read: it has more than {_LARGEST_INPUT // 2**20} MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as problem:
+        raise FileError(_name(file), f"cannot be read: it is not UTF-8 at byte {problem.start}") from None
+
+
+def _name(file: Path) -> str:
+    return "stdin" if str(file) == _STDIN else file.name
+
+
+def _zone(said: str | None) -> str:
+    """The zone that was said, which must be one, or that of this machine."""
+    if said is not None:
+        known_zone(said)
+        return said
+    for name in _zones_here():
+        try:
+            known_zone(name)
+        except (CronError, UsageError):
+            continue
+        return name
+    return "UTC"
+
+
+def _zones_here() -> Iterator[str]:
+    yield os.environ.get("TZ", "").removeprefix(":")
+    yield str(Path("/etc/localtime").resolve()).rpartition("/zoneinfo/")[2]

@@ -1,0 +1,91 @@
+"""`gnomon token`: making tokens of our own, and looking at anybody's."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnomon.access import inspected, new_token
+from gnomon.cli.output import Format, facts, iso, moment, print_data, visible
+from gnomon.cli.target import Where, actor, say
+from gnomon.core.durations import duration_ms
+from gnomon.core.model import DAY_MS, SECOND_MS
+from gnomon.errors import FieldError, UsageError
+from gnomon.ports.auth import Role
+
+_LONGEST_MS = 3650 * DAY_MS
+_LARGEST = 65_536
+_INSTANTS = ("iat", "nbf", "exp")
+
+
+class Wanted(NamedTuple):
+    """The token that someone wants."""
+
+    role: str
+    subject: str | None
+    tenant: str
+    expires: str
+
+
+def create(wanted: Wanted, where: Where, form: Format) -> None:
+    """Print a new token: alone for a person, because it is copied or piped; with what it says for a machine."""
+    role, settings = Role[wanted.role.upper()], where.settings()
+    lasts_ms = duration_ms("expires", wanted.expires, low=SECOND_MS, high=_LONGEST_MS)
+    subject = actor() if wanted.subject is None else wanted.subject
+    made = new_token(settings, role, subject=subject, tenant=wanted.tenant, lasts_ms=lasts_ms)
+    if form is Format.TABLE:
+        say(made)
+        return
+    claims = inspected(settings, made).claims
+    print_data({"token": made, **_for_machines(claims)}, form)
+
+
+def inspect(shown: str | None, file: Path | None, where: Where, form: Format) -> bool:
+    """Show what a token says. Whether it would be taken comes back, as far as that can be told here."""
+    found = inspected(where.settings(), _given(shown, file))
+    if form is not Format.TABLE:
+        signed = {"algorithm": found.algorithm, "kid": found.kid, "signed_here": found.ours}
+        print_data({**signed, "refused": found.refused or None, "claims": _for_machines(found.claims)}, form)
+        return not found.refused
+    told = [(name, visible(_for_people(name, value))) for name, value in found.claims.items()]
+    signed_by = {True: "the key of this installation", False: "another key, not checked", None: "not checked"}
+    told += [("algorithm", found.algorithm), ("key", found.kid or ""), ("signed by", signed_by[found.ours])]
+    told.append(("counts", f"no: {found.refused}" if found.refused else "yes, if its signature is right"))
+    if found.ours and not found.refused:
+        told[-1] = ("counts", "yes")
+    say("\n".join(facts(told)))
+    return not found.refused
+
+
+def _given(shown: str | None, file: Path | None) -> str:
+    """The token, wherever it stands: not as an argument, if others can see what was typed."""
+    if (shown is None) == (file is None):
+        raise UsageError("name a token, - for the input, or a file with --file: one of them")
+    if shown == "-":
+        return sys.stdin.read(_LARGEST).strip()
+    if file is None:
+        return (shown or "").strip()
+    try:
+        with file.open(encoding="utf-8") as text:
+            return text.read(_LARGEST).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FieldError("--file", str(file), f"cannot be read: {error}") from None
+
+
+def _for_machines(claims: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: iso(_ms(value)) if _is_instant(name, value) else value for name, value in claims.items()}
+
+
+def _for_people(name: str, value: object) -> str:
+    if _is_instant(name, value):
+        return moment(_ms(value))
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _is_instant(name: str, value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return name in _INSTANTS and number and 0 <= float(str(value)) < 253_402_300_800
+
+
+def _ms(value: object) -> int:
+    return int(float(str(value)) * 1000)

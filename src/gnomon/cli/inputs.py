@@ -1,0 +1,62 @@
+"""What is given to a command as JSON."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from gnomon.core.cron import known_zone
+from gnomon.errors import FieldError, UsageError
+
+
+def json_given(option: str, given: str | None) -> Any:  # noqa: ANN401 - whether it fits is for others to say
+    """What an option says: JSON, or the JSON in the file after an @."""
+    if given is None:
+        return None
+    if given.startswith("@"):
+        return json_file(option, given[1:], given)
+    return _json(option, given, given)
+
+
+def json_file(option: str, path: str, given: str | None = None) -> Any:  # noqa: ANN401 - as above
+    """The JSON in a file. `given` is how it was named, if not by its path."""
+    said = path if given is None else given
+    try:
+        return _json(option, Path(path).read_text(encoding="utf-8"), said)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FieldError(option, said, f"cannot be read: {error}") from None
+
+
+def _json(option: str, text: str, said: str) -> Any:  # noqa: ANN401 - as above
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(option, said, f"is no JSON: {error}") from None
+
+
+def start_of(text: str | None, *, timezone: str | None = None, option: str = "--from") -> datetime:
+    """The instant `text` names, in `timezone` if it has no zone of its own; without a text, now.
+
+    Now is read here and nowhere else.
+    """
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _refused(option, text, "is not an instant such as 2026-12-01T09:00:00Z") from None
+    if instant.tzinfo is None:
+        if timezone is None:
+            raise _refused(option, text, "names no time zone: add one, such as Z for UTC")
+        known_zone(timezone)
+        instant = instant.replace(tzinfo=ZoneInfo(timezone))
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise _refused(option, text, "lies outside the calendar") from None
+
+
+def _refused(option: str, text: str, reason: str) -> UsageError:
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return UsageError(f'{option}: "{shown}" {reason}')
