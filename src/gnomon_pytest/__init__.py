@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def scheduler(request: pytest.FixtureRequest) -> "Scheduler":
     """A scheduler on virtual time, with the jobs that the settings and the mark `gnomon` name."""
     from gnomon.errors import UsageError
-    from gnomon.testing.expecting import immediately
+    from gnomon.testing.assertions import immediately
     from gnomon.testing.scheduler import BEGINNING, Scheduler
 
     mark = request.node.get_closest_marker("gnomon")

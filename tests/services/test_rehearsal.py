@@ -11,8 +11,7 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, MINUTE_MS, Reason, TickKind
 from gnomon.core.time_expressions import Outage
-from gnomon.testing.loads import Loads
-from gnomon.testing.rehearsal import Rehearsal
+from gnomon.testing.rehearsal import Loads, Rehearsal
 
 #: A Monday.
 START = ms_of(datetime(2027, 3, 22, tzinfo=UTC))

@@ -14,7 +14,7 @@ from gnomon.declarative import MemoryState, Scheduler
 from gnomon.declarative.events import Event
 from gnomon.declarative.theory import Automata, Watched, check
 from gnomon.declarative.theory.traces import ClockSet, Crash, End, Excused, RunError, RunOk, RunStart, Seen, Violation
-from gnomon.testing.driven_clock import DrivenClock
+from gnomon.testing.clock import DrivenClock
 
 Body = Callable[[], Awaitable[None]]
 NO_DELAY = timedelta()

@@ -17,10 +17,10 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
-from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances
-from gnomon.testing.recording import Store
+from gnomon.testing.recorder import Store
+from gnomon.testing.simulated_runner import Habits
 from gnomon.testing.simulation import Simulation
 
 EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))

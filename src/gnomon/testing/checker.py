@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
 from gnomon.core.runs.launch import Launching
 from gnomon.testing.history import Commit, Ended, History, Launched, Life, Violation
-from gnomon.testing.judging import judged_work
 from gnomon.testing.oracle import planned
 from gnomon.testing.rules import Expected, Floor, Oracle, Standing, expected, fire_at, laid_out, said, taken_up
+from gnomon.testing.work_checker import judged_work
 
 #: A quiet tick is decided within this.
 IN_TIME_MS = 2_500

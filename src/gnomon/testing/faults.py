@@ -15,7 +15,7 @@ from gnomon.ports.ledger import Attendance, Terms
 from gnomon.ports.schedules import Application
 from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, QueuePosition, Reach, Renewal, WorkerCard
 from gnomon.testing.history import LONGEST_HURT_MS, OPERATOR
-from gnomon.testing.recording import Recording, Store
+from gnomon.testing.recorder import Recording, Store
 
 _SLOW_MS = (5, 200, 3_000, 15_000, LONGEST_HURT_MS)
 _MEANWHILE_MS = (0, 0, 1_000, 30_000, 200_000)

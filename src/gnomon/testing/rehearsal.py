@@ -1,22 +1,21 @@
-"""A rehearsal: the real ticker on a clock of our own, over the jobs of a file, with runs that only take their time.
-
-What decides is what decides in the world: the ticker and the plan of the ledger. Only the rest is left out: tasks,
-workers and stores, so that a month of a hundred jobs takes seconds. A run begins when it may and lasts as long as its
-job is said to last. What runs when an outage begins has to begin again when it is over, unless it may start only once.
-"""
+"""What a rehearsal has seen: how often, when and beside whom jobs start, and what became of their ticks."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
+from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.host import uncollected
+from gnomon.core.cron import known_zone
 from gnomon.core.ids import SHARDS
+from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.edits import fresh
 from gnomon.core.ledger.plan import settled, unchanged
-from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import Attendance, Terms
@@ -24,7 +23,152 @@ from gnomon.sections import Leading, Ticking
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.loads import Aftermath, Loads
+
+#: How many of the worst collisions are kept.
+_WORST = 10
+_HOUR_SECONDS = 3600
+
+
+class JobLoad(Struct, kw_only=True):
+    """One job."""
+
+    name: str
+    #: How long each of its runs is taken to last.
+    lasts_ms: int
+    #: What became of its ticks, and why.
+    ticks: Counter[tuple[TickKind, Reason]]
+    runs: int = 0
+    #: Runs that began while another one of the job was under way.
+    beside: int = 0
+    #: Runs that a newer one replaced.
+    replaced: int = 0
+    #: The most runs that waited at once.
+    most_waiting: int = 0
+
+    def of(self, kind: TickKind) -> int:
+        """How many ticks that became of."""
+        return sum(count for (found, _), count in self.ticks.items() if found is kind)
+
+    @property
+    def planned(self) -> int:
+        """All ticks that were decided."""
+        return sum(self.ticks.values())
+
+
+class Collision(NamedTuple):
+    """Several jobs that start in the same second."""
+
+    jobs: tuple[str, ...]
+    at: int
+
+
+class Aftermath(Struct, frozen=True, kw_only=True):
+    """An outage, and what became of the ticks that fell into it."""
+
+    outage: Outage
+    ticks: Counter[tuple[str, TickKind, Reason]]
+
+
+class Loads:
+    """Counts as time goes by. Starts must come in the order of their time."""
+
+    def __init__(self, zone: str) -> None:
+        self.zone = zone
+        self._zone = known_zone(zone)
+        self.jobs: dict[str, JobLoad] = {}
+        #: Day since 1970 in the zone, and hour, to how many runs started then.
+        self.hours: Counter[tuple[int, int]] = Counter()
+        #: In how many seconds, and in how many minutes, more than one job started.
+        self.colliding_seconds = 0
+        self.colliding_minutes = 0
+        self.worst: list[tuple[int, int, tuple[str, ...]]] = []
+        self._second, self._in_second = -1, dict[str, None]()
+        self._minute, self._in_minute = -1, set[str]()
+        self.aftermaths: list[Aftermath] = []
+
+    def enter(self, name: str, lasts_ms: int) -> None:
+        """A job takes part."""
+        self.jobs[name] = JobLoad(name=name, lasts_ms=lasts_ms, ticks=Counter())
+
+    def decided(self, name: str, decision: Decision) -> None:
+        """A tick was decided, or a stretch of them."""
+        self.jobs[name].ticks[decision.kind, decision.reason] += decision.count
+        if self.aftermaths:
+            newest = self.aftermaths[-1]
+            if newest.outage.from_at <= decision.planned_at < newest.outage.until_at:
+                newest.ticks[name, decision.kind, decision.reason] += decision.count
+
+    def started(self, name: str, at: int, *, beside: bool) -> None:
+        """A run began."""
+        load = self.jobs[name]
+        load.runs += 1
+        load.beside += beside
+        second = at // 1000
+        local = second + self._zone.span_at(second).offset
+        self.hours[local // DAY_SECONDS, local % DAY_SECONDS // _HOUR_SECONDS] += 1
+        if second != self._second:
+            self._close_second()
+            self._second = second
+        if second // 60 != self._minute:
+            self._close_minute()
+            self._minute = second // 60
+        self._in_second[name] = None
+        self._in_minute.add(name)
+
+    def _close_second(self) -> None:
+        if len(self._in_second) > 1:
+            self.colliding_seconds += 1
+            entry = len(self._in_second), -self._second, tuple(self._in_second)
+            if len(self.worst) < _WORST:
+                self.worst.append(entry)
+                self.worst.sort()
+            else:
+                heappushpop(self.worst, entry)
+        self._in_second = {}
+
+    def _close_minute(self) -> None:
+        self.colliding_minutes += len(self._in_minute) > 1
+        self._in_minute = set()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._close_second()
+        self._close_minute()
+
+    @property
+    def collisions(self) -> list[Collision]:
+        """The worst of them, the largest first, then the earliest."""
+        return [Collision(names, -second * 1000) for _, second, names in sorted(self.worst, reverse=True)]
+
+    def days(self) -> Mapping[int, list[int]]:
+        """Each day since 1970 on which something started, with the runs of its 24 hours."""
+        found: dict[int, list[int]] = {}
+        for (day, hour), count in sorted(self.hours.items()):
+            found.setdefault(day, [0] * 24)[hour] = count
+        return found
+
+
+class OddDay(Struct, frozen=True, kw_only=True):
+    """A clock change, and what it does to some jobs."""
+
+    at: int
+    zone: str
+    what: str
+    jobs: tuple[str, ...]
+
+
+class Simulated(Struct, frozen=True, kw_only=True):
+    """What a rehearsal has shown."""
+
+    from_at: int
+    until_at: int
+    loads: Loads
+    #: Jobs that are not enabled.
+    resting: tuple[str, ...] = ()
+    odd_days: tuple[OddDay, ...] = ()
+    #: Jobs whose runs are said to last longer than their timeout lets them, and how long that is.
+    ended_early: Mapping[str, int] = {}
+
 
 #: Longer than any rehearsal: nobody looks or renews in between, because nothing is ever unexpected.
 _LONG_MS = 4_000 * DAY_MS

@@ -20,11 +20,11 @@ from gnomon.services.operations.events import Announcer
 from gnomon.services.operations.executions import ExecutionBook
 from gnomon.services.operations.jobs import JobBook
 from gnomon.services.operations.launcher import Launcher
-from gnomon.testing.agenda import Agenda
+from gnomon.testing.assertions import Expectations
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from gnomon.testing.expecting import Expectations
-from gnomon.testing.players import Players, Raised, Span, command_part, part, span_ms
-from gnomon.testing.process import SETTINGS, Process
+from gnomon.testing.event_queue import Agenda
+from gnomon.testing.scripted_runner import Players, Raised, Span, command_part, part, span_ms
+from gnomon.testing.virtual_process import SETTINGS, Process
 
 #: Where virtual time begins, if nobody says.
 BEGINNING = "2027-01-01T00:00"

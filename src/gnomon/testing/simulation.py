@@ -23,13 +23,13 @@ from gnomon.services.operations.executions import ExecutionBook
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.settings import Settings
-from gnomon.testing.agenda import Agenda, Event
-from gnomon.testing.bodies import Habits
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from gnomon.testing.event_queue import Agenda, Event
 from gnomon.testing.faults import Chances, FaultyBook
 from gnomon.testing.history import EVERYONE, History, Life
-from gnomon.testing.nodes import SETTINGS, Node, World
-from gnomon.testing.recording import Recording, Store
+from gnomon.testing.recorder import Recording, Store
+from gnomon.testing.simulated_node import SETTINGS, Node, World
+from gnomon.testing.simulated_runner import Habits
 
 #: How soon an operator tries again.
 _AGAIN_MS = 50

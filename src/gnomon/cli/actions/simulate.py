@@ -25,8 +25,7 @@ from gnomon.core.time_expressions import outages
 from gnomon.errors import FieldError
 from gnomon.office import Office
 from gnomon.settings import Settings
-from gnomon.testing.loads import Aftermath, Collision, JobLoad, Loads, OddDay, Simulated
-from gnomon.testing.rehearsal import Rehearsal
+from gnomon.testing.rehearsal import Aftermath, Collision, JobLoad, Loads, OddDay, Rehearsal, Simulated
 
 #: From a quiet hour to the busiest.
 _SHADES, _PLAIN_SHADES = "·░▒▓█", ".:+*#"

@@ -9,8 +9,8 @@ from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.execution import Finished
 from gnomon.ports.tasks import Held
-from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
+from gnomon.testing.event_queue import Agenda
 from gnomon.testing.history import History, Witnessed
 
 #: How long a body goes on that was told to stop.

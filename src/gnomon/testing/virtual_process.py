@@ -15,9 +15,9 @@ from gnomon.services.operations.events import Gatherer
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.settings import Settings
-from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.players import Players
+from gnomon.testing.event_queue import Agenda
+from gnomon.testing.scripted_runner import Players
 
 #: Nobody else is there, so nobody has to be convinced again and again that we are alive.
 _LONG_MS = 36_500 * DAY_MS

@@ -1,19 +1,130 @@
-"""Judging the work of a history: was every run started, justly, no more often than promised, and did it end.
+"""Judging dead letters: one for each task that has failed for good, as its job wanted it, and none for any other."""
 
-Nothing here asks the product what should have been: it is worked out from the promise, the records of the store and
-what a witness saw of the bodies.
-"""
-
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from gnomon.core.model import Result, RunStatus, Task, TickStatus
+from gnomon.core.model import Overlap, Result, RunStatus, ScheduleUid, Task, TickStatus
 from gnomon.core.runs.states import TERMINAL, TRANSITIONS, TaskState
 from gnomon.core.runs.workflow import Retry
 from gnomon.testing.evidence import COUNTING, LOSSES, Case, Evidence
-from gnomon.testing.history import History, Reported, Violation
-from gnomon.testing.letters import judged_letters
-from gnomon.testing.overlaps import judged_overlaps
+from gnomon.testing.history import Flight, History, Reported, Violation, Witnessed
+
+
+def judged_letters(evidence: Evidence) -> Iterator[Violation]:
+    """Every violation of K15."""
+    letters = Counter(letter.task_id for letter in evidence.history.dead_letters)
+    for task_id, case in evidence.cases.items():
+        if letters[task_id] != _wanted(case):
+            text = f"{task_id} is {case.task.state} and has left {letters[task_id]} letters, not {_wanted(case)}"
+            yield Violation("K15", case.name, text)
+    if unknown := letters.keys() - evidence.cases.keys():
+        yield Violation("K15", "", f"letters of nobody: {sorted(unknown)}")
+    yield from _replayed(evidence)
+
+
+def _wanted(case: Case) -> bool:
+    """Whether the task leaves a letter."""
+    if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
+        return False
+    asked_for = case.workflow is not None and case.workflow.dead_letter
+    last = case.counted[-1] if case.counted else None
+    if last is None or last.after is None or last.after.state is TaskState.PENDING:
+        # Nobody could run it, or find out what was to be run.
+        return True
+    if last.result is Result.NEVER_STARTED:
+        return True
+    poison = [one.result for one in case.counted].count(Result.LOST) >= LOSSES
+    return asked_for or (last.result is Result.LOST and poison and not case.only_once)
+
+
+def _replayed(evidence: Evidence) -> Iterator[Violation]:
+    """K15: a key has one replay, and what a replay has made good is resolved, and nothing else."""
+    replays = [run for run in evidence.runs.values() if run.replay_of is not None]
+    keys = Counter((run.replay_of, run.idempotency_key) for run in replays)
+    for key, count in keys.items():
+        if count > 1:
+            yield Violation("K15", "", f"{count} replays of {key}")
+    good = {run.replay_of for run in replays if run.status is RunStatus.COMPLETED}
+    # A replay that fails leaves a letter of its own; once someone replays that, the first is no longer open.
+    taken_over = {
+        evidence.runs[letter.run_id].replay_of
+        for letter in evidence.history.dead_letters
+        if letter.run_id in evidence.runs and any(run.replay_of == letter.dead_letter_id for run in replays)
+    }
+    for letter in evidence.history.dead_letters:
+        resolved, name = letter.resolved_at is not None, letter.dead_letter_id
+        if resolved != (name in good or name in taken_over):
+            yield Violation("K15", letter.job, f"{name} resolved at {letter.resolved_at} by {letter.resolved_by}")
+
+
+def judged_overlaps(evidence: Evidence) -> Iterator[Violation]:
+    """Every violation of K11 and K12."""
+    by_schedule: dict[ScheduleUid, list[Flight]] = defaultdict(list)
+    for flight in evidence.history.flights.values():
+        by_schedule[flight.uid].append(flight)
+    for flights in by_schedule.values():
+        yield from _alone_by_record(flights)
+        yield from _alone_by_witness(flights, evidence)
+        yield from _in_order(flights, evidence)
+
+
+def _free(flight: Flight) -> bool:
+    """Whether it may go on beside others."""
+    return flight.forced or (flight.overlap is Overlap.ALLOW)
+
+
+def _alone_by_record(flights: list[Flight]) -> Iterator[Violation]:
+    """K11: when a run goes on that may not be beside others, all that went on before it are over."""
+    under_way: list[Flight] = []
+    for flight in sorted((one for one in flights if one.went_on is not None), key=lambda one: one.went_on or 0):
+        went_on = flight.went_on or 0
+        under_way = [one for one in under_way if one.over is None or one.over > went_on]
+        if under_way and not _free(flight):
+            yield Violation("K11", flight.uid, f"{flight} went on beside {under_way}")
+        under_way.append(flight)
+
+
+def _alone_by_witness(flights: list[Flight], evidence: Evidence) -> Iterator[Violation]:
+    """K11: no body begins beside one of another run, unless that was declared lost or over time before."""
+    given_up = {one.held: one.moment for one in evidence.history.reports if one.counted}
+    seen: list[tuple[Witnessed, Flight]] = []
+    ours = {flight.run_id: flight for flight in flights}
+    starts = sorted((one for name in ours for one in evidence.starts_of[name]), key=lambda one: one.moment)
+    for start in starts:
+        flight = ours[start.run_id]
+        seen = [(one, other) for one, other in seen if _open(one, evidence, start.moment)]
+        # A body of an attempt that was given up itself is nobody's fault but its worker's, who stood still.
+        stale = given_up.get(start.held, start.moment) < start.moment
+        for one, other in seen:
+            lost = given_up.get(one.held, start.moment) < start.moment
+            newer = max(flight, other, key=lambda one: one.went_on or 0)
+            if other is not flight and not _free(newer) and not lost and not stale:
+                yield Violation("K11", flight.uid, f"a body of {start.run_id} began beside one of {one.run_id}")
+        seen.append((start, flight))
+
+
+def _open(start: Witnessed, evidence: Evidence, moment: int) -> bool:
+    end = evidence.ends.get(start.held)
+    return end is None or end.moment > moment
+
+
+def _in_order(flights: list[Flight], evidence: Evidence) -> Iterator[Violation]:
+    """K12: of runs that waited together, the one planned first begins first, unless it was over before."""
+    first = {one.run_id: evidence.starts_of[one.run_id][0].moment for one in flights if evidence.starts_of[one.run_id]}
+    waited = [one for one in flights if one.overlap is Overlap.QUEUE and not one.forced and one.went_on != one.made + 1]
+    for later in waited:
+        began = first.get(later.run_id)
+        if began is None:
+            continue
+        for earlier in waited:
+            if (earlier.planned_at, earlier.run_id) >= (later.planned_at, later.run_id):
+                continue
+            together = earlier.made < (later.went_on or began) and (earlier.went_on or began) > later.made
+            over = earlier.over is not None and earlier.over < began
+            if together and not over and first.get(earlier.run_id, began) >= began:
+                yield Violation("K12", later.uid, f"{later} began before {earlier}")
+
 
 #: What lets another attempt of the same task start.
 _JUSTIFYING = (Result.FAILED, Result.TIMED_OUT, Result.SNOOZED, Result.LOST, Result.NEVER_STARTED)

@@ -15,12 +15,12 @@ from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.settings import Settings
-from gnomon.testing.agenda import Agenda
-from gnomon.testing.bodies import Habits, SimulatedRunner, Witness
 from gnomon.testing.clock import Recorder, VirtualClock
+from gnomon.testing.event_queue import Agenda
 from gnomon.testing.faults import Chances, Crash, FaultyLedger, FaultyWorkplace, Surroundings, Trouble
 from gnomon.testing.history import History
-from gnomon.testing.recording import Recording, Store
+from gnomon.testing.recorder import Recording, Store
+from gnomon.testing.simulated_runner import Habits, SimulatedRunner, Witness
 
 #: What one look takes.
 _STEP_MS = 2

@@ -12,8 +12,8 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import DeadLetter, Run, RunId, RunStatus, ScheduleUid, Tick, TickKind
 from gnomon.errors import NotFound
 from gnomon.ports.runs import RunQuery
-from gnomon.testing.players import Players
-from gnomon.testing.seen import Call, Decided, Ran
+from gnomon.testing.results import Call, Decided, Ran
+from gnomon.testing.scripted_runner import Players
 
 T = TypeVar("T")
 _ALL = 1 << 62

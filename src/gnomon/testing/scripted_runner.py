@@ -22,9 +22,9 @@ from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
 from gnomon.sections import Secrets
 from gnomon.settings import Settings
-from gnomon.testing.agenda import Agenda
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.seen import Call
+from gnomon.testing.event_queue import Agenda
+from gnomon.testing.results import Call
 
 #: A span of virtual time: "5m", a number of seconds, or a timedelta.
 Span = str | float | timedelta
