@@ -10,13 +10,11 @@ from msgspec.structs import replace
 from gnomon.core.cron import known_zone
 from gnomon.core.timezones import Zone
 from gnomon.declarative import polling, scheduler
-from gnomon.declarative.deciding import Start, owed_at
-from gnomon.declarative.expression import Occurrences
-from gnomon.declarative.overriding import Overrides, resolve
+from gnomon.declarative.cron import Occurrences
+from gnomon.declarative.decide import Overrides, Start, owed_at, resolve
 from gnomon.declarative.polling import Polling
 from gnomon.declarative.records import Record, failed, started
-from gnomon.declarative.scribe import Scribe
-from gnomon.declarative.slots import Slot
+from gnomon.declarative.writer import Scribe, Slot
 from support.cases import EFFORT
 from support.declared import World
 from support.declared_years import Years

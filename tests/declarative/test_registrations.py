@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.core.cron import known_zone
 from gnomon.declarative import errors
-from gnomon.declarative.expression import Occurrences, parse
+from gnomon.declarative.cron import Occurrences, parse
 from gnomon.declarative.registrations import read_registrations
 from gnomon.errors import GnomonError
 from support.declared import World

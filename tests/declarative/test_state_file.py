@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from gnomon.declarative import MemoryState, Scheduler, State, errors
+from gnomon.declarative.cron import HostZone, Occurrences
 from gnomon.declarative.events import Event
-from gnomon.declarative.expression import Occurrences
-from gnomon.declarative.hostzone import HostZone
-from gnomon.declarative.state import state_at
-from gnomon.declarative.statefile import StateFile
+from gnomon.declarative.state import StateFile, state_at
 from support import declared_process
 
 HOUR = timedelta(hours=1)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gnomon.core.cron import known_zone
 from gnomon.declarative import theory
-from gnomon.declarative.expression import Occurrences
+from gnomon.declarative.cron import Occurrences
 from gnomon.declarative.theory import Automata, check
-from gnomon.declarative.theory.dues import first_due, valid
+from gnomon.declarative.theory.due_times import first_due, valid
 from gnomon.declarative.theory.traces import (
     ClockSet,
     Crash,

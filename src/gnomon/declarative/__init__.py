@@ -1,6 +1,6 @@
 """The declarative scheduler: a list of tasks, two methods, and a memory that outlives the process."""
 
-from gnomon.declarative.announcing import Counters
+from gnomon.declarative.event_log import Counters
 from gnomon.declarative.registrations import Registration
 from gnomon.declarative.scheduler import Scheduler, counters_of
 from gnomon.declarative.state import MemoryState, State

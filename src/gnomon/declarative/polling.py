@@ -1,12 +1,13 @@
-"""The polling loop: takes what is due, has it written down, starts it, and notes what became of it."""
+"""Who must be looked at when. Looking at what is due costs nothing for what is not."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
 
 from gnomon.core.instants import instant_of
-from gnomon.declarative.agenda import Agenda
-from gnomon.declarative.announcing import Announcer
-from gnomon.declarative.deciding import AT_ONCE, MINUTE_MS, Start, decide, owed_at
+from gnomon.declarative.decide import AT_ONCE, MINUTE_MS, Start, decide, owed_at
+from gnomon.declarative.event_log import Announcer
 from gnomon.declarative.events import (
     Cause,
     PollingStarted,
@@ -19,9 +20,37 @@ from gnomon.declarative.events import (
     TaskRunStarted,
 )
 from gnomon.declarative.records import failed, started, succeeded
-from gnomon.declarative.scribe import AGAIN_SECONDS, Scribe
-from gnomon.declarative.slots import Slot
+from gnomon.declarative.writer import AGAIN_SECONDS, Scribe, Slot
 from gnomon.ports.runtime import Clock
+
+T = TypeVar("T")
+
+
+class Agenda(Generic[T]):
+    """Items by instant. Most share theirs, the beginning of a minute, so instants are sorted and items are not."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, list[T]] = {}
+        self._instants: list[int] = []
+
+    def put(self, item: T, at: int) -> None:
+        """The item will be taken at `at`."""
+        items = self._items.get(at)
+        if items is None:
+            items = self._items[at] = []
+            heappush(self._instants, at)
+        items.append(item)
+
+    def take(self, now: int) -> Iterator[T]:
+        """The items whose instant has come. They are on the agenda no more."""
+        while self._instants and self._instants[0] <= now:
+            yield from self._items.pop(heappop(self._instants))
+
+    @property
+    def next_at(self) -> int | None:
+        """The earliest instant on it."""
+        return self._instants[0] if self._instants else None
+
 
 #: How many starts share a transaction. The first of many need not wait for the last.
 _TOGETHER = 2000

@@ -4,17 +4,21 @@ A record is what the state file holds, field by field, under the names of the sp
 since 1970, UTC. That a task is running is said by `schedulerIdentifier`, never inferred from times: clocks may be set.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.declarative.cron import parse
 from gnomon.declarative.errors import (
+    InvalidCronExpressionError,
     TaskInvalidStructureError,
     TaskInvalidTypeError,
     TaskInvalidValueError,
     TaskMissingFieldError,
+    TaskTryDeserializeError,
 )
 
 #: Beyond any instant or span that a datetime or timedelta can say, and within what the file can hold.
@@ -159,3 +163,38 @@ def _check_value(field: str, value: object) -> None:
 
 def _type_of(value: object) -> str:
     return "null" if value is None else _TYPES.get(type(value), type(value).__name__)
+
+
+class Kept(NamedTuple):
+    """A record and the number of its row."""
+
+    number: int
+    record: Record
+
+
+def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, Kept]:
+    """Every kept task by its name, or the TaskTryDeserializeError of the first that cannot be believed."""
+    found: dict[str, Kept] = {}
+    expressions: set[str] = set()
+    for index, (number, text) in enumerate(rows):
+        try:
+            record = decode(text)
+            if record.name in found:
+                raise TaskInvalidValueError("name", record.name, "another record has the same")
+            if record.cron_expression not in expressions:
+                _check_expression(record.cron_expression)
+                expressions.add(record.cron_expression)
+        except TaskTryDeserializeError as error:
+            error.record_index = index
+            error.add_note(f"in record {index} of the state")
+            raise
+        found[record.name] = Kept(number, record)
+    return found
+
+
+def _check_expression(expression: str) -> None:
+    try:
+        parse(expression)
+    except InvalidCronExpressionError as error:
+        reason = f"{error.details['field']} field {error.details['reason']}"
+        raise TaskInvalidValueError("cronExpression", expression, reason) from error

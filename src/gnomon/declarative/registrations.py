@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from gnomon.declarative.cron import parse
 from gnomon.declarative.errors import (
     CronExpressionInvalidError,
     InvalidCronExpressionError,
@@ -14,7 +15,6 @@ from gnomon.declarative.errors import (
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
 )
-from gnomon.declarative.expression import parse
 
 Callback = Callable[[], Awaitable[object]]
 #: Task name, cron expression, what to call, how long to wait after a failure.

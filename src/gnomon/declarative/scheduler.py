@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from gnomon.adapters.host import SystemClock
-from gnomon.declarative.announcing import Announcer, Counters
+from gnomon.declarative.cron import Occurrences, zone_named
+from gnomon.declarative.decide import resolve
 from gnomon.declarative.errors import (
     SchedulerAlreadyActiveError,
     SchedulerError,
     StateUnavailableError,
     StopWithinTaskError,
 )
+from gnomon.declarative.event_log import Announcer, Counters
 from gnomon.declarative.events import (
     Cause,
     Event,
@@ -23,16 +25,11 @@ from gnomon.declarative.events import (
     SchedulerStopped,
     SchedulerStopRequested,
 )
-from gnomon.declarative.expression import Occurrences
-from gnomon.declarative.hostzone import zone_named
-from gnomon.declarative.overriding import resolve
 from gnomon.declarative.polling import Polling
-from gnomon.declarative.reading import read_records
-from gnomon.declarative.records import encode
+from gnomon.declarative.records import encode, read_records
 from gnomon.declarative.registrations import Registered, Registration, read_registrations
-from gnomon.declarative.scribe import Scribe
-from gnomon.declarative.slots import Slot
 from gnomon.declarative.state import State, state_at
+from gnomon.declarative.writer import Scribe, Slot
 from gnomon.errors import FieldError
 from gnomon.ports.runtime import Clock
 

@@ -2,6 +2,6 @@
 
 from gnomon.declarative.theory.automata import Automata
 from gnomon.declarative.theory.checker import check
-from gnomon.declarative.theory.watching import Watched
+from gnomon.declarative.theory.recorder import Watched
 
 __all__ = ["Automata", "Watched", "check"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.declarative.theory.dues import first_due, minute_matches, valid
+from gnomon.declarative.theory.due_times import first_due, minute_matches, valid
 from gnomon.declarative.theory.traces import (
     ClockSet,
     Crash,

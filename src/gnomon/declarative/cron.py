@@ -4,10 +4,11 @@ An occurrence is an instant at which a civil minute begins whose local fields ma
 such instant, and what it repeats has two: there is nothing more to decide about clock changes here.
 """
 
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 from functools import lru_cache
 
-from gnomon.core.cron import Cron
+from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.calendar import wheel
 from gnomon.core.cron.fields import Fields
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND, instant_of, ms_of
@@ -93,3 +94,20 @@ class Occurrences:
         if found is None:
             raise CronCalculationError(self.expression, instant, LookupError("no previous occurrence"))
         return instant_of(found)
+
+
+class HostZone(Zone):
+    """Local time as the operating system tells it: whatever TZ or /etc/localtime say, with or without a name."""
+
+    def __init__(self) -> None:
+        super().__init__("host", UTC)
+
+    def _offset(self, second: int) -> int:
+        # Two days short of the calendar's ends, as in every other zone.
+        within = min(max(second, FIRST_SECOND + 2 * DAY_SECONDS), LAST_SECOND - 2 * DAY_SECONDS)
+        return time.localtime(within).tm_gmtoff
+
+
+def zone_named(name: str | None) -> Zone:
+    """The IANA zone of that name, or CronError; without a name, the host's as it is now."""
+    return HostZone() if name is None else known_zone(name)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gnomon.core.instants import instant_of
+from gnomon.declarative.decide import Overrides
 from gnomon.declarative.errors import shown
 from gnomon.declarative.events import Cause, Event, SchedulerInitializationFailed, TaskRunFailed
-from gnomon.declarative.overriding import Overrides
 from gnomon.ports.runtime import Clock
 
 E = TypeVar("E", bound=Event)

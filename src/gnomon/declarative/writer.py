@@ -1,12 +1,31 @@
-"""Writing what became of tasks: many together, again if it fails, and never out of order."""
+"""A registered task in a living scheduler."""
 
 import asyncio
 
-from gnomon.declarative.announcing import Announcer
+from gnomon.declarative.cron import Occurrences
+from gnomon.declarative.event_log import Announcer
 from gnomon.declarative.records import Record, encode
-from gnomon.declarative.slots import Slot
+from gnomon.declarative.registrations import Callback
 from gnomon.declarative.state import State
 from gnomon.ports.runtime import Clock
+
+
+class Slot:
+    """What is kept of a task, and what it takes to run it."""
+
+    __slots__ = ("callback", "number", "occurrences", "owed_at", "owed_since", "record")
+
+    def __init__(self, number: int, record: Record, callback: Callback, occurrences: Occurrences) -> None:
+        #: The number of its row.
+        self.number = number
+        self.record = record
+        self.callback = callback
+        self.occurrences = occurrences
+        #: Where it stands on the agenda.
+        self.owed_at = 0
+        #: Since when it could have been started: what lateness is counted from.
+        self.owed_since = 0
+
 
 #: How long to wait before a write that failed is tried again, and how often the last one is tried.
 AGAIN_SECONDS = 1.0
