@@ -17,10 +17,10 @@ from typing import cast
 
 import aiohttp
 
+from gnomon.app.operations import Office
+from gnomon.config.settings import Settings, load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.office import Office
-from gnomon.settings import Settings, load
 from report import keep, table
 
 _CONNECTIONS = 32

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import aiohttp
 import asyncpg
 
+from gnomon.app.operations import Office
+from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.office import Office
-from gnomon.settings import load
 from shapes import places, worker
 
 _QUESTIONS = ("/v1/jobs?limit=100", "/v1/executions?limit=100", "/v1/jobs/job-000007")

@@ -6,9 +6,9 @@ import signal
 import sys
 from time import time
 
-from gnomon.fielding import Fielding, work_over_nats
-from gnomon.settings import load
-from gnomon.workshop import Shift, work
+from gnomon.app.remote_worker import Fielding, work_over_nats
+from gnomon.app.worker import Shift, work
+from gnomon.config.settings import load
 from nodes import FUNCTIONS, NoEvents
 
 

@@ -11,12 +11,12 @@ from time import time
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from gnomon.adapters.host import RandomIds, SystemClock
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.config.settings import load
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.operations.jobs import JobBook
 from gnomon.services.operations.launcher import Launcher
-from gnomon.settings import load
 from support.servers import postgres
 
 FUNCTIONS = Functions()

@@ -15,13 +15,13 @@ import nats
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.subjects import WORK_SUBJECTS
-from gnomon.settings import load
 from nodes import NoEvents, book_of
 from spending import Account
 from support.bus_servers import Nats

@@ -25,10 +25,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import open_postgres, open_sqlite
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.ledger.edits import fresh
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
-from gnomon.sections import Leading, Ticking
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker

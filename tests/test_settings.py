@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.access import Auth
+from gnomon.app.operations import read_settings
+from gnomon.config.sections import Auth, Metrics, Nats, Secrets, Server
+from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError, FileError
-from gnomon.office import read_settings
-from gnomon.sections import Metrics, Nats, Secrets, Server
-from gnomon.settings import Settings, load, load_with_origins
 
 SEEDS_FILE = Path(__file__).parent / "data" / "seed_configuration.yaml"
 SEEDS_ENVIRONMENT = {

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from gnomon.app.embedded import emit, run, start
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every
-from gnomon.embedding import emit, run, start
 from gnomon.errors import CronError, GnomonError
 from gnomon.runners.context import Context, GiveUp, Snooze
 from gnomon.runners.registry import Retry, function, job

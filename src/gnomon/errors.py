@@ -1,43 +1,25 @@
-"""Every error gnomon raises on purpose, sorted by who can do something about it.
-
-GnomonError
-├── UsageError            the caller can fix it, and retrying will not
-│   ├── CronError         a schedule that cannot be understood, or can never fire
-│   │   └── SentenceError natural language that is unknown or says too little
-│   ├── FieldError        a value that its field does not admit
-│   ├── FileError         a file that cannot be read or says something wrong
-│   │   └── JobsFileError one of jobs
-│   ├── NotFound          a name that means nothing here
-│   └── BodyError         the body of a request that cannot be read
-│       ├── TooLarge
-│       └── WrongType
-├── Unauthenticated       nobody knows who asks
-│   └── TokenRefused      a token that proves nothing
-├── TooMany               the caller asks too often
-├── Refused               the rules of the domain say no
-│   ├── IllegalTransition
-│   ├── Overlapping       a run is under way that must not have another beside it
-│   ├── QueueFull         so many runs wait that no more may
-│   ├── KeyTaken          a caller's key that stands for something else
-│   ├── AlreadyOver       nothing more can be done about it
-│   ├── NameTaken         a name that stands for something else
-│   ├── Stale             it has changed since the caller looked at it
-│   ├── Forbidden         the caller may not do this
-│   └── Contended         others keep changing the same thing
-├── Superseded            another node is in charge now: stop, do not retry
-│   └── StaleTerm
-└── Unavailable           the world failed: retrying may help
-    ├── StoreUnavailable  the store is away, slow, full or read-only
-    ├── StoreLocked       another scheduler has this database
-    ├── BusUnavailable    the way to workers elsewhere is away
-    ├── ArchiveUnavailable  the archive cannot be written
-    ├── PingFailed        an address elsewhere was called in vain
-    └── IssuerUnavailable the keys that tokens are checked with cannot be had
-"""
+"""Values as errors show them: on one line, and never without end."""
 
 from typing import NamedTuple
 
-from gnomon.quoting import escaped, shortened, written
+
+def escaped(text: str) -> str:
+    """The text on one line that no terminal or log obeys, so that input cannot forge what is shown."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def written(value: object) -> str:
+    """The value as one would write it; what it is, if it is too deep or too long for that."""
+    try:
+        return shortened(repr(value), 80)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} without end"
+
+
+def shortened(text: str, limit: int = 120) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
 
 #: The fields that stand in an expression; every other one is given beside it.
 _CRON_FIELDS = frozenset(("second", "minute", "hour", "day", "month", "weekday"))

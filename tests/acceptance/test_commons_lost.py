@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from gnomon import sharing
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET
 from gnomon.adapters.redis.connection import client_of
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.app import Node
+from gnomon.app import coordination
+from gnomon.app.node import Node
+from gnomon.config.settings import Settings, load
 from gnomon.core.model import Schedule, TickKind
 from gnomon.services.scheduling.registrar import Registrar
-from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats, Redis
 from support.servers import postgres
@@ -82,7 +82,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Nats | Redis]:
 @pytest.fixture
 async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     # Asked for four times a second, so that every loss is met.
-    monkeypatch.setattr(sharing, "_SHORT_TURN_MS", 1000)
+    monkeypatch.setattr(coordination, "_SHORT_TURN_MS", 1000)
     where = "redis" if isinstance(server, Redis) else "nats"
     async with postgres(18).database() as url, AsyncExitStack() as nodes:
         flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 500, "leader.ttl_ms": 3000}

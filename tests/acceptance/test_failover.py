@@ -13,15 +13,15 @@ from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.app.operations import defaults_of
+from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.jobs.job import read_job
 from gnomon.core.model import RunStatus
-from gnomon.office import defaults_of
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
 from gnomon.services.operations.jobs import JobBook
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.servers import postgres
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from contracts.store import minutely
 from gnomon.adapters.host import SystemClock
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.config.settings import load
 from gnomon.core.model import DAY_MS, RunId, Source
 from gnomon.core.pings import Moment, Ping
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.schedules import Application
 from gnomon.runners.registry import Functions
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.labour import workflow
 from support.listener import Listener, listener

@@ -11,8 +11,8 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import sqlite
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.model import Catchup, Overlap
-from gnomon.sections import Leading, Ticking
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Health, Ticker
 from gnomon.testing.clock import Recorder, VirtualClock

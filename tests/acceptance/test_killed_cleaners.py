@@ -10,12 +10,12 @@ import pytest
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.sql import SqlStore, open_sqlite
+from gnomon.config.settings import load
 from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
 from gnomon.core.runs.launch import Launch, wanted_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
 from gnomon.services.maintenance.cleaner import Cleaner
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import LEASE, admission, ended
 

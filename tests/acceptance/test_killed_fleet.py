@@ -12,9 +12,9 @@ from nats.js.errors import NotFoundError
 
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.config.sections import Nats as Settings
 from gnomon.core import subjects
 from gnomon.core.model import Attempt, Result, RunStatus
-from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.fleet_processes import (

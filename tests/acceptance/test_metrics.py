@@ -17,13 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
 from gnomon.adapters.host import SystemClock
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.app.server import Serving, serve
+from gnomon.config.settings import load
 from gnomon.core.metrics import MEASURES, shown_name
 from gnomon.core.model import RunId
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
-from gnomon.serving import Serving, serve
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.servers import Postgres, postgres
 

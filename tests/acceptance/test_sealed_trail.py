@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.app import Node
-from gnomon.office import Office
-from gnomon.sections import Database
-from gnomon.settings import Settings
+from gnomon.app.node import Node
+from gnomon.app.operations import Office
+from gnomon.config.sections import Database
+from gnomon.config.settings import Settings
 from gnomon.testing.clock import Recorder
 
 

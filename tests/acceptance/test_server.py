@@ -15,9 +15,9 @@ import pytest
 
 import gnomon
 from gnomon import errors
-from gnomon.access import new_token, own_token
+from gnomon.app.auth import new_token, own_token
+from gnomon.config.settings import load
 from gnomon.ports.auth import Role
-from gnomon.settings import load
 from support.processes import TESTS, UpProcess, up
 from support.servers import postgres
 from support.witness import seen

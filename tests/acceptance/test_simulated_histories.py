@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql.connect import open_sqlite
+from gnomon.config.sections import Leading, Reconciling, Ticking, Working
+from gnomon.config.settings import Settings
 from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import Choice, resuming
 from gnomon.core.ledger.plan import plan
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
-from gnomon.sections import Leading, Reconciling, Ticking, Working
-from gnomon.settings import Settings
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import Chances

@@ -11,6 +11,7 @@ from contracts.store import minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.config.settings import load
 from gnomon.core.cron import Cron
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.ports.runs import RunQuery
@@ -22,7 +23,6 @@ from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.maintenance.invariant_checker import Warden
 from gnomon.services.maintenance.run_repairer import Mender
 from gnomon.services.operations.backfills import BackfillDesk
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.crew import Crewed
 from support.labour import finish

@@ -6,16 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gnomon import app, workshop
 from gnomon.adapters.host import SystemClock
-from gnomon.app import Node
+from gnomon.app import node as node_module
+from gnomon.app import worker as worker_module
+from gnomon.app.node import Node
+from gnomon.app.operations import Office, defaults_of
+from gnomon.app.worker import Shift, Workshop
+from gnomon.config.settings import Settings, load
 from gnomon.core.jobs.job import read_job
-from gnomon.office import Office, defaults_of
 from gnomon.ports.coordination import Topic
 from gnomon.runners.registry import Functions
-from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder
-from gnomon.workshop import Shift, Workshop
 from support.bus_servers import Nats
 from support.servers import postgres
 
@@ -27,8 +28,8 @@ PATIENT = {"ticker.tick_ms": 60_000, "worker.poll_secs": 10}
 
 @pytest.fixture(autouse=True)
 def _nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "_LOOK_SECONDS", 3600.0)
-    monkeypatch.setattr(workshop, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(node_module, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 3600.0)
 
 
 @pytest.fixture(scope="module")

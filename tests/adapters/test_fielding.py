@@ -8,11 +8,11 @@ import pytest
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsServerSide
+from gnomon.app.remote_worker import Fielding, work_over_nats
+from gnomon.config.settings import load
 from gnomon.errors import Unavailable, UsageError
-from gnomon.fielding import Fielding, work_over_nats
 from gnomon.ports.messaging import Advice, Pulse, Respond
 from gnomon.runners.registry import Functions
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.daemons import free_port

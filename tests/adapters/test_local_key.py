@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.access import inspected, key_path, local_tokens, new_token, open_tokens, own_token
-from gnomon.core.access import Auth
+from gnomon.app.auth import inspected, key_path, local_tokens, new_token, open_tokens, own_token
+from gnomon.config.sections import Auth, Database
+from gnomon.config.settings import Settings
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, FileError, Unauthenticated, UsageError
 from gnomon.ports.auth import Caller, Role
-from gnomon.sections import Database
-from gnomon.settings import Settings
 from gnomon.testing.clock import VirtualClock
 from support.issuers import NOW, token
 

@@ -11,9 +11,9 @@ from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
 from gnomon.adapters.nats import consumer
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.consumer import Puller
+from gnomon.config.sections import Nats as Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.messaging import Delivered
-from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 

@@ -9,15 +9,15 @@ import pytest
 
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.app.operations import Office
+from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run
-from gnomon.office import Office
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
 from gnomon.services.operations.tasks import TaskDesk
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import until
 

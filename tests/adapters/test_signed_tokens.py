@@ -13,13 +13,12 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from msgspec.structs import replace
 
-from gnomon.access import TokenCheck, open_tokens
 from gnomon.adapters.auth.jwks import key_ring
-from gnomon.core.access import Auth
+from gnomon.app.auth import TokenCheck, open_tokens
+from gnomon.config.sections import Auth, Database
+from gnomon.config.settings import Settings
 from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
 from gnomon.ports.auth import Caller, Role
-from gnomon.sections import Database
-from gnomon.settings import Settings
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.issuers import (
     ISSUER,

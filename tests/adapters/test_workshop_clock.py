@@ -8,10 +8,10 @@ import pytest
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.app.worker import Shift, Workshop
+from gnomon.config.settings import load
 from gnomon.runners.registry import Functions
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
-from gnomon.workshop import Shift, Workshop
 from support.fleet_processes import until
 
 HOUR = 3_600_000

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnomon.config.sections import Server
 from gnomon.errors import StoreUnavailable
-from gnomon.sections import Server
 from support.faces import JOB, Face, Somebody
 
 

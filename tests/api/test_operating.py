@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contracts.store import NOON
+from gnomon.config.sections import Server
 from gnomon.core.model import DAY_MS, LogLine
-from gnomon.sections import Server
 from support.faces import JOB, Face, Somebody
 
 OTHER = {"name": "cleanup", "schedule": "0 3 * * *", "function": "disk.clean"}

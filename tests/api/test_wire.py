@@ -17,9 +17,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 import gnomon
 from gnomon import errors
 from gnomon.api.server import check_tls, listen, serve_api
+from gnomon.config.sections import Server
 from gnomon.core.auth import Granted, read_certificates
 from gnomon.ports.auth import Caller, Role
-from gnomon.sections import Server
 from support.certificates import Authority, Pair
 from support.faces import Face
 from support.serving import served

@@ -14,9 +14,9 @@ from nats.js import JetStreamContext
 
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.redis.connection import client_of
+from gnomon.config.sections import Nats as NatsSettings
+from gnomon.config.sections import Redis as RedisSettings
 from gnomon.core import subjects
-from gnomon.sections import Nats as NatsSettings
-from gnomon.sections import Redis as RedisSettings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.proxy import Fault as Wire

@@ -6,7 +6,7 @@ from pathlib import Path
 
 _MAKES = """
 import sys
-from gnomon.apart import make_database
+from gnomon.app.stores import make_database
 make_database(sys.argv[1])
 assert "alembic" not in sys.modules
 import asyncio

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnomon.settings import Settings
+from gnomon.config.settings import Settings
 from support.prompt import Prompt
 
 SEEDS_FILE = Path(__file__).parents[1] / "data" / "seed_configuration.yaml"

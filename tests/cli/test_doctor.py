@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.ports.maintenance import Survey
 from gnomon.services.observability.health import Grade, disk, findings
-from gnomon.settings import Settings
 from support.processes import TESTS, up
 
 WELL = Survey(

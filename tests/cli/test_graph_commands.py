@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.app.server import Running, Serving
+from gnomon.config.settings import load
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.runners.workflow_builder import Workflows, index, item, step
-from gnomon.serving import Running, Serving
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder
 from support.prompt import Prompt
 

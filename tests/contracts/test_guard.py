@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from gnomon import sections
 from gnomon.adapters.memory.coordination import MemoryCounters, MemoryGuard
 from gnomon.adapters.redis.connection import client_of
 from gnomon.adapters.redis.coordination import RedisCounters, RedisGuard
+from gnomon.config import sections
 from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gnomon import sections
 from gnomon.adapters.memory.coordination import Board, MemoryHints
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import SUBJECT, NatsHints
 from gnomon.adapters.sql.postgres_notify import CHANNEL, PostgresHints
+from gnomon.config import sections
 from gnomon.ports.coordination import Hints, Topic
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from nats.js.errors import NotFoundError
 
 from contracts.leases import TTL, LeaseContract, Pass, taken
-from gnomon import sections
 from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET, NatsLeases
@@ -18,6 +17,7 @@ from gnomon.adapters.redis.connection import client_of
 from gnomon.adapters.redis.coordination import RedisLeases
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.adapters.sql.leases import SqlLeases
+from gnomon.config import sections
 from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.coordination import Leases
 from gnomon.testing.clock import Recorder, VirtualClock

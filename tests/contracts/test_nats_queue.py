@@ -15,11 +15,11 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import LateNatsLeases
 from gnomon.adapters.nats.queue import NatsServerSide, NatsWorkerSide
+from gnomon.config.sections import Nats as Settings
 from gnomon.core import subjects
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import Topic
 from gnomon.ports.messaging import Delivered
-from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.scoped import PASSWORDS, scoped_nats

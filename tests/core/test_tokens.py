@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gnomon.adapters.auth.jwks import Fetching, counts, worth_a_fetch
-from gnomon.core.access import Auth
+from gnomon.config.sections import Auth
 from gnomon.core.auth import Claimed, ClaimRules, claimed, opened
 from gnomon.errors import Unauthenticated
 from support.issuers import ISSUER, NOW, SECOND, claims, part

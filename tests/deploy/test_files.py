@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gnomon.app.operations import read_jobs_file
+from gnomon.config.settings import Settings, load
 from gnomon.core.durations import duration_ms
-from gnomon.office import read_jobs_file
-from gnomon.settings import Settings, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

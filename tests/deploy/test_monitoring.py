@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gnomon.config.sections import Metrics
 from gnomon.core.metrics import MEASURES
-from gnomon.sections import Metrics
 from support.promql import known, labels_of, metrics_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

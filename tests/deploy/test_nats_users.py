@@ -9,9 +9,9 @@ from nats.aio.client import Client
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import NatsLeases
+from gnomon.config.sections import Nats as Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import Topic
-from gnomon.sections import Nats as Settings
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.scoped import PASSWORDS, scoped_nats

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+from gnomon.config.sections import Metrics
 from gnomon.core.metrics import MEASURES, shown_name
-from gnomon.sections import Metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"

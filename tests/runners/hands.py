@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from gnomon.config.sections import Secrets, Shell, Working
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -17,7 +18,6 @@ from gnomon.ports.tasks import Held
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
-from gnomon.sections import Secrets, Shell, Working
 
 TESTS = Path(__file__).parents[1]
 PLANNED = 1_772_452_800_000

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gnomon.config.sections import Secrets, Shell
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import SHELL
 from gnomon.runners.registry import Functions
-from gnomon.sections import Secrets, Shell
 from runners.hands import (
     TESTS,
     Hands,

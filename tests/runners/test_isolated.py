@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gnomon.config.sections import Secrets
 from gnomon.core.ids import tick_key
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import Isolation
-from gnomon.sections import Secrets
 from runners import registers
 from runners.hands import (
     PLANNED,

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.config.sections import Secrets
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import Isolation
@@ -20,7 +21,6 @@ from gnomon.errors import FieldError
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import Redactor, SecretSource, redacted_json
-from gnomon.sections import Secrets
 from runners.hands import hands_on
 from runners.isolated import FUNCTIONS as ISOLATED
 

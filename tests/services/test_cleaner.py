@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
@@ -19,7 +20,6 @@ from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.maintenance import Archive, Kind, Lot, Record
 from gnomon.ports.schedules import Application
 from gnomon.services.maintenance.cleaner import Cleaner
-from gnomon.settings import load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import finish, workflow
 

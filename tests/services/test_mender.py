@@ -3,11 +3,11 @@
 import pytest
 
 from contracts.store import MINUTE
+from gnomon.config.sections import Reconciling
 from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import Ailing, OpenPlace
-from gnomon.sections import Reconciling
 from gnomon.services.maintenance.run_repairer import Mender
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed

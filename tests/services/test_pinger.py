@@ -8,11 +8,11 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.http_client import HttpSender
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import Alive
 from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Moment, Ping
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
-from gnomon.sections import Alive
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.testing.clock import VirtualClock
 from support.crew import Crewed, ToldRunner

@@ -31,7 +31,7 @@ def crew() -> Crewed:
 
 def another(crew: Crewed, name: str, *functions: str, **said: object) -> tuple[Worker, ToldRunner]:
     """One more worker, with settings of its own."""
-    from gnomon.settings import load
+    from gnomon.config.settings import load
 
     runner = ToldRunner(*functions)
     usual, crew.settings = crew.settings, load(flags={"worker.slots": 10, **said})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnomon.serving import quick_collections
+from gnomon.app.server import quick_collections
 
 
 @pytest.fixture(autouse=True)

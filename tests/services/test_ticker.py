@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import Attendance, Terms
-from gnomon.sections import Leading, Ticking
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Health, Ticker
 from gnomon.testing.clock import Recorder, VirtualClock

@@ -7,11 +7,11 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.health import Condition, Report
 from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import Survey
-from gnomon.sections import Leading, Ticking
 from gnomon.services.loop import Backoff
 from gnomon.services.observability.health import Vitals
 from gnomon.services.scheduling.elector import Elector

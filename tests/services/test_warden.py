@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, TTL, minutely
+from gnomon.config.sections import Alive
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.invariants import Vital
 from gnomon.core.model import RunId, Schedule, Source
 from gnomon.core.runs.launch import Launch, wanted_run
-from gnomon.sections import Alive
 from gnomon.services.maintenance.invariant_checker import Warden
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import taken_by

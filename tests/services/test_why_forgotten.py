@@ -7,11 +7,11 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.archive import NoArchive
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.settings import Settings, load
 from gnomon.core.explain.evidence import Explanation, Kind
 from gnomon.core.model import DAY_MS
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.operations.explain import Explainer
-from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.story import Story
 

@@ -6,6 +6,7 @@ from typing import Any
 from contracts.store import NOON, minutely
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.settings import Settings, load
 from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
 from gnomon.core.runs.launch import Launch, Launching, wanted_run
 from gnomon.core.runs.outcomes import Assignment, Outcome
@@ -18,7 +19,6 @@ from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import Shelf
-from gnomon.settings import Settings, load
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.labour import Store, workflow
 

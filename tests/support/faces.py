@@ -13,12 +13,12 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.api.app import application
 from gnomon.api.middleware import App, guarded
 from gnomon.api.route import Desk
+from gnomon.config.sections import Server
 from gnomon.core.health import Component, Condition, Report
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
 from gnomon.errors import Unauthenticated
 from gnomon.ports.auth import Caller, Role
-from gnomon.sections import Server
 from gnomon.services.observability.change_stream import Hub
 from gnomon.services.operations.audit import AuditBook
 from gnomon.services.operations.backfills import BackfillDesk

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 
 from gnomon.adapters.memory.coordination import MemoryGuard
 from gnomon.adapters.memory.messaging import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.tasks import Held
 from gnomon.services.remote.remote_worker import FieldWorker
 from gnomon.services.remote.result_consumer import Collector
 from gnomon.services.remote.task_publisher import Courier
-from gnomon.settings import load
 from support.crew import Crewed, ToldRunner
 
 #: What lets another attempt of the same task start.

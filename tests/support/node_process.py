@@ -4,8 +4,8 @@ import asyncio
 import signal
 import sys
 
-from gnomon.app import Node
-from gnomon.settings import load
+from gnomon.app.node import Node
+from gnomon.config.settings import load
 from gnomon.testing.clock import Recorder
 
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gnomon.api.server import address_of, listen, serve_api
+from gnomon.app.server import Running, Serving
+from gnomon.config.sections import Server
+from gnomon.config.settings import load
 from gnomon.runners.registry import Functions
-from gnomon.sections import Server
-from gnomon.serving import Running, Serving
-from gnomon.settings import load
 from support.faces import Face
 
 

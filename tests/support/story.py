@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.store import NOON
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.explain.evidence import Answer, Explanation
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
@@ -14,7 +15,6 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
 from gnomon.core.runs.admission import Released, Request, Ruled
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.sections import Leading, Ticking
 from gnomon.services.operations.dead_letters import DeadLetterOffice
 from gnomon.services.operations.events import Announcer, Gatherer
 from gnomon.services.operations.executions import ExecutionBook

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gnomon.api.problems import MEDIA_TYPE, problem
 from gnomon.api.route import CERTIFICATE
-from gnomon.sections import Server
+from gnomon.config.sections import Server
 
 #: As much as the loop hands over at once.
 _LARGEST_PIECE = 262_144

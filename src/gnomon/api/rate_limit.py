@@ -8,10 +8,10 @@ from math import ceil
 
 from msgspec import Struct
 
+from gnomon.config.sections import Server
 from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.auth import Caller
 from gnomon.ports.runtime import Clock
-from gnomon.sections import Server
 
 
 class Bucket(Struct, frozen=True):

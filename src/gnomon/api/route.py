@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from gnomon.config.sections import Server
 from gnomon.core.health import Report
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Source
@@ -13,7 +14,6 @@ from gnomon.errors import FieldError
 from gnomon.ports.auth import Caller, Role, Tokens
 from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import Workers
-from gnomon.sections import Server
 from gnomon.services.observability.change_stream import Hub
 from gnomon.services.operations.audit import AuditBook
 from gnomon.services.operations.backfills import BackfillDesk

@@ -14,8 +14,8 @@ from gnomon.api.app import application
 from gnomon.api.connection_limits import protocol_of
 from gnomon.api.middleware import App, guarded
 from gnomon.api.route import Desk
+from gnomon.config.sections import Server
 from gnomon.errors import FieldError, UsageError
-from gnomon.sections import Server
 from gnomon.services.observability.change_stream import Hub
 
 #: How many connections may wait to be taken up.

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from gnomon.access import own_token
 from gnomon.adapters.auth.local_key import read_own, replaced
+from gnomon.app.auth import own_token
 from gnomon.client.transport import reached
+from gnomon.config.settings import Settings
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.errors import FileError, NotFound, UsageError
-from gnomon.settings import Settings
 
 if TYPE_CHECKING:
     import ssl

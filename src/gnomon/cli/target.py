@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from gnomon.app.gateway import Door, Who, indoors
+from gnomon.app.operations import Office, database_url, read_settings
 from gnomon.cli.flags import typed
 from gnomon.cli.remote import Elsewhere, chosen, outdoors
 from gnomon.client.transport import Ask, after
+from gnomon.config.settings import Settings
 from gnomon.core.responses import ExecutionDetail, Page
-from gnomon.doors import Door, Who, indoors
 from gnomon.errors import Unauthenticated, UsageError
-from gnomon.office import Office, database_url, read_settings
-from gnomon.settings import Settings
 
 T = TypeVar("T")
 #: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.

@@ -62,7 +62,6 @@ def state_at(place: object) -> State:
             raise FieldError("state", place, "must be a path, a sqlite:/// URL or a State")
         state: State = place  # type: ignore[assignment]  # it has been looked at
         return state
-    pass
 
     text = os.fspath(place)
     if isinstance(text, bytes):

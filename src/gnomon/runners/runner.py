@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
+from gnomon.config.sections import Shell, Working
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, Outcome
 from gnomon.core.runs.workflow import SHELL, Isolation
@@ -18,7 +19,6 @@ from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.runners.shell import COMMAND, Commands
 from gnomon.runners.thread_executor import Threaded
-from gnomon.sections import Shell, Working
 
 
 class AnnouncingRunner:

@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from gnomon.config.sections import Secrets
 from gnomon.errors import FieldError
 from gnomon.runners.logs import Redact, unchanged
-from gnomon.sections import Secrets
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")

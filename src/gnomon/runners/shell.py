@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gnomon.config.sections import Shell
 from gnomon.core.runs.outcomes import Outcome
 from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import FieldError
@@ -21,7 +22,6 @@ from gnomon.runners.logs import Redact, storable, unchanged
 from gnomon.runners.outcomes import failed, returned
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import redactor
-from gnomon.sections import Shell
 
 #: Outlives the command for a moment, and ends all of it if the worker dies.
 _GUARDIAN = str(Path(__file__).with_name("shell_guardian.py"))

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.host import uncollected
+from gnomon.config.sections import Leading, Ticking
 from gnomon.core.cron import known_zone
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import DAY_SECONDS
@@ -19,7 +20,6 @@ from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, T
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import Attendance, Terms
-from gnomon.sections import Leading, Ticking
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import VirtualClock

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, repeat
 
+from gnomon.config.sections import Secrets
+from gnomon.config.settings import Settings
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
@@ -20,8 +22,6 @@ from gnomon.runners.logs import TaskLog, unchanged
 from gnomon.runners.outcomes import failed, gave_up, raised, returned, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
-from gnomon.sections import Secrets
-from gnomon.settings import Settings
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.event_queue import Agenda
 from gnomon.testing.results import Call

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from gnomon.config.sections import Executing, Leading, Reconciling, Ticking, Working
+from gnomon.config.settings import Settings
 from gnomon.ports.execution import Gate
-from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
-from gnomon.settings import Settings
 from gnomon.testing.clock import Recorder, VirtualClock
 from gnomon.testing.event_queue import Agenda
 from gnomon.testing.faults import Chances, Crash, FaultyLedger, FaultyWorkplace, Surroundings, Trouble

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from gnomon.adapters.gate import OpenGate
+from gnomon.config.settings import Settings
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
@@ -22,7 +23,6 @@ from gnomon.services.operations.dead_letters import DeadLetterOffice
 from gnomon.services.operations.executions import ExecutionBook
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
-from gnomon.settings import Settings
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.event_queue import Agenda, Event
 from gnomon.testing.faults import Chances, FaultyBook

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import Executing, Leading, Reconciling, Ticking, Working
+from gnomon.config.settings import Settings
 from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events
-from gnomon.sections import Executing, Leading, Reconciling, Ticking, Working
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
@@ -14,7 +15,6 @@ from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.services.operations.events import Gatherer
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
-from gnomon.settings import Settings
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.event_queue import Agenda
 from gnomon.testing.scripted_runner import Players

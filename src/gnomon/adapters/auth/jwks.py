@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.access import Auth
+from gnomon.config.sections import Auth
 from gnomon.errors import FileError, IssuerUnavailable
 from gnomon.ports.runtime import Clock, Events
 

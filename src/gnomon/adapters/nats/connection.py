@@ -4,9 +4,9 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
+from gnomon.config.sections import Nats
 from gnomon.errors import BusUnavailable
 from gnomon.ports.runtime import Events
-from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

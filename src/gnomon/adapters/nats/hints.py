@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gnomon.adapters.hint_batcher import Teller
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
+from gnomon.config.sections import Nats
 from gnomon.ports.coordination import Heard, Topic
 from gnomon.ports.runtime import Events
-from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

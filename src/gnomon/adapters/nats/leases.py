@@ -8,10 +8,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
+from gnomon.config.sections import Nats
 from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.core.model import SECOND_MS
 from gnomon.ports.runtime import Events
-from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

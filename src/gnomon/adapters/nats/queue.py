@@ -13,12 +13,12 @@ import msgspec
 from gnomon.adapters.nats.connection import NatsUnavailable
 from gnomon.adapters.nats.consumer import AGAIN, Puller
 from gnomon.adapters.nats.publisher import Message, Sender
+from gnomon.config.sections import Nats
 from gnomon.core import subjects
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import FieldError
 from gnomon.ports.messaging import Delivered, Parcel, Respond
 from gnomon.ports.runtime import Events
-from gnomon.sections import Nats
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

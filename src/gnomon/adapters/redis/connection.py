@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gnomon.config.sections import Redis
 from gnomon.errors import Unavailable, UsageError
-from gnomon.sections import Redis
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client

@@ -5,11 +5,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gnomon.app.gateway import Door
 from gnomon.cli.output import Format, first_line, moment, print_data, print_list, visible
 from gnomon.cli.target import Where, at_door, in_office, page_of, say, some_of
 from gnomon.client import requests
 from gnomon.core.responses import AuditRecord
-from gnomon.doors import Door
 from gnomon.errors import FieldError, FileError
 from gnomon.services.operations.audit import Verification
 

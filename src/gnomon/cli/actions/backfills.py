@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
+from gnomon.app.gateway import Door
 from gnomon.cli.inputs import start_of
 from gnomon.cli.output import Format, moment, print_data, print_list
 from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.client import requests
 from gnomon.core.responses import BackfillDetail, BackfillPreview
-from gnomon.doors import Door
 
 #: How often progress is looked at, in seconds.
 _LOOK = 0.3

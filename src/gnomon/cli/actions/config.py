@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, to_builtins
 
+from gnomon.app.operations import database_url, hidden_password, read_origins
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Where
+from gnomon.config.settings import Settings
+from gnomon.config.sources import HIDDEN, unknown
 from gnomon.core.durations import duration_text
-from gnomon.core.sources import HIDDEN, unknown
 from gnomon.errors import FieldError
-from gnomon.office import database_url, hidden_password, read_origins
-from gnomon.settings import Settings
 
 #: Settings that nobody is to see, if they say anything.
 _SECRET = ("password",)

@@ -6,14 +6,14 @@ import sys
 
 import msgspec
 
+from gnomon.app.doctor import examined
+from gnomon.app.operations import archives, migrate_database
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Where, in_office, say
+from gnomon.config.settings import load
 from gnomon.errors import UsageError
-from gnomon.examining import examined
-from gnomon.office import archives, migrate_database
 from gnomon.ports.maintenance import Kind
 from gnomon.services.observability.health import Grade
-from gnomon.settings import load
 
 
 def migrate(url: str | None) -> None:

@@ -2,12 +2,12 @@
 
 import msgspec
 
+from gnomon.app.gateway import Door
 from gnomon.cli.actions.executions import attempt_took
 from gnomon.cli.output import Format, facts, first_line, moment, print_data, print_list, print_table, working
 from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.client import requests
 from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary
-from gnomon.doors import Door
 from gnomon.errors import UsageError
 
 

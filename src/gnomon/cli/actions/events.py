@@ -4,13 +4,13 @@ from collections import Counter
 
 import msgspec
 
+from gnomon.app.gateway import Door
 from gnomon.cli.inputs import json_given
 from gnomon.cli.output import Format, facts, first_line, moment, print_data, print_list, print_table
 from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.client import requests
 from gnomon.core.responses import EventDetail, EventEntry
 from gnomon.core.runs.external_events import EntryKind
-from gnomon.doors import Door
 
 
 def emit(name: str, body: str | None, key: str | None, where: Where, form: Format) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gnomon.app.gateway import Door
 from gnomon.cli.actions.graph_drawing import draw, state_of
 from gnomon.cli.output import Format, facts, first_line, moment, print_data, print_list, print_table, span, visible
 from gnomon.cli.target import Where, answer_to, at_door, looks, page_of, say, some_of
@@ -24,7 +25,6 @@ from gnomon.core.responses import (
     WorkDetail,
 )
 from gnomon.core.runs.launch import Cancelling
-from gnomon.doors import Door
 from gnomon.errors import UsageError
 
 _SKIPPED = "skipped"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from gnomon.app.operations import read_documents, read_foreign
 from gnomon.cli.inputs import start_of
 from gnomon.cli.output import visible
 from gnomon.core.cron import known_zone
@@ -18,7 +19,6 @@ from gnomon.core.importers.systemd import read_timers, service_of, template_of
 from gnomon.core.importers.writer import jobs_yaml
 from gnomon.core.instants import ms_of
 from gnomon.errors import CronError, FileError, UsageError
-from gnomon.office import read_documents, read_foreign
 
 _STDIN = "-"
 _LARGEST_INPUT = 4 * 2**20

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gnomon.app.gateway import Door
+from gnomon.app.operations import read_jobs_as_written, read_jobs_file
 from gnomon.cli.actions.executions import sentence
 from gnomon.cli.inputs import json_given, start_of
 from gnomon.cli.output import (
@@ -30,9 +32,7 @@ from gnomon.core.jobs.json_schema import job_file_schema
 from gnomon.core.ledger.edits import Missed
 from gnomon.core.model import RunStatus
 from gnomon.core.responses import Execution, ExecutionDetail, JobDetail, JobResumed, JobSummary, LedgerTick, TickMoved
-from gnomon.doors import Door
 from gnomon.errors import FieldError
-from gnomon.office import read_jobs_as_written, read_jobs_file
 from gnomon.services.maintenance.file_sync import refuse_doubles
 from gnomon.services.operations.job_changes import Change, Prune
 from gnomon.services.operations.presenters import zone_of

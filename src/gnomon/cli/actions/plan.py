@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gnomon.app.gateway import Who, nowhere
 from gnomon.cli.actions.jobs import read_written
 from gnomon.cli.output import Format, moment, print_data, visible, working
 from gnomon.cli.target import Where, actor, answer_to, say
@@ -13,7 +14,6 @@ from gnomon.client import requests
 from gnomon.client.transport import Ask
 from gnomon.core.ledger.forecast import Fate
 from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
-from gnomon.doors import Who, nowhere
 from gnomon.errors import FieldError, NoDatabase
 from gnomon.services.operations.job_changes import Change, Prune
 

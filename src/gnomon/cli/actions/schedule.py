@@ -8,6 +8,7 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 
+from gnomon.app.operations import read_jobs_file
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Where, answer_to, say
 from gnomon.client import requests
@@ -16,7 +17,6 @@ from gnomon.core.instants import in_zone, instant_of, ms_of
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.responses import PlannedFire
-from gnomon.office import read_jobs_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gnomon.app import Node
+from gnomon.app.node import Node
+from gnomon.app.operations import console_events, database_url, hidden_password, read_settings
+from gnomon.app.server import Serving, quick_collections, quick_switches, serve, stop_on_signals
 from gnomon.cli.output import let_go_of_broken_output
-from gnomon.office import console_events, database_url, hidden_password, read_settings
 from gnomon.ports.runtime import Events
-from gnomon.serving import Serving, quick_collections, quick_switches, serve, stop_on_signals
 from gnomon.version import __version__
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.app.operations import Office
 from gnomon.cli.actions.jobs import read_files
 from gnomon.cli.output import Format, iso, moment, print_data, print_table, span, speaks_unicode, visible
 from gnomon.cli.target import Where, in_office, say
+from gnomon.config.settings import Settings
 from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.clock_changes import clock_changes
 from gnomon.core.durations import duration_ms, duration_text
@@ -23,8 +25,6 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, Reason, RunStatus, TickKind
 from gnomon.core.time_expressions import outages
 from gnomon.errors import FieldError
-from gnomon.office import Office
-from gnomon.settings import Settings
 from gnomon.testing.rehearsal import Aftermath, Collision, JobLoad, Loads, OddDay, Rehearsal, Simulated
 
 #: From a quiet hour to the busiest.

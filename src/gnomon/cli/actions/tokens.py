@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnomon.access import inspected, new_token
+from gnomon.app.auth import inspected, new_token
 from gnomon.cli.output import Format, facts, iso, moment, print_data, visible
 from gnomon.cli.target import Where, actor, say
 from gnomon.core.durations import duration_ms

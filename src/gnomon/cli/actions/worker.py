@@ -6,16 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gnomon.app.operations import console_events, hidden_password, read_origins
+from gnomon.app.remote_worker import Fielding, work_over_nats
+from gnomon.app.server import quick_collections, quick_switches, stop_on_signals
+from gnomon.app.worker import Shift, Workshop, work
 from gnomon.cli.output import let_go_of_broken_output
+from gnomon.config.settings import Settings
 from gnomon.errors import FieldError, UsageError
-from gnomon.fielding import Fielding, work_over_nats
-from gnomon.office import console_events, hidden_password, read_origins
 from gnomon.ports.runtime import Events
 from gnomon.services.remote.remote_worker import FieldWorker
-from gnomon.serving import quick_collections, quick_switches, stop_on_signals
-from gnomon.settings import Settings
 from gnomon.version import __version__
-from gnomon.workshop import Shift, Workshop, work
 
 
 def worker(

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from gnomon.app.gateway import Door
 from gnomon.cli.actions.graph_drawing import draw_definition
 from gnomon.cli.inputs import json_file
 from gnomon.cli.output import Format, facts, print_data, print_list
 from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
 from gnomon.client import requests
 from gnomon.core.responses import WorkflowSummary
-from gnomon.doors import Door
 from gnomon.errors import FieldError
 
 

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from gnomon.config.sections import Executing
+from gnomon.config.settings import Settings
 from gnomon.core.ids import task_id
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import (
@@ -26,12 +28,10 @@ from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import QueuePosition, Workplace
-from gnomon.sections import Executing
 from gnomon.services.execution.admission_cache import Backlog
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import Shelf, step_of
 from gnomon.services.loop import Backoff, in_lots
-from gnomon.settings import Settings
 
 Done = TypeVar("Done")
 #: While others come first, dispatching has one part of the time in so many.

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from gnomon.config.settings import Settings
 from gnomon.core.model import ENGINE, Result, TaskId
 from gnomon.core.runs.admission import Waiting
 from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
@@ -15,7 +16,6 @@ from gnomon.services.execution.dispatcher import limits_of
 from gnomon.services.execution.worker import placeholder
 from gnomon.services.execution.workflow_cache import Shelf, step_of
 from gnomon.services.loop import Backoff
-from gnomon.settings import Settings
 
 _FIRST = TaskId("")
 #: How long workers have to report, after the store was away, before what they do not speak of passes for lost.

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from gnomon.config.sections import Routing
 from gnomon.core.runs.admission import Request
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, Pools, Seat, Unplaced, at_the_limit, route
 from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import OnTheWay, Workplace, seats_of
-from gnomon.sections import Routing
 
 #: How long to believe what was read about who can run what; and about how busy they are, where that matters.
 _WORKERS_SECONDS = 10.0

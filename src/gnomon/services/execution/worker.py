@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.leases import TRUST
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import Waiting
@@ -23,7 +24,6 @@ from gnomon.services.execution.worker_registration import Presence
 from gnomon.services.execution.workflow_cache import Shelf, requested
 from gnomon.services.loop import Backoff
 from gnomon.services.telemetry import announce
-from gnomon.settings import Settings
 
 #: Writes endings down, and passes the tasks that they surely make on in the same commit.
 HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[None]], Outputs], Awaitable[None]]

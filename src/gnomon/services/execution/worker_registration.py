@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from gnomon.config.sections import Working
 from gnomon.core.runs.routing import DEFAULT_POOL
 from gnomon.ports.tasks import Load, Reach, WorkerCard
-from gnomon.sections import Working
 
 
 class Presence:

@@ -7,13 +7,13 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.retention import Horizons, Past, horizons, schedule_may_go
 from gnomon.errors import Unavailable
 from gnomon.ports.maintenance import BEGINNING, Archive, Keeping, Kind, Lot, RetentionPosition, Turns
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import Jobs
 from gnomon.services.loop import Backoff
-from gnomon.settings import Settings
 
 #: Lots that are archived together.
 Bundle = Sequence[Lot]

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from gnomon.config.sections import Alive
 from gnomon.core.invariants import Counted, Vital, missing_fire, too_late
 from gnomon.core.model import Schedule
 from gnomon.errors import Unavailable
 from gnomon.ports.maintenance import Turns, Vitals
 from gnomon.ports.runtime import Clock, Events
-from gnomon.sections import Alive
 from gnomon.services.loop import Backoff
 
 _TURN = "warden"

@@ -8,13 +8,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from gnomon.config.sections import Alive
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.core.pings import Moment, Ping, hidden, pause_ms
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError, PingFailed, Unavailable
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock, Events, Sender
-from gnomon.sections import Alive
 from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.services.loop import Backoff
 

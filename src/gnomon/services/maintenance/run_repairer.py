@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+from gnomon.config.sections import Reconciling
 from gnomon.core.invariants import Ailment
 from gnomon.core.model import RunId
 from gnomon.errors import Unavailable
 from gnomon.ports.maintenance import FIRST_OPEN, Mending, OpenPlace, Turns
 from gnomon.ports.runtime import Clock, Events
-from gnomon.sections import Reconciling
 from gnomon.services.loop import Backoff
 
 _TURN = "mender"

@@ -8,6 +8,7 @@ from typing import ParamSpec
 
 from msgspec import Struct
 
+from gnomon.config.settings import Settings
 from gnomon.core.health import (
     SURPRISE_MS,
     Component,
@@ -29,7 +30,6 @@ from gnomon.ports.runtime import Clock
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Health, Ticker
-from gnomon.settings import Settings
 
 _MIB = 2**20
 #: Less free space than the first is worth a look, less than the second is wrong.

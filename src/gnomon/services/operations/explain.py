@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.explain.evidence import Answer, Evidence, Hand, Happening, Life, Namesake, Ran, Rest, Subject, Version
 from gnomon.core.explain.explain import explained
 from gnomon.core.explain.subjects import coming_subject, subjects_at, subjects_last
@@ -22,7 +23,6 @@ from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Gone, History, Jobs, Schedules
 from gnomon.ports.tasks import Workplace
-from gnomon.settings import Settings
 
 _FOREVER = 1 << 62
 #: How far back runs are looked for that may stand in the way.

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.leases import START_BY
 from gnomon.core.messages import (
     LARGEST,
@@ -32,7 +33,6 @@ from gnomon.ports.tasks import Held, WorkerCard
 from gnomon.services.execution.worker_registration import Presence
 from gnomon.services.loop import Backoff
 from gnomon.services.remote.heartbeat import Heart
-from gnomon.settings import Settings
 
 
 class InHand(Struct):

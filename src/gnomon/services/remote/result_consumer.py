@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.messages import Ended, Envelope, Reports, read_reports
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import Waiting
@@ -29,7 +30,6 @@ from gnomon.services.execution.workflow_cache import Shelf, requested
 from gnomon.services.loop import Backoff, in_lots
 from gnomon.services.remote.task_publisher import Sent
 from gnomon.services.telemetry import announce
-from gnomon.settings import Settings
 
 #: How no body ends by itself: of what another has begun it means nothing.
 _UNDONE = frozenset((Result.NEVER_STARTED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))

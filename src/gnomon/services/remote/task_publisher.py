@@ -8,6 +8,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.config.settings import Settings
 from gnomon.core.leases import START_BY
 from gnomon.core.messages import LARGEST, order_message, order_of
 from gnomon.core.model import Result
@@ -24,7 +25,6 @@ from gnomon.services.execution.worker import placeholder
 from gnomon.services.execution.workflow_cache import Shelf, requested
 from gnomon.services.loop import Backoff, in_lots
 from gnomon.services.remote.pool_capacity import BELIEVED_SECONDS, DOUBTED_SECONDS, Vacancies
-from gnomon.settings import Settings
 
 #: How long everybody else waits for it, and how soon a worker is tried again.
 _TOGETHER_SECONDS = 0.05

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
+from gnomon.config.sections import Leading
 from gnomon.core.ids import SHARDS
 from gnomon.core.leases import Tenure, fair_share, hungry, surplus
 from gnomon.errors import Unavailable
 from gnomon.ports.ledger import Shards, Terms
 from gnomon.ports.runtime import Clock, Events
-from gnomon.sections import Leading
 
 _NOBODY: Terms = {}
 _NOBODYS_END = float("inf")

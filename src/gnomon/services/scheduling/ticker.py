@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
+from gnomon.config.sections import Ticking
 from gnomon.core.instants import Reading, step_between
 from gnomon.core.ledger.plan import plan, run
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
@@ -12,7 +13,6 @@ from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
 from gnomon.ports.runtime import Clock, Events
-from gnomon.sections import Ticking
 from gnomon.services.scheduling.elector import Elector
 
 #: How long to wait before trying a store again that failed, doubling up to the tick interval.

@@ -4,19 +4,19 @@ import asyncio
 
 from msgspec.structs import replace
 
-from gnomon.access import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
 from gnomon.adapters.auth.policies import NoTokens, OpenTokens
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.after_commit import Tallied
 from gnomon.api.route import Desk
 from gnomon.api.server import address_of, check_tls, listen, serve_api
-from gnomon.app import Node
+from gnomon.app.auth import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
+from gnomon.app.gateway import desk_on
+from gnomon.app.node import Node
+from gnomon.app.operations import Office
+from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
-from gnomon.desks import desk_on
-from gnomon.office import Office
 from gnomon.ports.runtime import Events
 from gnomon.services.observability.change_stream import Hub, RunNews
-from gnomon.settings import Settings
 
 
 class Facing:

@@ -13,6 +13,8 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsWorkerSide
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import GuidedClock
+from gnomon.app.server import import_modules
+from gnomon.config.settings import Settings
 from gnomon.core.subjects import FIELD
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Events
@@ -21,8 +23,6 @@ from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.loop import keep_stepping
 from gnomon.services.remote.remote_worker import FieldWorker
-from gnomon.serving import import_modules
-from gnomon.settings import Settings
 
 
 class Fielding(Struct, frozen=True, kw_only=True):

@@ -12,14 +12,13 @@ from gnomon.adapters.sql.sqlite import FileLock, FileWatch
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import GuidedClock
-from gnomon.bureau import Bureau
-from gnomon.crew import Crew
+from gnomon.app.coordination import Commons, hints_on, set_by_store
+from gnomon.app.execution import Bureau, Crew
+from gnomon.app.maintenance import Housekeeping, OverheardEvents
+from gnomon.app.observability import Instruments, free_bytes
+from gnomon.app.operations import defaults_of, hidden_password, open_server
+from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.guiding import set_by_store
-from gnomon.hinting import hints_on
-from gnomon.housekeeping import Housekeeping, OverheardEvents
-from gnomon.office import defaults_of, hidden_password, open_server
-from gnomon.operation import Instruments, free_bytes
 from gnomon.ports.coordination import Topic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
@@ -29,8 +28,6 @@ from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Health, Ticker
-from gnomon.settings import Settings
-from gnomon.sharing import Commons
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
@@ -162,7 +159,7 @@ class Node:
         self.ticker.hand_over = self.launcher.hand_over = self.bureau.dispatcher.hand_over
         services = [*self.bureau.services(stop), self._watch(stop)]
         if self.settings.nats.url:
-            from gnomon.fleet import serve_fleet
+            from gnomon.app.fleet import serve_fleet
 
             services.append(serve_fleet(self, self.bureau, stop))
         return services

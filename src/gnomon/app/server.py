@@ -21,22 +21,22 @@ from gnomon.adapters.files import digest_of, read_pools_file
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import FileGuard
-from gnomon.apart import make_database
-from gnomon.app import Node
+from gnomon.app.embedded import served
+from gnomon.app.node import Node
+from gnomon.app.observability import watched
+from gnomon.app.operations import read_declared_jobs, read_jobs_file
+from gnomon.app.stores import make_database
+from gnomon.config.settings import Settings
 from gnomon.core.jobs.job import Job
-from gnomon.embedding import served
 from gnomon.errors import GnomonError, UsageError
-from gnomon.office import read_declared_jobs, read_jobs_file
-from gnomon.operation import watched
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.loop import keep_stepping
 from gnomon.services.maintenance.file_sync import JobsKeeper, PoolsKeeper, WatchedFile, refuse_doubles
 from gnomon.services.operations.jobs import JobBook
-from gnomon.settings import Settings
 
 if TYPE_CHECKING:
-    from gnomon.facing import Facing
+    from gnomon.app.http_api import Facing
 
 
 #: How soon after the start all has been made that lasts, and how often garbage is looked for among the rest of it.
@@ -110,7 +110,7 @@ def _facing(plan: Serving) -> "Facing | None":
     if not plan.api:
         return None
     from gnomon.adapters.structured_log import LoggedEvents
-    from gnomon.facing import Facing
+    from gnomon.app.http_api import Facing
 
     return Facing(plan.settings, plan.events or LoggedEvents())
 

@@ -14,14 +14,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.access import AUTH_BOUNDS, Auth
-from gnomon.core.durations import duration_ms
-from gnomon.core.jobs.routing_fields import check_limits, check_worker
-from gnomon.core.model import MINUTE_MS
-from gnomon.core.sources import HIDDEN, shown, unknown, with_environment
-from gnomon.errors import FieldError
-from gnomon.sections import (
+from gnomon.config.sections import (
+    AUTH_BOUNDS,
     Alive,
+    Auth,
     Cleaning,
     Database,
     Executing,
@@ -37,6 +33,11 @@ from gnomon.sections import (
     Ticking,
     Working,
 )
+from gnomon.config.sources import HIDDEN, shown, unknown, with_environment
+from gnomon.core.durations import duration_ms
+from gnomon.core.jobs.routing_fields import check_limits, check_worker
+from gnomon.core.model import MINUTE_MS
+from gnomon.errors import FieldError
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

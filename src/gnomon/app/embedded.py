@@ -10,9 +10,9 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import FUNCTIONS
 
 if TYPE_CHECKING:
+    from gnomon.app.server import Running, Serving
+    from gnomon.config.settings import Settings
     from gnomon.ports.runtime import Events
-    from gnomon.serving import Running, Serving
-    from gnomon.settings import Settings
 
 #: The settings of the schedulers in this process.
 _SERVED: list["Settings"] = []
@@ -38,7 +38,7 @@ def run(
     import sys
 
     from gnomon.adapters.event_sinks import ConsoleEvents
-    from gnomon.serving import quick_switches, serve, stop_on_signals
+    from gnomon.app.server import quick_switches, serve, stop_on_signals
 
     def told(name: str) -> None:
         sys.stderr.write(f"{name}: stopping; once more to stop at once\n")
@@ -66,7 +66,7 @@ def start(
     process of an isolated function reads the program no further.
     """
     FUNCTIONS.stop_loading()
-    from gnomon.serving import Running
+    from gnomon.app.server import Running
 
     return Running(_plan(database, jobs, imports, settings, None, api=api))
 
@@ -82,7 +82,7 @@ def emit(
     import asyncio
     import getpass
 
-    from gnomon.office import Office
+    from gnomon.app.operations import Office
 
     settings = _SERVED[-1] if _SERVED and database is None else _settings(database, None)
 
@@ -116,7 +116,7 @@ def _plan(
     *,
     api: bool,
 ) -> "Serving":
-    from gnomon.serving import Serving
+    from gnomon.app.server import Serving
 
     loaded = _settings(database, settings)
     files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
@@ -124,8 +124,8 @@ def _plan(
 
 
 def _settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
-    from gnomon.office import database_url
-    from gnomon.settings import load
+    from gnomon.app.operations import database_url
+    from gnomon.config.settings import load
 
     flags = dict(settings or {})
     if database is not None:

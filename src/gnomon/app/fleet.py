@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from gnomon.adapters.nats.queue import NatsServerSide
-    from gnomon.app import Node
-    from gnomon.bureau import Bureau
+    from gnomon.app.execution import Bureau
+    from gnomon.app.node import Node
 
 
 async def serve_fleet(node: "Node", bureau: "Bureau", stop: asyncio.Event) -> None:

@@ -23,14 +23,14 @@ from gnomon.adapters.auth.local_key import (
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.core.access import ASYMMETRIC, Auth
+from gnomon.config.sections import ASYMMETRIC, Auth
+from gnomon.config.settings import Settings
 from gnomon.core.auth import ClaimRules, Opened, claimed, opened
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, TokenRefused, UsageError
 from gnomon.ports.auth import Role, Tokens
 from gnomon.ports.runtime import Clock, Events
-from gnomon.settings import Settings
 
 #: Where issuers publish their keys.
 _WELL_KNOWN = "/.well-known/jwks.json"

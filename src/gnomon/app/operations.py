@@ -11,13 +11,14 @@ from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
+from gnomon.app.coordination import Unheard, hints_on
+from gnomon.app.maintenance import archive_of, cleaner_of
+from gnomon.config.sections import Database
+from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import NoDatabase
-from gnomon.hinting import Unheard, hints_on
-from gnomon.housekeeping import archive_of, cleaner_of
 from gnomon.ports.runtime import Clock, Events
-from gnomon.sections import Database
 from gnomon.services.operations.audit import AuditBook
 from gnomon.services.operations.backfills import BackfillDesk
 from gnomon.services.operations.dead_letters import DeadLetterOffice
@@ -28,7 +29,6 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobBook
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.workflows import WorkflowStore
-from gnomon.settings import Settings, load, load_with_origins
 
 
 def hidden_password(url: str) -> str:

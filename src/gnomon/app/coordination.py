@@ -1,26 +1,70 @@
-"""What the processes on one store share besides it: leases, whose turn it is, and what was seen before.
-
-Redis keeps it if there is one, else NATS what it can, else the store. Whoever keeps it may be away or lose it all: then
-the store, or each process by itself, has to do.
-"""
+"""Setting the clock of a process by the store's: all who share a store go by one clock."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.memory.coordination import MemoryCounters, MemoryGuard
+from gnomon.adapters.sql.after_commit import Hinted
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.synced_clock import GuidedClock
+from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Counters, Guard
+from gnomon.ports.coordination import Counters, Guard, Hints
 from gnomon.ports.maintenance import Turns
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.coordination import LeasedTurns, OnlyNode, TolerantCounters, TolerantGuard, Turn
-from gnomon.settings import Settings
 
 if TYPE_CHECKING:
-    from gnomon.bureau import Bureau
-    from gnomon.crew import Crew
+    from gnomon.app.execution import Bureau, Crew
     from gnomon.services.maintenance.audit_sealer import Sealer
+
+
+#: How often it is compared with the store's.
+_COMPARE_SECONDS = 10.0
+
+
+async def set_by_store(clock: GuidedClock, store: SqlStore, events: Events, **who: str) -> float:
+    """The clock agrees with the store's, unless that cannot be asked. Returns how many seconds that is good for."""
+    asked_at, engine = clock.now(), store.transactions
+    with suppress(Unavailable):
+        wrong = clock.hear(await engine.read(engine.now), asked_at=asked_at)
+        if wrong:
+            events.emit("clock_corrected", **who, wrong_ms=wrong)
+    return _COMPARE_SECONDS
+
+
+class Unheard:
+    """Events that are of no interest: whoever types a command has said all that there is to be heard."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+
+
+def hints_on(store: SqlStore, settings: Settings, events: Events) -> Hints | None:
+    """How others hear of what is written to the store from here on: by NATS if there is one, else by PostgreSQL.
+
+    None on a file: those who share one notice what the others write.
+    """
+    if sqlite_path(settings.database.url) is not None:
+        return None
+    hints = _hints_of(settings, events)
+    store.transactions = Hinted(store.transactions, hints.tell)
+    return hints
+
+
+def _hints_of(settings: Settings, events: Events) -> Hints:
+    if settings.nats.url:
+        from gnomon.adapters.nats.hints import NatsHints
+
+        return NatsHints(settings.nats, events)
+    from gnomon.adapters.sql.postgres_notify import PostgresHints
+
+    database = settings.database
+    # Whoever is behind a pooler has no statements cached, and hears nothing.
+    return PostgresHints(database.url, events, listens=database.statement_cache)
+
 
 #: How long a turn lasts at what is looked at all the time: so long everybody waits if its holder dies.
 _SHORT_TURN_MS = 10_000

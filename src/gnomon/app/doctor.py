@@ -7,12 +7,12 @@ from gnomon.adapters.host import SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_store, sqlite_path
 from gnomon.adapters.sql.migrator import SCHEMA
 from gnomon.adapters.sql.stats import SqlSurveyor
+from gnomon.app.observability import free_bytes
+from gnomon.app.operations import hidden_password
+from gnomon.config.settings import Settings
 from gnomon.core.health import longest_silence_ms
 from gnomon.errors import Unavailable, UsageError
-from gnomon.office import hidden_password
-from gnomon.operation import free_bytes
 from gnomon.services.observability.health import Finding, Grade, disk, findings
-from gnomon.settings import Settings
 
 
 async def examined(settings: Settings) -> list[Finding]:

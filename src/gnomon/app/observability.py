@@ -17,13 +17,13 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.stats import SqlSurveyor
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.systemd import Notifier
+from gnomon.config.settings import Settings
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.loop import keep_stepping
 from gnomon.services.observability.health import Vitals
 from gnomon.services.observability.metrics import Exhibit, Meter
 from gnomon.services.telemetry import HeardEvents, Listener
-from gnomon.settings import Settings
 
 
 class Watchable(Protocol):

@@ -10,6 +10,7 @@ from gnomon.adapters.archive import FolderArchive, NoArchive
 from gnomon.adapters.http_client import HttpSender
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.config.settings import Settings
 from gnomon.ports.maintenance import Archive, Turns
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.secrets import SecretSource
@@ -19,7 +20,6 @@ from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.maintenance.invariant_checker import Warden
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.services.maintenance.run_repairer import Mender
-from gnomon.settings import Settings
 
 #: What stands for no archive at all.
 _NONE = "none"

@@ -15,20 +15,19 @@ from gnomon.adapters.sql.sqlite import FileWatch
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import GuidedClock
-from gnomon.crew import runner_of
-from gnomon.guiding import set_by_store
-from gnomon.hinting import hints_on
-from gnomon.housekeeping import OverheardEvents, pinger_of
-from gnomon.office import open_existing
-from gnomon.operation import Instruments, free_bytes, watched
+from gnomon.app.coordination import hints_on, set_by_store
+from gnomon.app.execution import runner_of
+from gnomon.app.maintenance import OverheardEvents, pinger_of
+from gnomon.app.observability import Instruments, free_bytes, watched
+from gnomon.app.operations import open_existing
+from gnomon.app.server import import_modules
+from gnomon.config.settings import Settings
 from gnomon.ports.coordination import Topic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import Shelf
 from gnomon.services.loop import keep_stepping
-from gnomon.serving import import_modules
-from gnomon.settings import Settings
 
 #: How often to look at a server for what others have written there.
 _LOOK_SECONDS = 0.25

@@ -1,0 +1,1 @@
+"""Settings: sections, sources and validation."""
