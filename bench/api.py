@@ -17,11 +17,11 @@ from typing import cast
 
 import aiohttp
 
-from gnomon.app.operations import Office
+from gnomon.app.operations import Operations
 from gnomon.config.settings import Settings, load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from report import keep, table
+from report import table, write_section
 
 _CONNECTIONS = 32
 _WARM_SECONDS = 3
@@ -59,7 +59,7 @@ async def fill(settings: Settings, path: Path, *, jobs: int, fires: int, executi
         {"name": f"beat-{n:05}", "function": "beat", "schedule": "* * * * * *", "overlap": "allow"}
         for n in range(fires)
     ]
-    async with Office.open(settings) as office:
+    async with Operations.open(settings) as office:
         now = int(time() * 1000)
         await office.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
         template = (await office.launcher.trigger("job-00000", actor="bench")).run_id
@@ -102,7 +102,7 @@ async def pages(address: str, path: str) -> list[str]:
     return found
 
 
-class Asking(asyncio.Protocol):
+class PollingClient(asyncio.Protocol):
     """One connection that asks for the same page again and again, and reads no more than it must.
 
     A whole client would take the time that it measures from the server, on a machine of two cores.
@@ -160,7 +160,9 @@ async def asked(address: str, paths: list[str], seconds: float, every: float = 0
     host, port = address.removeprefix("http://").split(":")
     until, loop = perf_counter() + seconds, asyncio.get_running_loop()
     made = [
-        await loop.create_connection(partial(Asking, paths[number % len(paths)], every, until, took), host, int(port))
+        await loop.create_connection(
+            partial(PollingClient, paths[number % len(paths)], every, until, took), host, int(port)
+        )
         for number in range(_CONNECTIONS)
     ]
     await asyncio.gather(*(one.done for _, one in made))
@@ -212,7 +214,7 @@ def main() -> None:
     told = table(
         ["asked for", "executions kept", "again", "answers a second", "p50", "p99", "p99 of fires late by"], rows
     )
-    keep(
+    write_section(
         "API: pages while the scheduler is busy",
         f"{_CONNECTIONS} connections, {given.jobs:,} jobs, {given.fires} fires at the same instant of every second on "
         f"the same node, whose bodies begin one after the other.\n\n{told}",

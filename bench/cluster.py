@@ -20,8 +20,8 @@ from cluster_costs import cost_of_a_run
 from cluster_storm import Storm, storm
 from gnomon.core.model import RunId
 from nodes import quantiles
-from report import keep, table
-from shapes import SHAPES, cluster, launched, overheard, register, triggered, until_over
+from report import table, write_section
+from shapes import SHAPES, cluster, launch_runs, recorded_messages, register, trigger_runs, until_over
 from support.servers import postgres
 
 PEERS = {"pgqueuer, batches of 100": "pgqueuer_jobs.py", "procrastinate, 5 at once": "procrastinate_jobs.py"}
@@ -37,13 +37,13 @@ async def runs_a_second(shape: str, chosen: argparse.Namespace, profile: str | N
     async with cluster(shape, slots=chosen.slots) as up:
         count: int = chosen.count
         jobs = await register(up.node, "note", chosen.jobs)
-        await launched(up.node, jobs, 200)
+        await launch_runs(up.node, jobs, 200)
         await until_over(up.node, jobs)
         profiler = cProfile.Profile() if profile else None
         if profiler is not None:
             profiler.enable()
         began = perf_counter()
-        await launched(up.node, jobs, count)
+        await launch_runs(up.node, jobs, count)
         await until_over(up.node, jobs)
         rate = count / (perf_counter() - began)
         if profiler is not None:
@@ -79,7 +79,7 @@ def runs(chosen: argparse.Namespace) -> None:
         "of the last. Ours keeps the run, the task and the attempt of each; pgqueuer lines of a log, procrastinate the "
         "job and its events."
     )
-    keep("Cluster: no-op runs", f"{table(titles, rows)}\n\n{note}")
+    write_section("Cluster: no-op runs", f"{table(titles, rows)}\n\n{note}")
 
 
 # ---- how late bodies begin -----------------------------------------------------------------------
@@ -87,7 +87,7 @@ def runs(chosen: argparse.Namespace) -> None:
 
 async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[list[float], list[float], list[float]]:
     """Milliseconds to the beginning of bodies at so many a second: from being asked for, from being taken, and sent."""
-    async with cluster(shape, slots=slots) as up, overheard(up.bus) as heard:
+    async with cluster(shape, slots=slots) as up, recorded_messages(up.bus) as heard:
         node = up.node
         asked: dict[RunId, float] = {}
         jobs = await register(node, "stamp")
@@ -95,7 +95,7 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
         for number in range(_ROUNDS * seconds):
             await asyncio.sleep(max(0.0, began + number / _ROUNDS - perf_counter()))
             moment = time()
-            asked |= dict.fromkeys(await triggered(node, jobs[0], each), moment)
+            asked |= dict.fromkeys(await trigger_runs(node, jobs[0], each), moment)
         await until_over(node, jobs)
         schedule = await node.store.find("default", jobs[0])
         assert schedule is not None
@@ -137,7 +137,7 @@ def starts(chosen: argparse.Namespace) -> None:
         "from being taken out of the store",
         "from being sent",
     ]
-    keep("Cluster: from dispatch to start", f"{table(titles, rows)}\n\n{note}")
+    write_section("Cluster: from dispatch to start", f"{table(titles, rows)}\n\n{note}")
 
 
 # ---- a storm -------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def storms(chosen: argparse.Namespace) -> None:
         "process. Meanwhile 20 requests a second ask for a page of jobs, a page of executions and one job."
     )
     titles = ["shape", "executed", "all decided after", "all over after", "the API before", "the API meanwhile"]
-    keep("Cluster: a storm, and the API meanwhile", f"{table(titles, rows)}\n\n{note}")
+    write_section("Cluster: a storm, and the API meanwhile", f"{table(titles, rows)}\n\n{note}")
 
 
 # ---- what a run costs ----------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def costs(chosen: argparse.Namespace) -> None:
     """Measure and keep."""
     for shape in chosen.shapes:
         body = asyncio.run(cost_of_a_run(shape, chosen.count, chosen.slots, chosen.jobs))
-        keep(f"Cluster: where the time goes on {SHAPES[shape]}", body)
+        write_section(f"Cluster: where the time goes on {SHAPES[shape]}", body)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {

@@ -3,7 +3,7 @@
 from time import perf_counter
 
 from report import table
-from shapes import Cluster, cluster, launched, register, until_over
+from shapes import Cluster, cluster, launch_runs, register, until_over
 from spending import processor_seconds
 
 _SHOWN = 16
@@ -13,12 +13,12 @@ async def cost_of_a_run(shape: str, count: int, slots: int, jobs: int) -> str:
     """Tables of what the runs took, divided by how many they were."""
     async with cluster(shape, slots=slots, logged=True) as up:
         names = await register(up.node, "note", jobs)
-        await launched(up.node, names, 200)
+        await launch_runs(up.node, names, 200)
         await until_over(up.node, names)
         await up.account.open()
         before = {name: processor_seconds(pid) for name, pid in up.pids.items()}
         began = perf_counter()
-        await launched(up.node, names, count)
+        await launch_runs(up.node, names, count)
         await until_over(up.node, names)
         took = perf_counter() - began
         spent = {name: processor_seconds(pid) - before[name] for name, pid in up.pids.items()}

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import aiohttp
 import asyncpg
 
-from gnomon.app.operations import Office
+from gnomon.app.operations import Operations
 from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from shapes import places, worker
+from shapes import worker, worker_settings
 
 _QUESTIONS = ("/v1/jobs?limit=100", "/v1/executions?limit=100", "/v1/jobs/job-000007")
 _PER_SECOND = 20
@@ -69,7 +69,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 async def storm(shape: str, count: int, slots: int) -> Storm:
     """The storm, from the moment that all are due."""
-    async with places(shape, slots, used=False) as (url, bus, told):
+    async with worker_settings(shape, slots, used=False) as (url, bus, told):
         due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10 + count // 2000)
         await _register(url, count, due)
         assert time() < due.timestamp() - _QUIET_SECONDS - 2, "registering took too long"
@@ -81,7 +81,7 @@ async def storm(shape: str, count: int, slots: int) -> Storm:
 async def _register(url: str, count: int, due: datetime) -> None:
     cron = f"{due.second} {due.minute} {due.hour} * * *"
     said = [{"name": f"job-{number:06}", "function": "note", "schedule": cron} for number in range(count)]
-    async with Office.open(load(flags={"database.url": url})) as office:
+    async with Operations.open(load(flags={"database.url": url})) as office:
         now = round(time() * 1000)
         await office.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
 

@@ -6,10 +6,10 @@ import signal
 import sys
 from time import time
 
-from gnomon.app.remote_worker import Fielding, work_over_nats
-from gnomon.app.worker import Shift, work
+from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
+from gnomon.app.worker import WorkerOptions, run_worker
 from gnomon.config.settings import load
-from nodes import FUNCTIONS, NoEvents
+from nodes import FUNCTIONS, NullEvents
 
 
 @FUNCTIONS.function("stamp")
@@ -24,9 +24,9 @@ async def main() -> None:
     settings = load(environment=os.environ)
     print("working", flush=True)
     if sys.argv[1] == "nats":
-        await work_over_nats(Fielding(settings=settings, functions=FUNCTIONS, events=NoEvents()), stop)
+        await run_remote_worker(RemoteWorkerOptions(settings=settings, functions=FUNCTIONS, events=NullEvents()), stop)
     else:
-        await work(Shift(settings=settings, functions=FUNCTIONS, events=NoEvents()), stop)
+        await run_worker(WorkerOptions(settings=settings, functions=FUNCTIONS, events=NullEvents()), stop)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from croniter import croniter
 from cronsim import CronSim
 
 from gnomon import Cron
-from report import keep, table
+from report import table, write_section
 
 EXPRESSIONS = (
     "* * * * *",
@@ -148,7 +148,7 @@ def main() -> None:
     )
     body = table(["zone", "library", "ns per next, median of 10 expressions", "range", "against gnomon"], rows)
     verdict = f"The best peer takes at least {best:.1f} times as long. {parse_and_memory()}"
-    keep("Cron: finding the next fire", f"{body}\n\n{verdict}")
+    write_section("Cron: finding the next fire", f"{body}\n\n{verdict}")
 
 
 if __name__ == "__main__":

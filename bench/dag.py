@@ -18,10 +18,10 @@ from gnomon.app.node import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId
-from nodes import BEGUN, Announced, book_of, launcher_of, node_on
-from report import keep, table
+from nodes import STARTED_AT, StepEvents, job_service_of, launcher_of, node_on
+from report import table, write_section
 
-ANNOUNCED = Announced()
+STEP_EVENTS = StepEvents()
 NOW = 1_772_452_800_000
 PEERS = {
     "huey on SQLite (synchronous=FULL)": "huey_chain.py",
@@ -44,8 +44,8 @@ WIDE: dict[str, Any] = {
 
 async def measured(kind: str, said: dict[str, Any], act: Callable[[Node], Awaitable[Any]]) -> Any:  # noqa: ANN401
     """What comes of acting on a running node that has the job."""
-    async with node_on(kind, ANNOUNCED) as node:
-        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+    async with node_on(kind, STEP_EVENTS) as node:
+        await job_service_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
         await asyncio.sleep(0.5)
@@ -69,13 +69,13 @@ async def in_a_row(node: Node) -> tuple[float, float]:
     for number in range(60):
         began = perf_counter()
         triggered = await launcher.trigger("four", actor="bench")
-        await ANNOUNCED.succeeded(triggered.run_id, "d")
+        await STEP_EVENTS.succeeded(triggered.run_id, "d")
         if number >= 10:
             one.append((perf_counter() - began) * 1000)
     began = perf_counter()
     many = [await launcher.trigger("four", actor="bench") for _ in range(100)]
     for triggered in many:
-        await ANNOUNCED.succeeded(triggered.run_id, "d")
+        await STEP_EVENTS.succeeded(triggered.run_id, "d")
     took = (perf_counter() - began) * 1000
     for triggered in many:
         await over(node, triggered.run_id)
@@ -85,12 +85,12 @@ async def in_a_row(node: Node) -> tuple[float, float]:
 async def side_by_side(node: Node, count: int) -> float:
     """Items a second of one run with so many."""
     launcher = launcher_of(node)
-    BEGUN.clear()
+    STARTED_AT.clear()
     began = perf_counter()
     triggered = await launcher.trigger("wide", actor="bench", input={"items": list(range(count))})
-    node.look()
+    node.check_soon()
     await over(node, triggered.run_id)
-    assert len(BEGUN) == count
+    assert len(STARTED_AT) == count
     return count / (perf_counter() - began)
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         f"is a hundred times the mean of ten. One run with {chosen.items:,} items side by side, on SQLite: {rate:,.0f} "
         "items a second, from the trigger until the run is over."
     )
-    keep("Workflows: steps in a row and side by side", f"{body}\n\n{note}")
+    write_section("Workflows: steps in a row and side by side", f"{body}\n\n{note}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter, process_time, time
 
 from gnomon.declarative import Scheduler, counters_of
-from report import keep, table
+from report import table, write_section
 
 HOUR = timedelta(hours=1)
 MINUTE = 60
@@ -167,7 +167,7 @@ def main() -> None:
         [f"none due, two minutes: {quiet['looked']:.0f} looks", f"{quiet['spent'] * 1000:.0f} ms of processor", "", ""],
     ]
     body = table([f"{tasks:,} tasks", "took", "target", "memory at most"], rows)
-    keep("Declarative: many tasks in one scheduler", body)
+    write_section("Declarative: many tasks in one scheduler", body)
 
 
 async def _figures(case: str, path: str, tasks: int) -> dict[str, float]:

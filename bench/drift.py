@@ -16,8 +16,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from nodes import BEGUN, book_of, node_on, quantiles
-from report import keep, table
+from nodes import STARTED_AT, job_service_of, node_on, quantiles
+from report import table, write_section
 
 _BEGUN: list[float] = []
 
@@ -34,14 +34,14 @@ async def ours_each_second(seconds: int) -> list[float]:
     """Milliseconds from each planned second to the beginning of its body."""
     async with node_on("SQLite") as node:
         said = {"name": "note", "function": "note", "schedule": "* * * * * *", "overlap": "allow"}
-        await book_of(node).apply([read_job(said, Defaults(), now=round(time() * 1000))], actor="bench")
+        await job_service_of(node).apply([read_job(said, Defaults(), now=round(time() * 1000))], actor="bench")
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
-        while len(BEGUN) <= seconds:
+        while len(STARTED_AT) <= seconds:
             await asyncio.sleep(0.1)
         stop.set()
         await running
-        return [begun % 1 * 1000 for begun in BEGUN[1:]]
+        return [begun % 1 * 1000 for begun in STARTED_AT[1:]]
 
 
 def apscheduler_each_second(make_store: Callable[[], Any], seconds: int) -> list[float]:
@@ -74,7 +74,7 @@ def each_second(seconds: int) -> None:
         }
         rows += [[name, quantiles(apscheduler_each_second(make, seconds))] for name, make in stores.items()]
     note = f"From the planned second to the beginning of the body, over {seconds} seconds after the first."
-    keep("Drift: one schedule a second", f"{table(['scheduler', 'late by'], rows)}\n\n{note}")
+    write_section("Drift: one schedule a second", f"{table(['scheduler', 'late by'], rows)}\n\n{note}")
 
 
 # ---- many in the same second ---------------------------------------------------------------------
@@ -91,17 +91,17 @@ async def our_storm(count: int, ahead: int) -> tuple[list[float], float]:
             for number in range(count)
         ]
         began = time()
-        await book_of(node).apply(jobs, actor="bench")
+        await job_service_of(node).apply(jobs, actor="bench")
         registering = time() - began
         del jobs
         assert time() < due.timestamp() - 1, "registering took too long: look further ahead"
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
-        while len(BEGUN) < count:
+        while len(STARTED_AT) < count:
             await asyncio.sleep(0.05)
         stop.set()
         await running
-        return [(begun - due.timestamp()) * 1000 for begun in BEGUN], registering
+        return [(begun - due.timestamp()) * 1000 for begun in STARTED_AT], registering
 
 
 def apscheduler_storm(make_store: Callable[[], Any], count: int, ahead: int) -> tuple[list[float], float]:
@@ -132,7 +132,9 @@ def storms(sizes: list[int]) -> None:
         late, registering = apscheduler_storm(lambda: durable, 10_000, ahead=30)
         rows.append(["APScheduler 3 on SQLite, 10,000", f"{registering:.1f} s", quantiles(late)])
     note = "All due in one second, until their bodies begin. Ours decides, records and runs each of them durably."
-    keep("Storm: until the bodies begin", f"{table(['scheduler', 'registered in', 'late by'], rows)}\n\n{note}")
+    write_section(
+        "Storm: until the bodies begin", f"{table(['scheduler', 'registered in', 'late by'], rows)}\n\n{note}"
+    )
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter, sleep
 
-from report import keep, table
+from report import table, write_section
 
 
 def idle(jobs: int, seconds: float) -> tuple[float, float, float]:
@@ -56,7 +56,7 @@ def main() -> None:
         up_in, memory, share = idle(jobs, chosen.seconds)
         rows.append([f"{jobs:,}", f"{up_in:.1f} s", f"{memory:.0f} MiB", f"{share:.2f} %"])
     body = table(["jobs", "from the command to scheduling, file read and applied", "memory", "of one core"], rows)
-    keep("Footprint: an idle `gnomon up`", body)
+    write_section("Footprint: an idle `gnomon up`", body)
 
 
 if __name__ == "__main__":

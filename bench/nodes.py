@@ -15,17 +15,17 @@ from gnomon.app.node import Node
 from gnomon.config.settings import load
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from support.servers import postgres
 
 FUNCTIONS = Functions()
 #: When each body began, in seconds since 1970, and what it was planned for.
-BEGUN: list[float] = []
-PLANNED: list[float] = []
+STARTED_AT: list[float] = []
+PLANNED_AT: list[float] = []
 
 
-class Announced:
+class StepEvents:
     """What was announced about steps: told after the commit that makes it true."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Announced:
         return self._succeeded.setdefault((run, step), asyncio.Event())
 
 
-class NoEvents:
+class NullEvents:
     """Nobody listens."""
 
     def emit(self, name: str, **facts: object) -> None:
@@ -54,13 +54,13 @@ class NoEvents:
 @FUNCTIONS.function("note")
 async def note() -> None:
     """The smallest body: it only says that it began."""
-    BEGUN.append(time())
+    STARTED_AT.append(time())
 
 
 @asynccontextmanager
 async def node_on(kind: str, events: Events | None = None, **flags: object) -> AsyncIterator[Node]:
     """A node on a fresh SQLite file or PostgreSQL database, and who listens to it."""
-    BEGUN.clear()
+    STARTED_AT.clear()
     if kind == "SQLite":
         with tempfile.TemporaryDirectory() as folder:
             async with _opened(f"sqlite:///{folder}/gnomon.db", flags, events) as node:
@@ -73,16 +73,16 @@ async def node_on(kind: str, events: Events | None = None, **flags: object) -> A
 @asynccontextmanager
 async def _opened(url: str, flags: dict[str, object], events: Events | None) -> AsyncIterator[Node]:
     settings = load(flags={"database.url": url, **{name.replace("__", "."): value for name, value in flags.items()}})
-    node = await Node.open(settings, events=events or NoEvents(), functions=FUNCTIONS)
+    node = await Node.open(settings, events=events or NullEvents(), functions=FUNCTIONS)
     try:
         yield node
     finally:
         await node.close()
 
 
-def book_of(node: Node) -> JobBook:
+def job_service_of(node: Node) -> JobService:
     """The book of the node's jobs."""
-    return JobBook(node.store, node.store, node.store, SystemClock(), RandomIds())
+    return JobService(node.store, node.store, node.store, SystemClock(), RandomIds())
 
 
 def launcher_of(node: Node) -> Launcher:
@@ -101,4 +101,4 @@ def quantiles(values: list[float], unit: str = "ms") -> str:
 async def note_any(**given: object) -> None:
     """The same for a body that is given something."""
     del given
-    BEGUN.append(time())
+    STARTED_AT.append(time())

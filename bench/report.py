@@ -21,7 +21,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def keep(title: str, body: str) -> None:
+def write_section(title: str, body: str) -> None:
     """Print the section and put it into RESULTS.md in place of the last one of that title."""
     section = f"## {title}\n\n{_machine()}\n\n{body}\n"
     print(section)

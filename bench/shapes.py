@@ -20,10 +20,10 @@ from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
-from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.subjects import WORK_SUBJECTS
-from nodes import NoEvents, book_of
-from spending import Account
+from nodes import NullEvents, job_service_of
+from spending import ResourceUsage
 from support.bus_servers import Nats
 from support.servers import postgres
 
@@ -38,7 +38,7 @@ class Cluster:
     """What is up, and the numbers of its processes."""
 
     node: Node
-    account: Account
+    account: ResourceUsage
     pids: dict[str, int]
     bus: Nats | None = None
 
@@ -59,7 +59,7 @@ def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen
 
 
 @contextlib.asynccontextmanager
-async def places(
+async def worker_settings(
     shape: str, slots: int, *, used: bool = True
 ) -> AsyncIterator[tuple[str, Nats | None, dict[str, str]]]:
     """The address of a database, NATS if there is one, and what a worker has to be told of them.
@@ -79,9 +79,9 @@ async def _new_database() -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def accounted(url: str, *, logged: bool) -> AsyncIterator[Account]:
+async def with_account(url: str, *, logged: bool) -> AsyncIterator[ResourceUsage]:
     """The account of a database, on which everything is logged if that is wanted."""
-    account = Account(postgres(18), url)
+    account = ResourceUsage(postgres(18), url)
     if logged:
         await account.log_everything()
     try:
@@ -93,16 +93,16 @@ async def accounted(url: str, *, logged: bool) -> AsyncIterator[Account]:
 @contextlib.asynccontextmanager
 async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncIterator[Cluster]:
     """A server that does not execute, and a worker that does and is known to it."""
-    async with places(shape, slots) as (url, bus, told), accounted(url, logged=logged) as account:
+    async with worker_settings(shape, slots) as (url, bus, told), with_account(url, logged=logged) as account:
         settings = {"database.url": url, "worker.slots": slots, "metrics.enabled": False}
         if bus is not None:
             settings["nats.url"] = bus.url
-        node = await Node.open(load(flags=settings), events=NoEvents(), dispatches=True)
+        node = await Node.open(load(flags=settings), events=NullEvents(), dispatches=True)
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
         with worker(shape, told) as process:
             try:
-                await known(node.store)
+                await wait_until_known(node.store)
                 pids = {"server": os.getpid(), "worker": process.pid, "PostgreSQL": postgres(18).pid}
                 yield Cluster(node, account, pids if bus is None else {**pids, "NATS": bus.pid}, bus)
             finally:
@@ -112,7 +112,7 @@ async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def overheard(bus: Nats | None) -> AsyncIterator[list[bytes]]:
+async def recorded_messages(bus: Nats | None) -> AsyncIterator[list[bytes]]:
     """What is sent to workers meanwhile, as anybody on the bus can hear it; nothing, if there is none."""
     heard: list[bytes] = []
     if bus is None:
@@ -130,7 +130,7 @@ async def overheard(bus: Nats | None) -> AsyncIterator[list[bytes]]:
         await client.close()
 
 
-async def known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
+async def wait_until_known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
     """A worker has been heard of."""
     while not await store.workers():
         await asyncio.sleep(0.02)
@@ -140,11 +140,11 @@ async def register(node: Node, function: str, jobs: int = 1) -> list[str]:
     """There are so many jobs that call the function; their names."""
     names = [f"note-{number:03}" for number in range(jobs)]
     said = [{"name": name, "function": function, "overlap": "allow"} for name in names]
-    await book_of(node).apply([read_job(one, Defaults(), now=NOW) for one in said], actor="bench")
+    await job_service_of(node).apply([read_job(one, Defaults(), now=NOW) for one in said], actor="bench")
     return names
 
 
-async def launched(node: Node, jobs: list[str], count: int, mark: str = "") -> list[RunId]:
+async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -> list[RunId]:
     """So many runs are asked for, a thousand at a time, of one job after the other."""
     schedules = [await node.store.find("default", name) for name in jobs]
     asked: list[RunId] = []
@@ -152,14 +152,14 @@ async def launched(node: Node, jobs: list[str], count: int, mark: str = "") -> l
         schedule = schedules[lot % len(schedules)]
         assert schedule is not None
         names = [RunId(f"run_{mark or count:0>8}{number:08}") for number in range(first, min(count, first + _BATCH))]
-        runs = [wanted_run(name, schedule, source=Source.API, now=NOW) for name in names]
-        await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
-        node.look()
+        runs = [new_requested_run(name, schedule, source=Source.API, now=NOW) for name in names]
+        await node.store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
+        node.check_soon()
         asked += names
     return asked
 
 
-async def triggered(node: Node, job: str, count: int) -> list[RunId]:
+async def trigger_runs(node: Node, job: str, count: int) -> list[RunId]:
     """So many runs are asked for, each by itself and all at once, as those do who ask the API."""
     asking = (node.launcher.trigger(job, actor="bench", source=Source.API) for _ in range(count))
     return [done.run_id for done in await asyncio.gather(*asking)]

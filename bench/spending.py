@@ -34,7 +34,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-class Account:
+class ResourceUsage:
     """What was spent on one database between two moments."""
 
     def __init__(self, server: Postgres, url: str) -> None:

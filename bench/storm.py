@@ -25,15 +25,15 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import open_postgres, open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.config.sections import Leading, Ticking
-from gnomon.core.ledger.edits import fresh
+from gnomon.config.sections import LeaderSettings, TickerSettings
+from gnomon.core.ledger.edits import new_schedule
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
-from report import keep, table
+from report import table, write_section
 from support.servers import postgres
 
 NOON = 1_772_452_800_000
@@ -56,7 +56,7 @@ async def postgres_store() -> AsyncIterator[SqlStore]:
         await store.close()
 
 
-class ElectorInAnotherTime(Elector):
+class ElectorIgnoringClockSkew(Elector):
     """Leads although our clock, which we have moved, is not the store's."""
 
     def _clock_is_off(self, skew: int) -> bool:
@@ -80,8 +80,8 @@ async def storm(store: SqlStore, count: int) -> tuple[float, float]:
 
     clock.advance(3_600_000)
     events = Recorder()
-    elector = ElectorInAnotherTime(store, clock, events, Leading(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, Ticking())
+    elector = ElectorIgnoringClockSkew(store, clock, events, LeaderSettings(), holder="bench")
+    ticker = Ticker(store, elector, clock, events, TickerSettings())
     await elector.step()
     began = perf_counter()
     while not await ticker.step():
@@ -141,11 +141,11 @@ async def ticking(store: SqlStore, count: int, period_s: int, seconds: float) ->
             anchor = spec_start + number * period_s * 1000 // count
             every = Every(timedelta(seconds=period_s), datetime.fromtimestamp(anchor / 1000, UTC))
             spec = Spec(trigger=every, workflow_id="work", overlap=Overlap.ALLOW)
-            made.append(fresh(ScheduleUid(f"sch_{number:08}"), "default", f"job-{number}", spec, now=now))
+            made.append(new_schedule(ScheduleUid(f"sch_{number:08}"), "default", f"job-{number}", spec, now=now))
         await store.add(made, actor="bench", tzdata="")
     events = Recorder()
-    elector = Elector(store, clock, events, Leading(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, Ticking())
+    elector = Elector(store, clock, events, LeaderSettings(), holder="bench")
+    ticker = Ticker(store, elector, clock, events, TickerSettings())
     # What came due while the schedules were registered is caught up first; then the time counts.
     await ticker.step()
     while (await store.next_due_at(shards=frozenset(range(256))) or 0) < clock.now() - 100:
@@ -201,7 +201,7 @@ async def storms(sizes: list[int]) -> None:
         "Ours: the decision, the run and its first task are durable for each tick (SQLite synchronous=FULL, PostgreSQL "
         "fsync on). APScheduler keeps no history; its executor does nothing here."
     )
-    keep("Storm: schedules due in the same second", f"{body}\n\n{note}")
+    write_section("Storm: schedules due in the same second", f"{body}\n\n{note}")
 
 
 async def steady(count: int, seconds: float) -> None:
@@ -213,7 +213,7 @@ async def steady(count: int, seconds: float) -> None:
         f"One schedule a second, SQLite: {quantiles(one)}.\n\n"
         f"{count:,} schedules registered, 1,000 fires a second, SQLite: {quantiles(many)}; {memory:.0f} MiB at most."
     )
-    keep("Lateness of decisions", body)
+    write_section("Lateness of decisions", body)
 
 
 def main() -> None:

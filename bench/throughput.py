@@ -17,9 +17,9 @@ from huey import SqliteHuey
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
-from gnomon.core.runs.launch import Launch, wanted_run
-from nodes import BEGUN, book_of, launcher_of, node_on
-from report import keep, table
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from nodes import STARTED_AT, job_service_of, launcher_of, node_on
+from report import table, write_section
 
 NOW = 1_772_452_800_000
 _BATCH = 1000
@@ -29,25 +29,25 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
     """Runs launched a second, and runs a second from the first to the last body; every run is over at the end."""
     async with node_on(kind) as node:
         said = {"name": "note", "function": "note", "overlap": "allow"}
-        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+        await job_service_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
         schedule = await node.store.find("default", "note")
         assert schedule is not None
         began = perf_counter()
         for first in range(0, count, _BATCH):
             runs = [
-                wanted_run(RunId(f"run_{number:08}"), schedule, source=Source.API, now=NOW)
+                new_requested_run(RunId(f"run_{number:08}"), schedule, source=Source.API, now=NOW)
                 for number in range(first, first + _BATCH)
             ]
-            await node.store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOW)
+            await node.store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
         launching = count / (perf_counter() - began)
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
-        while len(BEGUN) < count or await _active(node.store):
+        while len(STARTED_AT) < count or await _active(node.store):
             await asyncio.sleep(0.02)
         stop.set()
         await running
-        assert len(BEGUN) == count
-        return launching, count / (BEGUN[-1] - BEGUN[0])
+        assert len(STARTED_AT) == count
+        return launching, count / (STARTED_AT[-1] - STARTED_AT[0])
 
 
 async def _active(store: Any) -> int:  # noqa: ANN401 - a store of either kind
@@ -59,17 +59,17 @@ async def trigger_to_start(kind: str, count: int) -> list[float]:
     """Milliseconds from asking for a run to the beginning of its body, one after the other on an idle node."""
     async with node_on(kind) as node:
         said = {"name": "note", "function": "note", "overlap": "allow"}
-        await book_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
+        await job_service_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
         launcher, stop, late = launcher_of(node), asyncio.Event(), []
         running = asyncio.create_task(node.run(stop))
         await asyncio.sleep(0.5)
         for number in range(count):
             asked = time()
             await launcher.trigger("note", actor="bench")
-            node.look()
-            while len(BEGUN) <= number:
+            node.check_soon()
+            while len(STARTED_AT) <= number:
                 await asyncio.sleep(0.0002)
-            late.append((BEGUN[number] - asked) * 1000)
+            late.append((STARTED_AT[number] - asked) * 1000)
         stop.set()
         await running
         return late
@@ -155,7 +155,7 @@ def main() -> None:
         "p50 "
         f"{ordered[len(ordered) // 2]:.1f} ms, p99 {ordered[int(len(ordered) * 0.99)]:.1f} ms."
     )
-    keep("Throughput: no-op runs, end to end", f"{body}\n\n{note}")
+    write_section("Throughput: no-op runs, end to end", f"{body}\n\n{note}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gnomon.app.operations import read_settings
-from gnomon.config.sections import Auth, Metrics, Nats, Secrets, Server
+from gnomon.config.sections import AuthSettings, MetricsSettings, NatsSettings, SecretsSettings, ServerSettings
 from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
@@ -61,14 +61,14 @@ def test_the_seeds_names_count(name: str, value: str, key: str, expected: object
 def test_the_seeds_file_loads_unchanged() -> None:
     settings = read_settings(SEEDS_FILE, environment=SEEDS_ENVIRONMENT)
 
-    assert settings.server == Server(host="0.0.0.0", port=8062)  # noqa: S104 - what the seed says
+    assert settings.server == ServerSettings(host="0.0.0.0", port=8062)  # noqa: S104 - what the seed says
     assert (settings.database.url, settings.database.max_connections) == (SEEDS_ENVIRONMENT["DATABASE_URL"], 10)
-    assert settings.nats == Nats(url=SEEDS_ENVIRONMENT["NATS_URL"], user="scheduler", password="hunter2")  # noqa: S106 - not a real one
+    assert settings.nats == NatsSettings(url=SEEDS_ENVIRONMENT["NATS_URL"], user="scheduler", password="hunter2")  # noqa: S106 - not a real one
     assert (settings.leader.ttl_ms, settings.leader.renew_interval_ms) == (15_000, 5_000)
     assert (settings.execution.default_timeout_ms, settings.execution.history_retention_days) == (300_000, 90)
     assert settings.jobs_file == "/etc/scheduler/jobs.yaml"
-    assert settings.auth == Auth(iam_url="https://hanzo.id", verify_tokens=True)
-    assert settings.metrics == Metrics(enabled=True, port=9090)
+    assert settings.auth == AuthSettings(iam_url="https://hanzo.id", verify_tokens=True)
+    assert settings.metrics == MetricsSettings(enabled=True, port=9090)
 
 
 @pytest.mark.req("H-18")
@@ -81,7 +81,7 @@ def test_a_variable_that_the_seeds_file_needs_is_named_if_it_is_missing(name: st
 
 
 def test_nothing_listens_to_the_world_unless_told_to() -> None:
-    assert load().server == Server(host="127.0.0.1", port=8062)
+    assert load().server == ServerSettings(host="127.0.0.1", port=8062)
 
 
 def test_the_environment_and_flags_beat_the_file_on_disk(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_span_may_be_said_as_people_write_it(sources: dict[str, Any]) -> None:
     ],
 )
 def test_a_list_in_the_environment_is_separated_by_commas(sources: dict[str, Any]) -> None:
-    assert load(**sources).secrets == Secrets(allow=("API_KEY", "DB_PASSWORD"))
+    assert load(**sources).secrets == SecretsSettings(allow=("API_KEY", "DB_PASSWORD"))
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,20 @@
 from typing import NamedTuple
 
 
-def escaped(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text on one line that no terminal or log obeys, so that input cannot forge what is shown."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def written(value: object) -> str:
+def quote_value(value: object) -> str:
     """The value as one would write it; what it is, if it is too deep or too long for that."""
     try:
-        return shortened(repr(value), 80)
+        return truncate(repr(value), 80)
     except (RecursionError, ValueError):
         return f"a {type(value).__name__} without end"
 
 
-def shortened(text: str, limit: int = 120) -> str:
+def truncate(text: str, limit: int = 120) -> str:
     """The text, or its beginning."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -83,7 +83,9 @@ class CronError(UsageError):
     def _message(self) -> str:
         hint = f'; did you mean "{self.suggestion}"?' if self.suggestion else ""
         refused = self._whole if self.in_the_text else self.field
-        return escaped(f'Invalid {refused} "{shortened(self.expression)}": {self.subject} {self.reason}{hint}')
+        return escape_unprintable(
+            f'Invalid {refused} "{truncate(self.expression)}": {self.subject} {self.reason}{hint}'
+        )
 
     @property
     def in_the_text(self) -> bool:
@@ -137,7 +139,7 @@ class FieldError(UsageError):
     code = "bad_field"
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        super().__init__(f"{field}: {written(value)} {reason}")
+        super().__init__(f"{field}: {quote_value(value)} {reason}")
         self.field, self.value, self.reason = field, value, reason
 
 
@@ -150,7 +152,7 @@ class FileError(UsageError):
         self, file: object, reason: str, *, line: int | None = None, column: int | None = None, field: str = ""
     ) -> None:
         place = f"line {line}, column {column}" if line else ""
-        super().__init__(escaped(": ".join(part for part in (str(file), place, field, reason) if part)))
+        super().__init__(escape_unprintable(": ".join(part for part in (str(file), place, field, reason) if part)))
         self.file, self.reason, self.line, self.column, self.field = file, reason, line, column, field
 
 
@@ -166,7 +168,7 @@ class NotFound(UsageError):
     code = "not_found"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {shortened(repr(name), 80)}")
+        super().__init__(f"there is no {kind} {truncate(repr(name), 80)}")
         self.kind, self.name = kind, name
 
 
@@ -236,7 +238,7 @@ class Overlapping(Refused):
 
     def __init__(self, job: str, run_id: str | None) -> None:
         which = f": {run_id}" if run_id else ""
-        super().__init__(f"a run of {shortened(repr(job), 80)} is under way{which}")
+        super().__init__(f"a run of {truncate(repr(job), 80)} is under way{which}")
         self.job, self.run_id = job, run_id
 
 
@@ -246,7 +248,7 @@ class QueueFull(Refused):
     code = "queue_full"
 
     def __init__(self, job: str, waiting: int) -> None:
-        super().__init__(f"{waiting} runs of {shortened(repr(job), 80)} wait already, and no more may")
+        super().__init__(f"{waiting} runs of {truncate(repr(job), 80)} wait already, and no more may")
         self.job, self.waiting = job, waiting
 
 
@@ -256,7 +258,7 @@ class KeyTaken(Refused):
     code = "key_taken"
 
     def __init__(self, key: str, run_id: str) -> None:
-        super().__init__(f"the key {shortened(repr(key), 80)} belongs to {run_id}, which was given something else")
+        super().__init__(f"the key {truncate(repr(key), 80)} belongs to {run_id}, which was given something else")
         self.key, self.run_id = key, run_id
 
 
@@ -266,7 +268,7 @@ class AlreadyOver(Refused):
     code = "already_over"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {shortened(repr(name), 80)} is over already")
+        super().__init__(f"{kind} {truncate(repr(name), 80)} is over already")
         self.kind, self.name = kind, name
 
 
@@ -276,7 +278,7 @@ class NameTaken(Refused):
     code = "name_taken"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is another {kind} {shortened(repr(name), 80)}: change that, or take another name")
+        super().__init__(f"there is another {kind} {truncate(repr(name), 80)}: change that, or take another name")
         self.kind, self.name = kind, name
 
 
@@ -286,7 +288,7 @@ class Stale(Refused):
     code = "stale"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {shortened(repr(name), 80)} has changed in the meantime: look at it again")
+        super().__init__(f"{kind} {truncate(repr(name), 80)} has changed in the meantime: look at it again")
         self.kind, self.name = kind, name
 
 
@@ -302,7 +304,7 @@ class Contended(Refused):
     code = "contended"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {shortened(repr(name), 80)} is being changed by others: try again")
+        super().__init__(f"{kind} {truncate(repr(name), 80)} is being changed by others: try again")
         self.kind, self.name = kind, name
 
 

@@ -28,7 +28,7 @@ def scheduler(request: pytest.FixtureRequest) -> "Scheduler":
     """A scheduler on virtual time, with the jobs that the settings and the mark `gnomon` name."""
     from gnomon.errors import UsageError
     from gnomon.testing.assertions import immediately
-    from gnomon.testing.scheduler import BEGINNING, Scheduler
+    from gnomon.testing.scheduler import START, Scheduler
 
     mark = request.node.get_closest_marker("gnomon")
     said = {"jobs": None, "start": None, "timezone": None} | (mark.kwargs if mark else {})
@@ -36,7 +36,7 @@ def scheduler(request: pytest.FixtureRequest) -> "Scheduler":
     jobs = said["jobs"] if said["jobs"] is not None else config.getini("gnomon_jobs")
     try:
         made = Scheduler(
-            said["start"] or config.getini("gnomon_start") or BEGINNING,
+            said["start"] or config.getini("gnomon_start") or START,
             timezone=said["timezone"] or config.getini("gnomon_timezone") or "UTC",
             folder=folder,
         )

@@ -8,7 +8,7 @@ import pytest
 from gnomon.adapters.sql import open_postgres
 from gnomon.adapters.sql.store import SqlStore
 from support.bus_servers import Nats
-from support.scoped import scoped_nats
+from support.scoped import nats_with_users
 from support.servers import postgres
 
 
@@ -30,7 +30,7 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
 @pytest.fixture
 def nats() -> Iterator[Nats]:
     """A bus on which everybody may only do what is theirs. It may be hurt, so that nobody else has it."""
-    with scoped_nats() as running:
+    with nats_with_users() as running:
         yield running
 
 

@@ -13,11 +13,11 @@ from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.services.maintenance.cleaner import Cleaner
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, VirtualClock
-from support.crew import Crewed
+from support.crew import ExecutionHarness
 
 JOBS, WEEKS, RETENTION_DAYS = 25, 4, 3
 #: Every so often they run.
@@ -30,13 +30,13 @@ GROWING = ("run", "task", "attempt", "task_log", "payload", "tick")
 LARGEST_LOG = 2 * int(PRAGMAS["wal_autocheckpoint"]) * 4096
 
 
-class Plant:
+class LoadedNode:
     """A node, period by period."""
 
     def __init__(self, store: SqlStore, clock: VirtualClock, archive: Path) -> None:
         self.store, self.clock = store, clock
         flags = {"cleaner.dedupe": "1d", "cleaner.pause": "0s", "execution.history_retention_days": RETENTION_DAYS}
-        self.crew = Crewed(store=store, clock=clock, flags=flags)
+        self.crew = ExecutionHarness(store=store, clock=clock, flags=flags)
         settings, events = self.crew.settings, self.crew.events
         elector = Elector(store, clock, events, settings.leader, holder="node", alone=True)
         self.ticker = Ticker(store, elector, clock, events, settings.ticker)
@@ -49,16 +49,16 @@ class Plant:
             for n in range(JOBS)
         ]
         jobs = [read_job(one, Defaults(), now=self.clock.now()) for one in said]
-        await JobBook(self.store, self.store, self.store, self.clock, CountedIds()).apply(jobs, actor="ada")
+        await JobService(self.store, self.store, self.store, self.clock, CountedIds()).apply(jobs, actor="ada")
 
     async def period(self) -> None:
         """The jobs come due, run and end."""
         self.clock.advance(PERIOD_HOURS * HOUR)
         while not await self.ticker.step():
             pass
-        await self.crew.go()
+        await self.crew.run_until_idle()
         self.crew.runner.end_all(output=b'"' + b"x" * 500 + b'"')
-        await self.crew.go()
+        await self.crew.run_until_idle()
 
     async def rows(self) -> dict[str, int]:
         def count(conn: sa.Connection) -> dict[str, int]:
@@ -68,7 +68,7 @@ class Plant:
         return await self.store.transactions.read(count)
 
 
-def size_of(plant: Plant, file: Path) -> int:
+def size_of(plant: LoadedNode, file: Path) -> int:
     """What the database needs once its log, which is no history, has been taken over into it."""
     transactions = plant.store.transactions
     assert isinstance(transactions, SqliteTransactions)
@@ -77,10 +77,10 @@ def size_of(plant: Plant, file: Path) -> int:
 
 
 @pytest.fixture
-async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
+async def plant(tmp_path: Path) -> AsyncIterator[LoadedNode]:
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-    made = Plant(store, clock, tmp_path / "archive")
+    made = LoadedNode(store, clock, tmp_path / "archive")
     await made.register()
     yield made
     await store.close()
@@ -89,7 +89,7 @@ async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
 @pytest.mark.req("H-11")
 @pytest.mark.req("Z-09")
 @pytest.mark.guarantee("S19")
-async def test_under_constant_load_the_database_stops_growing(plant: Plant, tmp_path: Path) -> None:
+async def test_under_constant_load_the_database_stops_growing(plant: LoadedNode, tmp_path: Path) -> None:
     made = JOBS * A_DAY * 7 * WEEKS
     weeks: list[dict[str, int]] = []
     sizes: list[int] = []

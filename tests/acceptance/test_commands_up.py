@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.hands import alive, environment_of_tests, noted
+from runners.hands import alive, environment_of_tests, read_numbers
 from support.processes import up
 
 JOBS = """
@@ -79,13 +79,13 @@ def test_kill_9_takes_the_command_along_and_the_next_start_runs_it_again(place: 
     jobs, pids = str(place / "jobs.yaml"), place / "PIDS"
     with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment(place)) as victim:
         gnomon(place, "jobs", "trigger", "long")
-        until(lambda: pids.exists() and len(noted(pids)) == 2)
-        first = noted(pids)
+        until(lambda: pids.exists() and len(read_numbers(pids)) == 2)
+        first = read_numbers(pids)
         victim.kill()
     until(lambda: not any(map(alive, first)))
 
     with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment(place)) as heir:
-        until(lambda: len(noted(pids)) == 4)
+        until(lambda: len(read_numbers(pids)) == 4)
         assert heir.terminate() == 0
 
-    assert not any(map(alive, noted(pids)))
+    assert not any(map(alive, read_numbers(pids)))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET
-from gnomon.adapters.redis.connection import client_of
+from gnomon.adapters.redis.connection import create_client
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app import coordination
@@ -27,7 +27,7 @@ SCHEDULES = 20
 FOREVER = 1 << 62
 
 
-class Fleet:
+class CoordinatedNodes:
     """Two nodes on one database, which share what Redis or NATS keeps."""
 
     def __init__(self, server: Nats | Redis, settings: Settings, store: SqlStore) -> None:
@@ -39,7 +39,7 @@ class Fleet:
     async def wiped(self) -> None:
         """Everything that was kept is gone."""
         if isinstance(self.server, Redis):
-            client = client_of(replace(self.settings.redis, timeout_ms=10_000))
+            client = create_client(replace(self.settings.redis, timeout_ms=10_000))
             await client.flushall()
             await client.aclose()
         else:
@@ -80,9 +80,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Nats | Redis]:
 
 
 @pytest.fixture
-async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CoordinatedNodes]:
     # Asked for four times a second, so that every loss is met.
-    monkeypatch.setattr(coordination, "_SHORT_TURN_MS", 1000)
+    monkeypatch.setattr(coordination, "_SHORT_LEASE_MS", 1000)
     where = "redis" if isinstance(server, Redis) else "nats"
     async with postgres(18).database() as url, AsyncExitStack() as nodes:
         flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 500, "leader.ttl_ms": 3000}
@@ -92,7 +92,7 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         spec = {"schedule": "* * * * * *", "workflow_id": "work", "overlap": "allow", "catchup": "all"}
         names = [f"job-{number}" for number in range(SCHEDULES)]
         await registrar.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
-        fleet = Fleet(server, settings, store)
+        fleet = CoordinatedNodes(server, settings, store)
         for _ in range(2):
             await nodes.enter_async_context(running(settings, fleet.events))
         yield fleet
@@ -100,7 +100,7 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         await store.close()
 
 
-async def assert_every_second_was_decided_once(fleet: Fleet) -> None:
+async def assert_every_second_was_decided_once(fleet: CoordinatedNodes) -> None:
     for schedule in await fleet.schedules():
         ticks = await fleet.store.ticks(schedule.uid, before=FOREVER, limit=10_000)
         first = (schedule.created_at // 1000 + 1) * 1000
@@ -110,11 +110,11 @@ async def assert_every_second_was_decided_once(fleet: Fleet) -> None:
         assert {tick.decision.kind for tick in ticks} == {TickKind.FIRED}
 
 
-async def wiped(fleet: Fleet) -> None:
+async def wiped(fleet: CoordinatedNodes) -> None:
     await fleet.wiped()
 
 
-async def killed(fleet: Fleet) -> None:
+async def killed(fleet: CoordinatedNodes) -> None:
     fleet.server.kill()
     await fleet.heard("degraded")
     await fleet.decided_for(2)
@@ -122,7 +122,7 @@ async def killed(fleet: Fleet) -> None:
     await fleet.heard("degraded_no_more")
 
 
-async def frozen(fleet: Fleet) -> None:
+async def frozen(fleet: CoordinatedNodes) -> None:
     with fleet.server.frozen():
         await fleet.heard("degraded")
         await fleet.decided_for(2)
@@ -131,7 +131,7 @@ async def frozen(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("misfortune", [wiped, killed, frozen], ids=lambda one: str(one.__name__))
 async def test_a_misfortune_of_what_is_shared_changes_no_decision(
-    fleet: Fleet, misfortune: Callable[[Fleet], Awaitable[None]]
+    fleet: CoordinatedNodes, misfortune: Callable[[CoordinatedNodes], Awaitable[None]]
 ) -> None:
     await fleet.decided_for(1)
 

@@ -14,14 +14,14 @@ from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.node import Node
-from gnomon.app.operations import defaults_of
+from gnomon.app.operations import schedule_defaults
 from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.jobs.job import read_job
 from gnomon.core.model import RunStatus
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import Recorder
 from support.servers import postgres
 
@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "node_process.py"
 TTL_MS = 3000
 
 
-class Fleet:
+class NodeProcesses:
     """Nodes in processes of their own, and the rows that say who holds what."""
 
     def __init__(self, url: str, store: SqlStore) -> None:
@@ -83,10 +83,10 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[Fleet]:
+async def fleet() -> AsyncIterator[NodeProcesses]:
     async with postgres(18).database() as url:
         store = await open_store(url)
-        fleet = Fleet(url, store)
+        fleet = NodeProcesses(url, store)
         yield fleet
         for process in fleet.processes:
             process.kill()
@@ -96,7 +96,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         await store.close()
 
 
-async def test_one_that_is_killed_is_succeeded_within_its_leases_and_half_a_second(fleet: Fleet) -> None:
+async def test_one_that_is_killed_is_succeeded_within_its_leases_and_half_a_second(fleet: NodeProcesses) -> None:
     await fleet.start()
     victim = await fleet.start()
     victim.kill()
@@ -104,7 +104,7 @@ async def test_one_that_is_killed_is_succeeded_within_its_leases_and_half_a_seco
     assert await fleet.until_one_has_all() < TTL_MS / 1000 + 0.5
 
 
-async def test_one_that_stops_is_succeeded_in_less_than_a_second(fleet: Fleet) -> None:
+async def test_one_that_stops_is_succeeded_in_less_than_a_second(fleet: NodeProcesses) -> None:
     # They renew every four seconds, and would find out then.
     fleet.ttl_ms = 16_000
     await fleet.start()
@@ -115,7 +115,7 @@ async def test_one_that_stops_is_succeeded_in_less_than_a_second(fleet: Fleet) -
     assert await asyncio.to_thread(leaving.wait, 20) == 0
 
 
-async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_ended(fleet: Fleet) -> None:
+async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_ended(fleet: NodeProcesses) -> None:
     functions, begun, may_end = Functions(), threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -126,8 +126,8 @@ async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_en
     settings = load(flags={"database.url": fleet.url, "worker.drain_ms": 60_000})
     node, stop = await Node.open(settings, events=Recorder(), functions=functions), asyncio.Event()
     running = asyncio.create_task(node.run(stop))
-    book = JobBook(node.store, node.store, node.store, SystemClock(), RandomIds())
-    job = read_job({"name": "wait", "function": "wait"}, defaults_of(settings), now=SystemClock().now())
+    book = JobService(node.store, node.store, node.store, SystemClock(), RandomIds())
+    job = read_job({"name": "wait", "function": "wait"}, schedule_defaults(settings), now=SystemClock().now())
     await book.apply([job], actor="ada")
     await node.launcher.trigger("wait", actor="ada")
     await asyncio.to_thread(begun.wait)

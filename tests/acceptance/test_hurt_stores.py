@@ -11,10 +11,10 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import sqlite
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.config.sections import Leading, Ticking
+from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.model import Catchup, Overlap
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.ticker import Health, Ticker
+from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 from gnomon.testing.clock import Recorder, VirtualClock
 
 pytestmark = pytest.mark.guarantee("E4", "S1", "S2")
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.guarantee("E4", "S1", "S2")
 SCHEDULES = [minutely(f"job-{i}", overlap=Overlap.ALLOW, catchup=Catchup.ALL) for i in range(200)]
 
 
-class World:
+class TickerOnFile:
     """A ticker on a file."""
 
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
         self.store, self.clock, self.events = store, clock, Recorder()
-        elector = Elector(store, clock, self.events, Leading(), holder="node")
-        self.ticker = Ticker(store, elector, clock, self.events, Ticking())
+        elector = Elector(store, clock, self.events, LeaderSettings(), holder="node")
+        self.ticker = Ticker(store, elector, clock, self.events, TickerSettings())
 
     async def pass_minutes(self, minutes: int) -> None:
         """Let time pass, stepping every second."""
@@ -49,11 +49,11 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[TickerOnFile]:
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
     await store.add(SCHEDULES, actor="ada", tzdata="")
-    yield World(store, clock)
+    yield TickerOnFile(store, clock)
     await store.close()
 
 
@@ -67,7 +67,7 @@ async def hurt(store: SqlStore, monkeypatch: pytest.MonkeyPatch, pragma: str, va
     await store.transactions.write(tell)
 
 
-async def test_a_full_disk_stops_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_stops_nothing_but_time(world: TickerOnFile, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.pass_minutes(2)
     await hurt(world.store, monkeypatch, "max_page_count", "1")  # no more pages than there are
 
@@ -77,14 +77,14 @@ async def test_a_full_disk_stops_nothing_but_time(world: World, monkeypatch: pyt
     monkeypatch.undo()
     await world.pass_minutes(1)
 
-    assert during == Health.ERROR
+    assert during == TickerHealth.ERROR
     assert max(map(len, decided)) < 5
-    assert world.ticker.health == Health.OK
+    assert world.ticker.health == TickerHealth.OK
     assert await world.planned() == {(1, 2, 3, 4, 5, 6)}
 
 
 async def test_a_file_that_cannot_be_written_stops_nothing_but_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: TickerOnFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.pass_minutes(1)
     await hurt(world.store, monkeypatch, "query_only", "1")
@@ -94,12 +94,12 @@ async def test_a_file_that_cannot_be_written_stops_nothing_but_time(
     monkeypatch.undo()
     await world.pass_minutes(1)
 
-    assert during == Health.ERROR
+    assert during == TickerHealth.ERROR
     assert await world.planned() == {(1, 2, 3, 4)}
 
 
 async def test_a_writer_that_holds_the_file_stops_nothing_but_time(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: TickerOnFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.pass_minutes(1)
     await hurt(world.store, monkeypatch, "busy_timeout", "20")
@@ -113,5 +113,5 @@ async def test_a_writer_that_holds_the_file_stops_nothing_but_time(
     rival.close()
     await world.pass_minutes(1)
 
-    assert (during, wait > 0) == (Health.ERROR, True)
+    assert (during, wait > 0) == (TickerHealth.ERROR, True)
     assert await world.planned() == {(1, 2, 3)}

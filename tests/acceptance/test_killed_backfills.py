@@ -12,9 +12,9 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
 from gnomon.ports.runs import RunQuery
-from gnomon.services.operations.backfills import BackfillDesk
+from gnomon.services.operations.backfills import BackfillService
 from support.processes import up
-from support.witness import seen
+from support.witness import read_witness
 
 #: Paused, so that only what is filled in runs.
 JOBS = """
@@ -40,7 +40,7 @@ async def ended(store: SqlStore, backfill_id: str) -> None:
 
 
 def started(witness: Path) -> int:
-    return sum(one[0] == "start" for one in seen(witness))
+    return sum(one[0] == "start" for one in read_witness(witness))
 
 
 @pytest.mark.guarantee("S1")
@@ -58,7 +58,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         clock = SystemClock()
         last = clock.now() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
         first = last - (PLANNED - 1) * MINUTE_MS
-        desk = BackfillDesk(store, store, clock, RandomIds())
+        desk = BackfillService(store, store, clock, RandomIds())
         asked = (await desk.start("minutely", first, last, actor="ada", max_parallel=3)).backfill
         await until(lambda: started(witness) >= 10)
         process.kill()
@@ -77,5 +77,5 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
     assert {(run.source, run.status) for run in runs} == {(Source.BACKFILL, RunStatus.COMPLETED)}
     assert (told.fired, told.skipped, told.under_way, told.failed) == (PLANNED, 0, 0, 0)
     # A body runs again only if it was cut off by a kill, and only so many were under way at each.
-    assert {one[2] for one in seen(witness) if one[0] == "end"} == {run.run_id for run in runs}
+    assert {one[2] for one in read_witness(witness) if one[0] == "end"} == {run.run_id for run in runs}
     assert started(witness) <= PLANNED + 3 * 3

@@ -12,12 +12,12 @@ from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.config.settings import load
 from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
-from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.labour import LEASE, admission, ended
+from support.labour import LEASE, admission, completion_of
 
 RUNS = 60
 LATER = NOON + 91 * DAY_MS
@@ -72,12 +72,12 @@ async def prepared(database: str) -> None:
     store = await open_sqlite(database)
     job = minutely(trigger=OnDemand(), overlap=Overlap.ALLOW)
     await store.add([job], actor="ada", tzdata="")
-    runs = [wanted_run(RunId(f"run_{n:03}"), job, source=Source.MANUAL, now=NOON + n) for n in range(RUNS)]
-    await store.launch([Launch(run=run, first_steps=("main",), input=b"{}") for run in runs], now=NOON)
+    runs = [new_requested_run(RunId(f"run_{n:03}"), job, source=Source.MANUAL, now=NOON + n) for n in range(RUNS)]
+    await store.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}") for run in runs], now=NOON)
     waiting = await store.waiting(NOON + RUNS, limit=RUNS)
     await store.admit([admission(one.task, schedule_uid=job.uid) for one in waiting], now=NOON)
     taken = await store.take("w", limit=RUNS, lease_ms=LEASE, now=NOON)
-    await store.report([ended(one, Result.SUCCEEDED, now=NOON, output=b"1") for one in taken])
+    await store.report([completion_of(one, Result.SUCCEEDED, now=NOON, output=b"1") for one in taken])
     await store.close()
 
 

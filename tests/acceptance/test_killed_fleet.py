@@ -12,25 +12,25 @@ from nats.js.errors import NotFoundError
 
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.config.sections import Nats as Settings
+from gnomon.config.sections import NatsSettings as Settings
 from gnomon.core import subjects
 from gnomon.core.model import Attempt, Result, RunStatus
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 from support.fleet_processes import (
     all_runs,
-    field_worker,
-    judge,
+    check_runs,
     launch,
+    remote_worker,
     server,
-    together,
-    until,
-    until_begun,
-    until_over,
-    until_some_work,
+    start_together,
+    wait_for_witness_lines,
+    wait_until,
+    wait_until_all_over,
+    wait_until_begun,
 )
 from support.scoped import PASSWORDS, NatsCluster
-from support.witness import seen
+from support.witness import read_witness
 
 JOBS = """
 jobs:
@@ -67,14 +67,14 @@ async def test_a_worker_without_a_database_does_the_work_of_a_server(
 ) -> None:
     # Nobody dies here, and on a busy machine nobody passes for dead.
     lease = {"GNOMON_WORKER__LEASE_MS": "20000"}
-    with server(url, nats, "--jobs", jobs, **lease), field_worker(nats, **lease) as worker:
+    with server(url, nats, "--jobs", jobs, **lease), remote_worker(nats, **lease) as worker:
         for name in ("quick", "slow", "once"):
             await launch(store, name, 100)
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
         assert worker.terminate() == 0
 
-    attempts = await judge(store, witness, once=ONCE)
+    attempts = await check_runs(store, witness, once=ONCE)
     assert all(run.status is RunStatus.COMPLETED for run in await all_runs(store))
     assert {len(tried) for tried in attempts.values()} == {1}, [t for t in attempts.values() if len(t) > 1]
     assert all(one.worker.startswith("field_") for tried in attempts.values() for one in tried)
@@ -84,19 +84,23 @@ async def test_a_worker_without_a_database_does_the_work_of_a_server(
 async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with together(server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats)) as (_, worker, other):
+    with start_together(server(url, nats, "--jobs", jobs), remote_worker(nats), remote_worker(nats)) as (
+        _,
+        worker,
+        other,
+    ):
         for turn in range(2):
             for name in ("quick", "slow", "once"):
                 await launch(store, name, 100)
-            await until_some_work(witness, 100 * (turn + 1))
+            await wait_for_witness_lines(witness, 100 * (turn + 1))
             nats.kill()
             await asyncio.sleep(0.3)  # the moment at which it comes back must be any
             nats.start()
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
         assert (worker.terminate(), other.terminate()) == (0, 0)
 
-    await judge(store, witness, once=ONCE)
+    await check_runs(store, witness, once=ONCE)
 
 
 @pytest.mark.guarantee("C5", "S4", "S9", "S17")
@@ -105,34 +109,34 @@ async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
 ) -> None:
     settings = Settings(url=nats.url, user="admin", password=PASSWORDS["admin"])
     admin = await connect(settings, Recorder(), name="admin")
-    with server(url, nats, "--jobs", jobs), field_worker(nats):
+    with server(url, nats, "--jobs", jobs), remote_worker(nats):
         for stream in (subjects.WORK, subjects.REPORTS):
             await launch(store, "slow", 100)
-            await until_some_work(witness, len(seen(witness)) + 50)
+            await wait_for_witness_lines(witness, len(read_witness(witness)) + 50)
             await admin.jetstream().delete_stream(stream)
-            await until(lambda stream=stream: is_there(admin, stream))  # type: ignore[misc]
+            await wait_until(lambda stream=stream: is_there(admin, stream))  # type: ignore[misc]
         await launch(store, "quick", 50)
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
     await admin.close()
 
-    await judge(store, witness)
+    await check_runs(store, witness)
 
 
 @pytest.mark.guarantee("S4", "S5", "S9", "S18")
 async def test_what_a_killed_worker_had_goes_to_another_after_its_lease(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with server(url, nats, "--jobs", jobs), field_worker(nats):
-        with field_worker(nats) as victim:
+    with server(url, nats, "--jobs", jobs), remote_worker(nats):
+        with remote_worker(nats) as victim:
             for name in ("slow", "once"):
                 await launch(store, name, 300)
-            await until(lambda: work_of(witness, victim.pid))
+            await wait_until(lambda: work_of(witness, victim.pid))
             victim.kill()
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
 
-    attempts = await judge(store, witness, once=ONCE)
+    attempts = await check_runs(store, witness, once=ONCE)
     assert any(one.result is Result.LOST for tried in attempts.values() for one in tried)
 
 
@@ -145,46 +149,46 @@ async def is_there(admin: Client, stream: str) -> bool:
 
 
 async def work_of(witness: Path, pid: int) -> bool:
-    return any(worker == pid for *_, worker in seen(witness))
+    return any(worker == pid for *_, worker in read_witness(witness))
 
 
 @pytest.mark.guarantee("C1", "C2", "S4", "S5", "S9")
 async def test_a_killed_server_is_followed_by_another_and_finished_work_is_not_done_again(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with field_worker(nats) as worker:
+    with remote_worker(nats) as worker:
         for _ in range(3):
             with server(url, nats, "--jobs", jobs) as victim:
                 for name in ("quick", "slow", "once"):
                     await launch(store, name, 100)
-                before = len(seen(witness))
-                await until_some_work(witness, before + 50)
+                before = len(read_witness(witness))
+                await wait_for_witness_lines(witness, before + 50)
                 victim.kill()
         with server(url, nats, "--jobs", jobs):
             await stop_ticking(store)
-            await until_over(store)
+            await wait_until_all_over(store)
             assert worker.terminate() == 0
 
-    await judge(store, witness, once=ONCE)
+    await check_runs(store, witness, once=ONCE)
 
 
 @pytest.mark.guarantee("C4", "S7", "S9")
 async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_wakes(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with server(url, nats, "--jobs", jobs) as running, field_worker(nats) as frozen:
+    with server(url, nats, "--jobs", jobs) as running, remote_worker(nats) as frozen:
         await stop_ticking(store)
         await launch(store, "slow", 30)
-        await until(lambda: work_of(witness, frozen.pid))
+        await wait_until(lambda: work_of(witness, frozen.pid))
         frozen.signal(signal.SIGSTOP)
-        with field_worker(nats):
-            await until_over(store)
+        with remote_worker(nats):
+            await wait_until_all_over(store)
             frozen.signal(signal.SIGCONT)
             assert frozen.terminate() == 0
             running.signal(signal.SIGTERM)
             assert running.ended() == 0
 
-    await judge(store, witness)
+    await check_runs(store, witness)
 
 
 @pytest.mark.guarantee("C4")
@@ -192,7 +196,7 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     del witness
-    with server(url, nats, "--jobs", jobs), field_worker(nats):
+    with server(url, nats, "--jobs", jobs), remote_worker(nats):
         await stop_ticking(store)
         await launch(store, "long", 1)
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
@@ -207,9 +211,9 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
             return any(one.result is Result.LOST for one in await attempts())
 
         # Else nobody would know that it had begun.
-        await until(begun)
+        await wait_until(begun)
         nats.kill()
-        await until(lost)
+        await wait_until(lost)
         nats.start()
 
 
@@ -217,13 +221,13 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
 async def test_a_cancel_reaches_a_worker_elsewhere(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with server(url, nats, "--jobs", jobs), field_worker(nats, GNOMON_WORKER__KILL_GRACE_MS="100"):
+    with server(url, nats, "--jobs", jobs), remote_worker(nats, GNOMON_WORKER__KILL_GRACE_MS="100"):
         await stop_ticking(store)
         await launch(store, "long", 1)
-        await until_begun(witness, "long")
+        await wait_until_begun(witness, "long")
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
         await store.cancel(run.run_id, reason="enough", now=0)
-        await until_over(store)
+        await wait_until_all_over(store)
 
     assert [one.status for one in await all_runs(store) if one.schedule_id == "long"] == [RunStatus.CANCELLED]
 
@@ -232,19 +236,19 @@ async def test_a_cancel_reaches_a_worker_elsewhere(
 async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_twice(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    with together(
+    with start_together(
         server(url, nats, "--jobs", jobs),
         server(url, nats, "--jobs", jobs),
-        field_worker(nats, GNOMON_WORKER__SLOTS="20"),
-        field_worker(nats, GNOMON_WORKER__SLOTS="20"),
+        remote_worker(nats, GNOMON_WORKER__SLOTS="20"),
+        remote_worker(nats, GNOMON_WORKER__SLOTS="20"),
     ) as (_, _, one, other):
         for name in ("quick", "slow", "once"):
             await launch(store, name, 200)
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
 
-    await judge(store, witness, once=ONCE)
-    assert {pid for *_, pid in seen(witness)} == {one.pid, other.pid}
+    await check_runs(store, witness, once=ONCE)
+    assert {pid for *_, pid in read_witness(witness)} == {one.pid, other.pid}
 
 
 @pytest.mark.guarantee("C1", "S4", "S5", "S9")
@@ -254,18 +258,18 @@ async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
 ) -> None:
     with (
         NatsCluster() as nats,
-        together(server(url, nats, "--jobs", jobs), field_worker(nats), field_worker(nats)),
+        start_together(server(url, nats, "--jobs", jobs), remote_worker(nats), remote_worker(nats)),
     ):
         for name in ("quick", "slow", "once"):
             await launch(store, name, 100)
-        await until_some_work(witness, 100)
+        await wait_for_witness_lines(witness, 100)
         nats.nodes[victim].kill()
         for name in ("quick", "slow", "once"):
             await launch(store, name, 50)
         await stop_ticking(store)
-        await until_over(store)
+        await wait_until_all_over(store)
 
-    await judge(store, witness, once=ONCE)
+    await check_runs(store, witness, once=ONCE)
 
 
 @pytest.mark.guarantee("S2", "S9")
@@ -274,11 +278,13 @@ async def test_what_takes_longer_than_the_patience_of_the_bus_is_done_once(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     lease = {"GNOMON_WORKER__LEASE_MS": "4000"}
-    with together(server(url, nats, "--jobs", jobs, **lease), *(field_worker(nats, **lease) for _ in range(2))):
+    with start_together(server(url, nats, "--jobs", jobs, **lease), *(remote_worker(nats, **lease) for _ in range(2))):
         await stop_ticking(store)
         await launch(store, "longer-than-a-lease", 3)
-        await until_over(store)
+        await wait_until_all_over(store)
 
-    await judge(store, witness)
-    starts = Counter(run for what, job, run, *_ in seen(witness) if (what, job) == ("start", "longer-than-a-lease"))
+    await check_runs(store, witness)
+    starts = Counter(
+        run for what, job, run, *_ in read_witness(witness) if (what, job) == ("start", "longer-than-a-lease")
+    )
     assert list(starts.values()) == [1, 1, 1]

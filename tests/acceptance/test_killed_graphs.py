@@ -12,9 +12,9 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from support.cases import EFFORT
-from support.fleet_processes import all_runs, launch, until_over
+from support.fleet_processes import all_runs, launch, wait_until_all_over
 from support.processes import up
-from support.witness import seen
+from support.witness import read_witness
 
 JOBS = """
 jobs:
@@ -59,7 +59,7 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
             await asyncio.sleep(dice.uniform(0.05, 0.6))  # the moment of death must be any
             victim.kill()
     with up(database, "--jobs", str(file)) as last:
-        await until_over(store)
+        await wait_until_all_over(store)
         assert last.terminate() == 0
 
     runs = await all_runs(store)
@@ -71,7 +71,7 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     assert all(results.count(Result.SUCCEEDED) <= 1 for results in attempts.values())
     assert sum(results.count(Result.LOST) for results in attempts.values()) > 0
     ends: dict[str, dict[str, int]] = defaultdict(dict)
-    for number, (what, name, run, *_) in enumerate(seen(witness)):
+    for number, (what, name, run, *_) in enumerate(read_witness(witness)):
         if what == "end":
             ends[run].setdefault(name, number)
         else:

@@ -14,9 +14,9 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus, TickKind
 from support.cases import EFFORT
-from support.fleet_processes import all_runs, launch, until, until_over
+from support.fleet_processes import all_runs, launch, wait_until, wait_until_all_over
 from support.processes import up
-from support.witness import seen
+from support.witness import read_witness
 
 JOBS = """
 jobs:
@@ -74,7 +74,7 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
     with up(database, "--jobs", str(jobs)) as last:
         for name in ("every-second", "in-turn", "once-at-most"):
             await pause(store, name)
-        await until_over(store)
+        await wait_until_all_over(store)
         assert last.terminate() == 0
 
     await assert_every_tick_was_decided_once(store)
@@ -107,7 +107,7 @@ async def assert_every_start_had_a_reason(store: SqlStore, witness: Path) -> Non
     for attempt in await store.attempts([task.task_id for task in tasks.values()]):
         attempts[attempt.task_id].append(attempt)
     starts: dict[str, list[int]] = defaultdict(list)
-    for what, _, name, fence, _, _ in seen(witness):
+    for what, _, name, fence, _, _ in read_witness(witness):
         if what == "start":
             starts[name].append(fence)
     results = Counter(one.result for several in attempts.values() for one in several)
@@ -136,17 +136,17 @@ async def test_of_two_processes_on_one_file_one_stands_by_and_takes_over(
 ) -> None:
     with up(database, "--jobs", str(jobs)) as first, up(database, "--jobs", str(jobs)) as second:
         second.line_with("standing by")
-        await until(lambda: some_work(witness))
-        assert {pid for *_, pid in seen(witness)} == {first.pid}
+        await wait_until(lambda: some_work(witness))
+        assert {pid for *_, pid in read_witness(witness)} == {first.pid}
         first.kill()
         second.line_with("scheduling on")
-        await until(lambda: work_of(witness, second.pid))
+        await wait_until(lambda: work_of(witness, second.pid))
         assert second.terminate() == 0
 
 
 async def some_work(witness: Path) -> bool:
-    return bool(seen(witness))
+    return bool(read_witness(witness))
 
 
 async def work_of(witness: Path, pid: int) -> bool:
-    return any(worker == pid for *_, worker in seen(witness))
+    return any(worker == pid for *_, worker in read_witness(witness))

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import gnomon
 from gnomon.adapters.host import SystemClock
 from gnomon.app.node import Node
-from gnomon.app.server import Serving, serve
+from gnomon.app.server import ServerOptions, serve
 from gnomon.config.settings import load
-from gnomon.core.metrics import MEASURES, shown_name
+from gnomon.core.metrics import METRICS, exposed_name
 from gnomon.core.model import RunId
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
@@ -147,7 +147,7 @@ class Served:
     async def trigger(self, job: str) -> str:
         """A run that someone asked for."""
         done = await self.node.launcher.trigger(job, actor="ada")
-        self.node.look()
+        self.node.check_soon()
         return done.run_id
 
     async def rest(self) -> None:
@@ -155,7 +155,7 @@ class Served:
         for job in ("beat", "slow"):
             await self.node.registrar.pause(job, actor="ada")
         self.release.set()
-        self.node.look()
+        self.node.check_soon()
 
         async def over() -> bool:
             return not await self.rows("SELECT 'open', count(*) FROM run WHERE completed_at IS NULL")
@@ -176,7 +176,7 @@ async def served(url: str, folder: Path, **flags: object) -> AsyncIterator[Serve
     up: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
     said = {"database.url": url, "metrics.port": 0, "worker.drain_ms": 0, "execution.max_routings": 1}
     settings = load(flags={**said, **{name.replace("__", "."): value for name, value in flags.items()}})
-    plan = Serving(settings=settings, jobs_files=[jobs], functions=functions(release), events=events)
+    plan = ServerOptions(settings=settings, jobs_files=[jobs], functions=functions(release), events=events)
     running = asyncio.create_task(serve(plan, stop, ready=up.set_result))
     try:
         running.add_done_callback(lambda _: up.done() or up.cancel())
@@ -221,7 +221,7 @@ async def live(one: Served) -> None:
         await one.node.store.cancel(RunId(run), reason="enough", now=SystemClock().now())
     # Of its two runs, one is under way and one has not had its turn.
     await one.node.registrar.delete("in-line", actor="ada")
-    one.node.look()
+    one.node.check_soon()
 
     async def skipped() -> object:
         return await one.counted("runs_skipped_overlap")
@@ -324,9 +324,9 @@ async def test_every_measure_is_shown_from_the_first_moment(tmp_path: Path) -> N
     async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path) as one:
         families = await one.families()
 
-    assert set(families) == {PREFIX + name for name in MEASURES}
+    assert set(families) == {PREFIX + name for name in METRICS}
     silent = {name for name, family in families.items() if not family.samples}
-    assert silent <= {PREFIX + name for name, measure in MEASURES.items() if measure.may_be_absent}
+    assert silent <= {PREFIX + name for name, measure in METRICS.items() if measure.may_be_absent}
 
 
 async def test_each_job_shows_that_it_has_not_failed_and_missed_nothing_yet(sqlite: Served) -> None:
@@ -398,7 +398,7 @@ async def test_the_names_begin_with_what_the_settings_say(tmp_path: Path) -> Non
     async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path, metrics__prefix="acme_") as one:
         text = (await one.get("/metrics"))[1]
 
-    assert all(shown_name(measure, "acme_") in text for measure in MEASURES.values())
+    assert all(exposed_name(measure, "acme_") in text for measure in METRICS.values())
     assert "hanzo" not in text
 
 
@@ -406,7 +406,7 @@ async def test_a_port_that_is_taken_is_refused_with_the_setting(tmp_path: Path) 
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     flags = {"database.url": f"sqlite:///{tmp_path}/gnomon.db", "metrics.port": port}
-    plan = Serving(settings=load(flags=flags), functions=Functions(), events=Recorder(), strict=True)
+    plan = ServerOptions(settings=load(flags=flags), functions=Functions(), events=Recorder(), strict=True)
 
     async with taken:
         with pytest.raises(UsageError, match=rf"metrics\.port: {port} .* is taken"):
@@ -420,7 +420,7 @@ async def test_inside_another_program_a_port_that_is_taken_is_announced_and_done
         "database.url": f"sqlite:///{tmp_path}/gnomon.db",
         "metrics.port": taken.sockets[0].getsockname()[1],
     }
-    plan = Serving(settings=load(flags=flags), functions=Functions(), events=events)
+    plan = ServerOptions(settings=load(flags=flags), functions=Functions(), events=events)
 
     async with taken:
         await serve(plan, stop, ready=lambda _: stop.set())
@@ -431,7 +431,7 @@ async def test_inside_another_program_a_port_that_is_taken_is_announced_and_done
 async def test_without_metrics_nobody_listens(tmp_path: Path) -> None:
     events, stop = Recorder(), asyncio.Event()
     flags = {"database.url": f"sqlite:///{tmp_path}/gnomon.db", "metrics.enabled": False}
-    plan = Serving(settings=load(flags=flags), functions=Functions(), events=events)
+    plan = ServerOptions(settings=load(flags=flags), functions=Functions(), events=events)
 
     await serve(plan, stop, ready=lambda _: stop.set())
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gnomon.app.node import Node
-from gnomon.app.operations import Office
-from gnomon.config.sections import Database
+from gnomon.app.operations import Operations
+from gnomon.config.sections import DatabaseSettings
 from gnomon.config.settings import Settings
 from gnomon.testing.clock import Recorder
 
@@ -21,7 +21,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.mark.req("H-23")
 async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
-    settings = Settings(database=Database(url=f"sqlite:///{tmp_path / 'gnomon.db'}"))
+    settings = Settings(database=DatabaseSettings(url=f"sqlite:///{tmp_path / 'gnomon.db'}"))
     node = await Node.open(settings, events=Recorder())
     await node.registrar.upsert({"schedule_id": "report", "schedule": "@daily", "workflow_id": "report"}, actor="ada")
     stop = asyncio.Event()
@@ -32,8 +32,8 @@ async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
         return head.seq == 1 and not unsealed
 
     await until(all_sealed)
-    async with Office.open(settings) as office:
-        assert (await office.audit.verify()).whole
+    async with Operations.open(settings) as office:
+        assert (await office.audit.verify()).intact
 
     stop.set()
     await running

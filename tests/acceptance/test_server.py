@@ -15,12 +15,12 @@ import pytest
 
 import gnomon
 from gnomon import errors
-from gnomon.app.auth import new_token, own_token
+from gnomon.app.auth import new_token, read_local_token
 from gnomon.config.settings import load
 from gnomon.ports.auth import Role
-from support.processes import TESTS, UpProcess, up
+from support.processes import TESTS, GnomonProcess, up
 from support.servers import postgres
-from support.witness import seen
+from support.witness import read_witness
 
 OPEN = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
 
@@ -30,12 +30,12 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "gnomon.db"
 
 
-def address_of(running: UpProcess) -> str:
+def address_of(running: GnomonProcess) -> str:
     return running.line_with("answering on ").split()[-1]
 
 
 @contextmanager
-def server(database: Path | str, *arguments: str) -> Iterator[UpProcess]:
+def server(database: Path | str, *arguments: str) -> Iterator[GnomonProcess]:
     process = subprocess.Popen(
         [sys.executable, "-m", "gnomon", "server", "--database", str(database), "--port", "0", *arguments],
         cwd=TESTS,
@@ -45,7 +45,7 @@ def server(database: Path | str, *arguments: str) -> Iterator[UpProcess]:
         text=True,
     )
     try:
-        yield UpProcess(process)
+        yield GnomonProcess(process)
     finally:
         process.kill()
         process.wait()
@@ -68,7 +68,7 @@ def test_what_is_registered_and_triggered_over_http_is_executed(
         parts = {one.component: one.status for one in client.health().components}
         assert parts.items() >= {"store": "ok", "ledger": "ok", "ticker": "ok", "worker": "ok"}.items()
         assert running.terminate() == 0
-    assert [what for what, *_ in seen(tmp_path / "witness")] == ["start", "end"] * 2
+    assert [what for what, *_ in read_witness(tmp_path / "witness")] == ["start", "end"] * 2
 
 
 def test_without_a_token_nobody_is_let_in(database: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Pat
         assert f"{database}.token" in running.line_with("a token for the API")
         viewers = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=60_000)
         with (
-            gnomon.Client(address, token=own_token(settings)) as owner,
+            gnomon.Client(address, token=read_local_token(settings)) as owner,
             gnomon.Client(address, token=viewers) as viewer,
         ):
             owner.register({"name": "report", "function": "f"})

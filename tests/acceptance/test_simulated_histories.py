@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql.connect import open_sqlite
-from gnomon.config.sections import Leading, Reconciling, Ticking, Working
+from gnomon.config.sections import LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
 from gnomon.core.cron import Cron
-from gnomon.core.ledger.edits import Choice, resuming
+from gnomon.core.ledger.edits import ResumeChoice, resume_verdict
 from gnomon.core.ledger.plan import plan
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.faults import Chances
-from gnomon.testing.history import Commit, History, Violation
+from gnomon.testing.faults import FaultProbabilities
+from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
-from support.worlds import EFFORT, HOUR, STARTS, NewestFirst, World, lived
+from support.worlds import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
 
@@ -31,10 +31,10 @@ HOURS = 6
 
 
 async def history_of(
-    seed: int, *, hours: int = HOURS, store: type[MemoryStore] = MemoryStore, chances: Chances | None = None
-) -> tuple[World, list[Violation]]:
+    seed: int, *, hours: int = HOURS, store: type[MemoryStore] = MemoryStore, chances: FaultProbabilities | None = None
+) -> tuple[RandomSimulation, list[Violation]]:
     # With races, one schedule at a time: so that a late writer finds some that its successor has not reached yet.
-    world = await lived(seed, hours=hours, store=store, chances=chances, batch=None if chances is None else 1)
+    world = await simulate(seed, hours=hours, store=store, chances=chances, batch=None if chances is None else 1)
     return world, check(world.simulation.history)
 
 
@@ -54,7 +54,7 @@ async def test_the_same_seed_gives_the_same_history() -> None:
 
 
 async def test_the_histories_are_not_vacuous() -> None:
-    worlds = [await lived(seed, hours=HOURS) for seed in range(20)]
+    worlds = [await simulate(seed, hours=HOURS) for seed in range(20)]
 
     names = {name for world in worlds for name in world.simulation.events.names()}
     decisions = [d for w in worlds for c in w.simulation.history.commits for d in c.decisions]
@@ -149,10 +149,10 @@ def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[
     return planned_wrongly
 
 
-def without_the_newest(schedule: Schedule, choice: Choice, *, now: int) -> Verdict:
+def without_the_newest(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
     """Ends a pause as was chosen, but for the newest tick."""
-    verdict = resuming(schedule, choice, now=now)
-    if sum(one.starts_a_run for one in verdict.decisions) < 2:
+    verdict = resume_verdict(schedule, choice, now=now)
+    if sum(one.starts_run for one in verdict.decisions) < 2:
         return verdict
     *others, newest = verdict.decisions
     let_go = replace(newest, kind=TickKind.SKIPPED, reason=Reason.PAUSED, fire_at=None)
@@ -232,7 +232,7 @@ async def rules_broken(store: type[MemoryStore], *, until: str = "", races: bool
     """The rules that some histories break; once the one that is looked for is among them, that is enough."""
     broken: set[str] = set()
     for seed in range(24):
-        chances = Chances(slowness=0.05, race=0.5) if races else None
+        chances = FaultProbabilities(slowness=0.05, race=0.5) if races else None
         _, violations = await history_of(seed, store=store, chances=chances)
         broken |= {violation.rule for violation in violations}
         if until in broken:
@@ -250,7 +250,7 @@ async def test_a_wrong_plan_is_seen(
 
 
 async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.services.scheduling.registrar.resuming", without_the_newest)
+    monkeypatch.setattr("gnomon.services.scheduling.registrar.resume_verdict", without_the_newest)
 
     assert "K2" in await rules_broken(MemoryStore, until="K2")
 
@@ -272,11 +272,11 @@ async def test_with_as_many_races_the_right_store_breaks_no_rule(monkeypatch: py
 # ---- the checker itself: a good history, spoiled by hand -----------------------------------------
 
 
-def with_commits(history: History, commits: list[Commit]) -> History:
+def with_commits(history: SimulationHistory, commits: list[Commit]) -> SimulationHistory:
     return dataclasses.replace(history, commits=commits)
 
 
-def lower_term(history: History) -> History:
+def lower_term(history: SimulationHistory) -> SimulationHistory:
     by_nodes = [commit for commit in history.commits if commit.term is not None]
     last = by_nodes[-1]
     shard = [commit for commit in by_nodes if commit.schedule.shard == last.schedule.shard]
@@ -284,18 +284,18 @@ def lower_term(history: History) -> History:
     return with_commits(history, [*history.commits[:-1], dataclasses.replace(last, term=0)])
 
 
-def two_holders(history: History) -> History:
+def two_holders(history: SimulationHistory) -> SimulationHistory:
     last = next(commit for commit in reversed(history.commits) if commit.term is not None)
     return with_commits(history, [*history.commits, dataclasses.replace(last, holder="impostor", decisions=())])
 
 
-def one_forgotten(history: History) -> History:
+def one_forgotten(history: SimulationHistory) -> SimulationHistory:
     chosen = next(commit for commit in history.commits if commit.decisions)
     return with_commits(history, [commit for commit in history.commits if commit is not chosen])
 
 
-def one_twice(history: History) -> History:
-    chosen = next(commit for commit in history.commits if any(d.starts_a_run for d in commit.decisions))
+def one_twice(history: SimulationHistory) -> SimulationHistory:
+    chosen = next(commit for commit in history.commits if any(d.starts_run for d in commit.decisions))
     return with_commits(history, [*history.commits, chosen])
 
 
@@ -308,7 +308,9 @@ def one_twice(history: History) -> History:
         pytest.param(one_twice, {"K1", "K3"}, id="a tick decided twice"),
     ],
 )
-async def test_a_spoiled_history_is_seen(spoil: Callable[[History], History], rules: set[str]) -> None:
+async def test_a_spoiled_history_is_seen(
+    spoil: Callable[[SimulationHistory], SimulationHistory], rules: set[str]
+) -> None:
     world, violations = await history_of(4, hours=3)
     assert violations == []
 
@@ -324,7 +326,7 @@ async def test_a_spoiled_history_is_seen(spoil: Callable[[History], History], ru
 async def test_no_history_on_sqlite_breaks_a_rule(seed: int, tmp_path: Path) -> None:
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-    world = World(store, clock, f"sqlite {seed}")
+    world = RandomSimulation(store, clock, f"sqlite {seed}")
     await world.populate()
     history = await world.simulation.run(2 * HOUR)
     await store.close()
@@ -336,10 +338,10 @@ async def test_months_pass_in_seconds() -> None:
     clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
     # Nobody has to look more often than that; hints wake them.
     settings = Settings(
-        ticker=Ticking(tick_ms=HOUR),
-        leader=Leading(ttl_ms=3 * HOUR, renew_interval_ms=HOUR),
-        worker=Working(lease_ms=3 * HOUR, poll_secs=3600),
-        reconciler=Reconciling(poll_ms=HOUR),
+        ticker=TickerSettings(tick_ms=HOUR),
+        leader=LeaderSettings(ttl_ms=3 * HOUR, renew_interval_ms=HOUR),
+        worker=WorkerSettings(lease_ms=3 * HOUR, poll_secs=3600),
+        reconciler=ReconcilerSettings(poll_ms=HOUR),
     )
     simulation = Simulation(MemoryStore(clock.now), clock, seed="months", settings=settings)
     daily = {"schedule": "30 2 * * *", "timezone": "America/New_York", "workflow_id": "backup", "overlap": "allow"}

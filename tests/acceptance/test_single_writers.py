@@ -15,18 +15,18 @@ from gnomon.config.settings import load
 from gnomon.core.cron import Cron
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.ports.runs import RunQuery
-from gnomon.services.coordination import OnlyNode
+from gnomon.services.coordination import SoleNode
 from gnomon.services.execution.reconciler import Reconciler
-from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.maintenance.cleaner import Cleaner
-from gnomon.services.maintenance.invariant_checker import Warden
-from gnomon.services.maintenance.run_repairer import Mender
-from gnomon.services.operations.backfills import BackfillDesk
+from gnomon.services.maintenance.invariant_checker import InvariantChecker
+from gnomon.services.maintenance.run_repairer import RunRepairer
+from gnomon.services.operations.backfills import BackfillService
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.crew import Crewed
-from support.labour import finish
-from support.planting import planting
+from support.crew import ExecutionHarness
+from support.labour import finish_run
+from support.planting import sql_row_editor
 from support.servers import postgres
 
 pytestmark = [pytest.mark.req("R-15", "R-07"), pytest.mark.timeout(120)]
@@ -35,7 +35,7 @@ RUNS = 30
 HOUR = 3_600_000
 
 
-class Fleet:
+class ConcurrentNodes:
     """Several nodes on one database, each of which believes that every turn is its own."""
 
     def __init__(self, stores: list[SqlStore]) -> None:
@@ -43,8 +43,8 @@ class Fleet:
         self.store = stores[0]
         self.clock = VirtualClock(SystemClock().now())
         self.events = Recorder()
-        self.crew = Crewed(store=self.store, clock=self.clock)
-        self.plant = planting(self.store)
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock)
+        self.plant = sql_row_editor(self.store)
 
     async def runs(self, count: int = RUNS) -> list[str]:
         job = await self.crew.job()
@@ -57,23 +57,23 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[Fleet]:
+async def fleet() -> AsyncIterator[ConcurrentNodes]:
     async with postgres(18).database() as url:
         stores = [await open_postgres(url, pool_size=3) for _ in range(NODES)]
-        yield Fleet(stores)
+        yield ConcurrentNodes(stores)
         for store in stores:
             await store.close()
 
 
 @pytest.mark.guarantee("S13")
-async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Fleet) -> None:
+async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: ConcurrentNodes) -> None:
     await fleet.runs()
-    await fleet.crew.go()
+    await fleet.crew.run_until_idle()
     held = list(fleet.crew.runner.started)
     for task_id, _ in held:
         await fleet.plant("attempt", "task_id", task_id, "lease_until", 0)
     settings = load(flags={"reconciler.batch": 7})
-    reconcilers = [Reconciler(one, Shelf(one), fleet.clock, fleet.events, settings) for one in fleet.stores]
+    reconcilers = [Reconciler(one, WorkflowCache(one), fleet.clock, fleet.events, settings) for one in fleet.stores]
 
     await asyncio.gather(*(one.step() for one in reconcilers))
 
@@ -84,41 +84,43 @@ async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Fleet) -> 
     assert {task.losses for task in await fleet.store.tasks(runs)} == {1}
 
 
-async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: Fleet) -> None:
+async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: ConcurrentNodes) -> None:
     for run in await fleet.runs():
         await fleet.plant("task", "run_id", run, "state", "SUCCEEDED")
     fleet.clock.advance(120_000)
     settings = load(flags={"reconciler.batch": 7}).reconciler
-    menders = [Mender(one, OnlyNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores]
+    menders = [RunRepairer(one, SoleNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores]
 
     await asyncio.gather(*(one.step() for one in menders))
 
     runs = await fleet.store.list_runs(RunQuery(limit=1000))
     assert (len(runs), {run.status for run in runs}) == (RUNS, {RunStatus.COMPLETED})
     assert await fleet.counted() == (0, 0)
-    assert sum(sum(one.mended.values()) for one in menders) == RUNS
+    assert sum(sum(one.repaired.values()) for one in menders) == RUNS
 
 
-async def test_wardens_at_once_come_to_the_same_counts(fleet: Fleet) -> None:
+async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -> None:
     await fleet.runs(3)
     await fleet.plant("schedule", "schedule_id", "report", "active_runs", 17)
     settings = load().alive
-    wardens = [Warden(one, OnlyNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores]
+    wardens = [
+        InvariantChecker(one, SoleNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores
+    ]
 
     await asyncio.gather(*(one.step() for one in wardens))
 
     assert await fleet.counted() == (3, 0)
 
 
-async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Fleet, tmp_path: Path) -> None:
+async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: ConcurrentNodes, tmp_path: Path) -> None:
     job = await fleet.crew.job()
     runs = [await fleet.crew.run(job, str(number)) for number in range(RUNS)]
     for run in runs:
-        await finish(fleet.store, run, now=fleet.clock.now())
+        await finish_run(fleet.store, run, now=fleet.clock.now())
     fleet.clock.advance(100 * DAY_MS)
     settings = load(flags={"cleaner.batch": 7, "cleaner.portion": 5})
     cleaners = [
-        Cleaner(one, one, OnlyNode(), FolderArchive(tmp_path), fleet.clock, fleet.events, settings=settings)
+        Cleaner(one, one, SoleNode(), FolderArchive(tmp_path), fleet.clock, fleet.events, settings=settings)
         for one in fleet.stores
     ]
 
@@ -132,13 +134,13 @@ async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Fle
 
 @pytest.mark.guarantee("S2")
 async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_once_than_was_said(
-    fleet: Fleet,
+    fleet: ConcurrentNodes,
 ) -> None:
     now = fleet.clock.now()
     schedule = minutely(trigger=Cron("0 * * * *"))
     schedule = replace(schedule, created_at=now - 40 * HOUR, mark_at=now)
     await fleet.store.add([schedule], actor="ada", tzdata="")
-    desk = BackfillDesk(fleet.store, fleet.store, fleet.clock, RandomIds())
+    desk = BackfillService(fleet.store, fleet.store, fleet.clock, RandomIds())
     await desk.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
     backfillers = [Backfiller(one, one, fleet.clock, fleet.events) for one in fleet.stores]
     ran: list[int] = []
@@ -150,6 +152,6 @@ async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_
             break
         ran += [run.planned_at for run in under_way]
         for run in under_way:
-            await finish(fleet.store, run, now=now)
+            await finish_run(fleet.store, run, now=now)
 
     assert (len(ran), len(set(ran))) == (20, 20)

@@ -11,10 +11,10 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.checker import check
-from support.fleet_processes import all_runs, launch, together, until, until_over
-from support.shapes import SHAPES, Shape, standing
+from support.fleet_processes import all_runs, launch, start_together, wait_until, wait_until_all_over
+from support.shapes import TOPOLOGIES, Topology, running_topology
 from support.verdicts import history_of
-from support.witness import seen
+from support.witness import read_witness
 
 JOBS = """
 jobs:
@@ -56,23 +56,23 @@ EXPECTED = {
 
 async def all_over(store: SqlStore, witness: Path) -> list[Run]:
     """All runs, once every job has had its run, some ticks have been, and the one that never ends was cancelled."""
-    await until(lambda: _begun(store, witness, 4))
+    await wait_until(lambda: _begun(store, witness, 4))
     [cancelled] = await launch(store, "to-cancel")
     for job in EXPECTED.keys() - {"to-cancel"}:
         await launch(store, job)
-    await until(lambda: _work_of(witness, "to-cancel"))
+    await wait_until(lambda: _work_of(witness, "to-cancel"))
     await store.cancel(cancelled, reason="enough", now=SystemClock().now())
     await Registrar(store, store, SystemClock(), RandomIds()).pause("tick", actor="test")
-    await until_over(store)
+    await wait_until_all_over(store)
     return await all_runs(store)
 
 
 async def _begun(store: SqlStore, witness: Path, count: int) -> bool:
-    return len(await store.workers()) == 2 and len(seen(witness)) >= count
+    return len(await store.workers()) == 2 and len(read_witness(witness)) >= count
 
 
 async def _work_of(witness: Path, job: str) -> bool:
-    return any(name == job for _, name, *_ in seen(witness))
+    return any(name == job for _, name, *_ in read_witness(witness))
 
 
 async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[str, object]:
@@ -81,7 +81,7 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
     attempts = defaultdict(list)
     for attempt in await store.attempts([task.task_id for task in tasks]):
         attempts[attempt.task_id].append(attempt.result)
-    starts = Counter(run for what, _, run, *_ in seen(witness) if what == "start")
+    starts = Counter(run for what, _, run, *_ in read_witness(witness) if what == "start")
     return {
         str(run.schedule_id): (
             run.status,
@@ -96,16 +96,16 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
 @pytest.mark.req("H-06", "H-16", "R-10", "C-12")
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", TOPOLOGIES, ids=str)
 async def test_every_shape_decides_alike(
-    shape: Shape, url: str, store: SqlStore, witness: Path, tmp_path: Path
+    shape: Topology, url: str, store: SqlStore, witness: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(JOBS)
     # Nobody dies here, and on a busy machine nobody passes for dead.
     with (
-        standing(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there,
-        together(
+        running_topology(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there,
+        start_together(
             *(there.server("--jobs", str(file)) for _ in range(2)),
             there.worker("--label", "node.zone=eu"),
             there.worker("--pool", "gpu", "--capability", "CUDA"),
@@ -121,8 +121,9 @@ async def test_every_shape_decides_alike(
     assert ticks == list(range(ticks[0], ticks[-1] + 1, 1000)), "every second has one tick"
     assert {run.status for run in runs if run.schedule_id == "tick"} == {RunStatus.COMPLETED}
     at = {
-        name: {pid for what, job, *_, pid in seen(witness) if job == name} for name in ("on-gpu", "load", "in-europe")
+        name: {pid for what, job, *_, pid in read_witness(witness) if job == name}
+        for name in ("on-gpu", "load", "in-europe")
     }
     assert at == {"on-gpu": {gpu.pid}, "load": {gpu.pid}, "in-europe": {european.pid}}
-    fences = [(run, name, fence) for what, name, run, fence, *_ in seen(witness) if what == "start"]
+    fences = [(run, name, fence) for what, name, run, fence, *_ in read_witness(witness) if what == "start"]
     assert len(fences) == len(set(fences)), "an attempt was begun twice"

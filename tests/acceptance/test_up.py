@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from support.processes import TESTS, UpProcess, up
-from support.witness import seen
+from support.processes import TESTS, GnomonProcess, up
+from support.witness import read_witness
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def gnomon(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_file_and_a_function_are_enough(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
     with up(database, "--jobs", str(jobs(SECONDLY.format(name="ticker")))) as running:
         running.line_with("+ ticker")
-        until(lambda: seen(witness))
+        until(lambda: read_witness(witness))
         assert running.terminate() == 0
 
     assert ("completed",) in rows(database, "SELECT status FROM run")
@@ -73,7 +73,7 @@ def test_a_changed_file_is_applied(database: Path, jobs: Callable[..., Path], wi
         jobs(SECONDLY.format(name="old"), SECONDLY.format(name="new"))
         running.line_with("1 created, 0 changed, 1 as before")
         running.line_with("+ new")
-    assert {job for _, job, *_ in seen(witness)} >= {"new"}
+    assert {job for _, job, *_ in read_witness(witness)} >= {"new"}
 
 
 def test_a_broken_file_is_reported_and_left_alone(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
@@ -151,10 +151,10 @@ def test_a_function_that_nobody_has_registered_is_named(database: Path, jobs: Ca
 def test_what_another_process_triggers_starts_at_once(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
     with up(database, "--jobs", str(jobs("name: asked, function: witness/coroutine"))):
         triggered = gnomon("jobs", "trigger", "asked", "--database", str(database))
-        until(lambda: seen(witness))
+        until(lambda: read_witness(witness))
 
     assert triggered.returncode == 0
-    assert len(seen(witness)) == 2
+    assert len(read_witness(witness)) == 2
 
 
 @pytest.mark.req("H-26")
@@ -165,8 +165,8 @@ def test_a_running_execution_is_cancelled_from_another_process(
     line = "name: long, function: witness/stubborn, isolation: process"
     with up(database, "--jobs", str(jobs(line)), environment={"GNOMON_WORKER__KILL_GRACE_MS": "200"}) as running:
         gnomon("jobs", "trigger", "long", "--database", str(database))
-        until(lambda: seen(witness))
-        [(_, _, run, _, _, pid)] = seen(witness)
+        until(lambda: read_witness(witness))
+        [(_, _, run, _, _, pid)] = read_witness(witness)
         cancelled = gnomon("executions", "cancel", run, "--database", str(database))
         running.line_with("! long: cancelled")
 
@@ -186,12 +186,12 @@ def alive(pid: int) -> bool:
 # ---- stopping ------------------------------------------------------------------------------------
 
 
-def started(running: UpProcess, database: Path, witness: Path, job: str) -> int:
+def started(running: GnomonProcess, database: Path, witness: Path, job: str) -> int:
     """The job was triggered and runs; its process id."""
     gnomon("jobs", "trigger", job, "--database", str(database))
-    until(lambda: seen(witness))
+    until(lambda: read_witness(witness))
     del running
-    return seen(witness)[0][-1]
+    return read_witness(witness)[0][-1]
 
 
 @pytest.mark.guarantee("S26")
@@ -201,7 +201,7 @@ def test_a_stop_lets_what_runs_finish(database: Path, jobs: Callable[..., Path],
         started(running, database, witness, "slow")
         assert running.terminate() == 0
 
-    assert [what for what, *_ in seen(witness)] == ["start", "end"]
+    assert [what for what, *_ in read_witness(witness)] == ["start", "end"]
     assert rows(database, "SELECT status FROM run") == [("completed",)]
 
 
@@ -220,9 +220,9 @@ def test_what_does_not_finish_in_time_is_killed_and_tried_again_at_the_next_star
     assert rows(database, "SELECT state, attempts, losses FROM task") == [("PENDING", 0, 0)]
 
     with up(database, "--jobs", str(jobs(line)), environment=brief) as again:
-        until(lambda: len(seen(witness)) == 2)
+        until(lambda: len(read_witness(witness)) == 2)
         again.kill()
-    assert [fence for *_, fence, _, _ in seen(witness)] == [1, 2]
+    assert [fence for *_, fence, _, _ in read_witness(witness)] == [1, 2]
 
 
 @pytest.mark.guarantee("S26")
@@ -249,7 +249,7 @@ def test_kill_9_takes_the_child_processes_along(database: Path, jobs: Callable[.
         again.line_with("lost")
 
     assert rows(database, "SELECT status FROM run") == [("failed",)]
-    assert len(seen(witness)) == 1
+    assert len(read_witness(witness)) == 1
 
 
 # ---- secrets -------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_the_clock(
     ticking = 'name: ticking, function: witness/thread, schedule: "* * * * * *", overlap: allow'
     with up(database, "--jobs", str(jobs(blocking, ticking)), imports=("support.witness", "support.leaks")) as running:
         gnomon("jobs", "trigger", "blocking", "--database", str(database))
-        until(lambda: len(seen(witness)) >= 6)
+        until(lambda: len(read_witness(witness)) >= 6)
         running.kill()
 
     late = rows(database, "SELECT max(decided_at - planned_at) FROM tick")
@@ -353,17 +353,17 @@ def test_output_that_nobody_takes_ends_nothing(
             [sys.executable, "-m", "gnomon", *words], cwd=TESTS, stdout=stream, stderr=subprocess.PIPE, text=True
         ) as running,
     ):
-        until(lambda: len(seen(witness)) >= 20 or running.poll() is not None)
+        until(lambda: len(read_witness(witness)) >= 20 or running.poll() is not None)
         running.terminate()
         _, said = running.communicate(timeout=30)
 
     assert (running.returncode, said) == (0, "")
-    assert len(seen(witness)) >= 20
+    assert len(read_witness(witness)) >= 20
 
 
 def test_the_last_line_says_that_it_has_stopped(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
     with up(database, "--jobs", str(jobs(SECONDLY.format(name="ticker")))) as running:
-        until(lambda: seen(witness))
+        until(lambda: read_witness(witness))
         running.signal(signal.SIGTERM)
         assert running.line_with("stopped").endswith("  stopped\n")
         assert running.ended() == 0
@@ -406,11 +406,11 @@ def test_of_several_programs_that_start_it_at_once_one_schedules(tmp_path: Path,
         for program in programs:
             assert program.stdout is not None
             program.stdout.readline()
-        until(lambda: len(seen(witness)) >= 3)
-        [leader] = {pid for *_, pid in seen(witness)}
+        until(lambda: len(read_witness(witness)) >= 3)
+        [leader] = {pid for *_, pid in read_witness(witness)}
         [first] = [program for program in programs if program.pid == leader]
         first.kill()
-        until(lambda: {pid for *_, pid in seen(witness)} > {leader})
+        until(lambda: {pid for *_, pid in read_witness(witness)} > {leader})
     finally:
         for program in programs:
             program.communicate(timeout=30)
@@ -418,7 +418,7 @@ def test_of_several_programs_that_start_it_at_once_one_schedules(tmp_path: Path,
     planned = rows(database, "SELECT planned_at, count(*) FROM run GROUP BY planned_at HAVING count(*) > 1")
     assert planned == []
     # What was under way when its process was killed is run again, under another fence.
-    starts = [(run, fence) for _, _, run, fence, *_ in seen(witness)]
+    starts = [(run, fence) for _, _, run, fence, *_ in read_witness(witness)]
     assert len(set(starts)) == len(starts)
 
 
@@ -441,9 +441,9 @@ def test_an_isolated_function_of_a_program_that_runs_it_unguarded_finds_its_func
     script = tmp_path / "program.py"
     script.write_text(UNGUARDED)
     with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True) as program:
-        until(lambda: len(seen(witness)) >= 2)
+        until(lambda: len(read_witness(witness)) >= 2)
         program.terminate()
         program.communicate(timeout=30)
 
     assert program.returncode == 0
-    assert program.pid not in {pid for *_, pid in seen(witness)}
+    assert program.pid not in {pid for *_, pid in read_witness(witness)}

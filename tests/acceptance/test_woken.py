@@ -10,11 +10,11 @@ from gnomon.adapters.host import SystemClock
 from gnomon.app import node as node_module
 from gnomon.app import worker as worker_module
 from gnomon.app.node import Node
-from gnomon.app.operations import Office, defaults_of
-from gnomon.app.worker import Shift, Workshop
+from gnomon.app.operations import Operations, schedule_defaults
+from gnomon.app.worker import WorkerOptions, WorkerProcess
 from gnomon.config.settings import Settings, load
 from gnomon.core.jobs.job import read_job
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
@@ -28,8 +28,8 @@ PATIENT = {"ticker.tick_ms": 60_000, "worker.poll_secs": 10}
 
 @pytest.fixture(autouse=True)
 def _nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "_LOOK_SECONDS", 3600.0)
-    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(node_module, "_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(worker_module, "_POLL_SECONDS", 3600.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ async def settings(request: pytest.FixtureRequest) -> AsyncIterator[Settings]:
         yield load(flags={"database.url": url, "database.statement_cache": not bus, **PATIENT, **bus})
 
 
-class Witness:
+class CallCounter:
     """A function, and how often it was called."""
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ class Witness:
 
 
 @asynccontextmanager
-async def running(node: Node | Workshop) -> AsyncIterator[Node | Workshop]:
+async def running(node: Node | WorkerProcess) -> AsyncIterator[Node | WorkerProcess]:
     """The node runs, has every shard or none left to take, and hears others."""
     hears = asyncio.Event()
     heard = node.heard
 
-    def hear(topic: Topic) -> None:
+    def hear(topic: HintTopic) -> None:
         heard(topic)
         hears.set()
 
@@ -92,11 +92,13 @@ async def running(node: Node | Workshop) -> AsyncIterator[Node | Workshop]:
 
 
 async def test_what_the_office_registers_and_triggers_is_executed_at_once(settings: Settings) -> None:
-    witness = Witness()
+    witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
-    async with running(node), Office.open(settings) as office:
+    async with running(node), Operations.open(settings) as office:
         job = read_job(
-            {"name": "greet", "function": "greet", "overlap": "allow"}, defaults_of(settings), now=SystemClock().now()
+            {"name": "greet", "function": "greet", "overlap": "allow"},
+            schedule_defaults(settings),
+            now=SystemClock().now(),
         )
         await office.jobs.apply([job], actor="ada")
         for count in range(1, 4):
@@ -105,23 +107,23 @@ async def test_what_the_office_registers_and_triggers_is_executed_at_once(settin
 
 
 async def test_a_schedule_that_the_office_registers_fires_on_time(settings: Settings) -> None:
-    witness = Witness()
+    witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
-    async with running(node), Office.open(settings) as office:
+    async with running(node), Operations.open(settings) as office:
         said = {"name": "greet", "function": "greet", "schedule": "* * * * * *", "overlap": "allow"}
-        await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+        await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
         await witness.until(2)
 
 
 async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(settings: Settings) -> None:
-    witness = Witness()
+    witness = CallCounter()
     server = await Node.open(settings, events=Recorder(), dispatches=True)
-    async with running(server), Office.open(settings) as office:
+    async with running(server), Operations.open(settings) as office:
         worker = await Node.open(settings, events=Recorder(), functions=witness.functions)
-        assert worker.crew is not None
+        assert worker.local_execution is not None
         async with running(worker):
             said = {"name": "greet", "function": "greet"}
-            await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+            await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
             await office.launcher.trigger("greet", actor="ada")
             await witness.until(1)
 
@@ -129,12 +131,12 @@ async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(setti
 async def test_a_process_that_only_executes_takes_at_once_what_a_server_lets_through_and_wakes_it_for_what_follows(
     settings: Settings,
 ) -> None:
-    witness = Witness()
+    witness = CallCounter()
     server = await Node.open(settings, events=Recorder(), dispatches=True)
-    shop = await Workshop.open(Shift(settings=settings, functions=witness.functions, events=Recorder()))
-    async with running(server), running(shop), Office.open(settings) as office:
+    shop = await WorkerProcess.open(WorkerOptions(settings=settings, functions=witness.functions, events=Recorder()))
+    async with running(server), running(shop), Operations.open(settings) as office:
         steps = [{"step": "first", "function": "greet"}, {"step": "last", "function": "greet", "depends_on": ["first"]}]
         said = {"name": "twice", "dag": steps}
-        await office.jobs.apply([read_job(said, defaults_of(settings), now=SystemClock().now())], actor="ada")
+        await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
         await office.launcher.trigger("twice", actor="ada")
         await witness.until(2)

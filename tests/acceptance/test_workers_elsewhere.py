@@ -21,9 +21,9 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery
 from support.daemons import free_port
-from support.fleet_processes import put_off
-from support.processes import UpProcess, server, worker
-from support.witness import seen
+from support.fleet_processes import postpone_task
+from support.processes import GnomonProcess, server, worker
+from support.witness import read_witness
 
 pytestmark = pytest.mark.timeout(120)
 KEYS = itertools.count()
@@ -46,7 +46,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def client_of(running: UpProcess) -> gnomon.Client:
+def client_of(running: GnomonProcess) -> gnomon.Client:
     return gnomon.Client(running.line_with("answering on ").split()[-1])
 
 
@@ -62,7 +62,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def pids(witness: Path) -> set[int]:
-    return {pid for *_, pid in seen(witness)}
+    return {pid for *_, pid in read_witness(witness)}
 
 
 # ---- coming --------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ async def test_a_worker_that_comes_begins_at_once_what_nobody_could_take(
     with server(url) as running, client_of(running) as client:
         client.register({"name": "late", "function": "witness/coroutine", "pool": "gpu"})
         asked = client.trigger("late").execution_id
-        await put_off(store)
+        await postpone_task(store)
         with worker(url, "--pool", "gpu"):
             assert client.finished(asked, timeout=60).status == "completed"
 
@@ -112,7 +112,7 @@ async def assert_every_start_had_a_reason(url: str, witness: Path) -> None:
         attempts[attempt.task_id].append(attempt)
     await store.close()
     starts: dict[str, list[int]] = defaultdict(list)
-    for what, _, name, fence, *_ in seen(witness):
+    for what, _, name, fence, *_ in read_witness(witness):
         if what == "start":
             starts[name].append(fence)
     lost = 0
@@ -136,7 +136,7 @@ async def test_a_worker_that_stood_still_has_what_it_had_taken_from_it_and_goes_
         client.register({"name": "again", "function": "witness/thread", "input": {"seconds": 0.5}, "overlap": "allow"})
         with worker(url) as frozen:
             first = triggered(client, "again")
-            until(lambda: bool(seen(witness)))
+            until(lambda: bool(read_witness(witness)))
             frozen.signal(signal.SIGSTOP)
             with worker(url) as other:
                 assert client.finished(first, timeout=60).status == "completed"
@@ -145,7 +145,7 @@ async def test_a_worker_that_stood_still_has_what_it_had_taken_from_it_and_goes_
             second = triggered(client, "again")
             assert client.finished(second, timeout=60).status == "completed"
             assert frozen.terminate() == 0
-    starts = [(run, fence) for what, _, run, fence, *_ in seen(witness) if what == "start"]
+    starts = [(run, fence) for what, _, run, fence, *_ in read_witness(witness) if what == "start"]
     assert starts == [(first, 1), (first, 2), (second, 1)]
 
 
@@ -158,7 +158,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_has_and_is_known_n
     with server(url) as scheduling, client_of(scheduling) as client, worker(url) as stopping:
         client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 1.0}})
         run = triggered(client, "slow")
-        until(lambda: bool(seen(witness)))
+        until(lambda: bool(read_witness(witness)))
 
         stopping.signal(signal.SIGTERM)
         stopping.line_with("what runs may finish")
@@ -173,7 +173,7 @@ async def test_a_second_signal_ends_it_at_once(url: str, witness: Path) -> None:
     with server(url) as scheduling, client_of(scheduling) as client, worker(url) as stopping:
         client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 60.0}})
         triggered(client, "slow")
-        until(lambda: bool(seen(witness)))
+        until(lambda: bool(read_witness(witness)))
         stopping.signal(signal.SIGTERM)
         stopping.line_with("what runs may finish")
         stopping.signal(signal.SIGTERM)
@@ -232,7 +232,7 @@ async def test_pools_and_labels_say_who_executes(url: str, witness: Path) -> Non
             assert client.finished(run, timeout=60).status == "completed"
 
     for name, (_, expected) in wishes.items():
-        assert {pid for _, job, *_, pid in seen(witness) if job == name} <= expected
+        assert {pid for _, job, *_, pid in read_witness(witness) if job == name} <= expected
 
 
 @pytest.mark.req("R-10", "R-11")

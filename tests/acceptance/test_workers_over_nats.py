@@ -15,9 +15,9 @@ import pytest
 import gnomon
 from gnomon.adapters.sql.store import SqlStore
 from support.bus_servers import Nats
-from support.fleet_processes import all_runs, field_worker, put_off, server
-from support.processes import UpProcess, worker
-from support.witness import seen
+from support.fleet_processes import all_runs, postpone_task, remote_worker, server
+from support.processes import GnomonProcess, worker
+from support.witness import read_witness
 
 pytestmark = pytest.mark.timeout(120)
 BUSY_IS_FINE = {"GNOMON_ROUTING__OVERLOAD_PERCENT": "100000"}
@@ -28,7 +28,7 @@ def _without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_METRICS__ENABLED", "false")
 
 
-def client_of(running: UpProcess) -> gnomon.Client:
+def client_of(running: GnomonProcess) -> gnomon.Client:
     return gnomon.Client(running.line_with("answering on ").split()[-1])
 
 
@@ -42,7 +42,7 @@ def until(condition: Callable[[], bool]) -> None:
 async def test_a_worker_over_nats_is_known_with_all_that_it_says_of_itself(url: str, nats: Nats, witness: Path) -> None:
     said = ("--pool", "gpu", "--label", "node.zone=eu", "--label", "disk=ssd", "--capability", "CUDA", "--slots", "7")
     lease = {"GNOMON_WORKER__LEASE_MS": "3000"}
-    with server(url, nats, **lease) as running, client_of(running) as client, field_worker(nats, *said) as working:
+    with server(url, nats, **lease) as running, client_of(running) as client, remote_worker(nats, *said) as working:
         until(lambda: len(client.workers()) == 1)
         [card] = client.workers()
         assert (card.pool, card.labels, card.capabilities) == ("gpu", {"node.zone": "eu", "disk": "ssd"}, ["cuda"])
@@ -57,7 +57,7 @@ async def test_a_worker_over_nats_is_known_with_all_that_it_says_of_itself(url: 
         until(lambda: [one.draining for one in client.workers()] == [True])
         assert working.ended() == 0
         assert client.workers() == []
-    assert [what for what, *_ in seen(witness)] == ["start", "end"]
+    assert [what for what, *_ in read_witness(witness)] == ["start", "end"]
 
 
 @pytest.mark.req("R-10")
@@ -67,9 +67,9 @@ async def test_pools_and_labels_say_who_executes_over_nats(
     with (
         server(url, nats, **BUSY_IS_FINE) as running,
         client_of(running) as client,
-        field_worker(nats) as usual,
-        field_worker(nats, "--pool", "gpu") as gpu,
-        field_worker(nats, "--label", "node.zone=eu") as european,
+        remote_worker(nats) as usual,
+        remote_worker(nats, "--pool", "gpu") as gpu,
+        remote_worker(nats, "--label", "node.zone=eu") as european,
     ):
         until(lambda: len(client.workers()) == 3)
         wishes: dict[str, tuple[dict[str, object], set[int]]] = {
@@ -83,7 +83,7 @@ async def test_pools_and_labels_say_who_executes_over_nats(
         assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
 
     for name, (_, expected) in wishes.items():
-        assert {pid for _, job, *_, pid in seen(witness) if job == name} <= expected
+        assert {pid for _, job, *_, pid in read_witness(witness) if job == name} <= expected
     tasks = await store.tasks(await all_runs(store))
     # Each of them found its worker as good as at once.
     assert max(task.routings for task in tasks) <= 1
@@ -97,8 +97,8 @@ async def test_a_worker_that_comes_over_nats_begins_at_once_what_nobody_could_ta
     with server(url, nats) as running, client_of(running) as client:
         client.register({"name": "late", "function": "witness/coroutine", "pool": "gpu"})
         asked = client.trigger("late").execution_id
-        await put_off(store)
-        with field_worker(nats, "--pool", "gpu"):
+        await postpone_task(store)
+        with remote_worker(nats, "--pool", "gpu"):
             assert client.finished(asked, timeout=60).status == "completed"
 
 
@@ -111,8 +111,8 @@ async def test_a_table_of_pools_counts_over_nats_and_counts_anew_when_it_changes
     with (
         server(url, nats, **BUSY_IS_FINE, GNOMON_ROUTING__POOLS_FILE=str(table)) as running,
         client_of(running) as client,
-        field_worker(nats),
-        field_worker(nats, "--pool", "gpu", "--capability", "cuda") as gpu,
+        remote_worker(nats),
+        remote_worker(nats, "--pool", "gpu", "--capability", "cuda") as gpu,
     ):
         until(lambda: len(client.workers()) == 2)
         client.register({"name": "encode", "function": "witness/coroutine", "topic": "video"})
@@ -121,19 +121,19 @@ async def test_a_table_of_pools_counts_over_nats_and_counts_anew_when_it_changes
         table.write_text("topics: {video: gpu}\npools: {gpu: {requires: [cuda]}}")
 
         assert client.finished(run, timeout=60).status == "completed"
-    assert {pid for *_, pid in seen(witness)} == {gpu.pid}
+    assert {pid for *_, pid in read_witness(witness)} == {gpu.pid}
 
 
 @pytest.mark.req("R-10")
 async def test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may(url: str, nats: Nats, witness: Path) -> None:
     limits = {"GNOMON_ROUTING__TENANT_LIMITS": "default=2"}
-    with server(url, nats, **BUSY_IS_FINE, **limits) as running, client_of(running) as client, field_worker(nats):
+    with server(url, nats, **BUSY_IS_FINE, **limits) as running, client_of(running) as client, remote_worker(nats):
         until(lambda: len(client.workers()) == 1)
         client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"})
         asked = [client.trigger("slow").execution_id for _ in range(8)]
         assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
 
-    at_once = list(accumulate({"start": 1, "end": -1}[what] for what, *_ in seen(witness)))
+    at_once = list(accumulate({"start": 1, "end": -1}[what] for what, *_ in read_witness(witness)))
     assert (max(at_once), len(at_once)) == (2, 16)
 
 

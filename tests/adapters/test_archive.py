@@ -10,7 +10,7 @@ import pytest
 from contracts.store import HOUR, NOON
 from gnomon.adapters.archive import FolderArchive, read_archive, read_file
 from gnomon.errors import ArchiveUnavailable, UsageError
-from gnomon.ports.maintenance import Record
+from gnomon.ports.maintenance import ArchiveRecord
 
 DAY = 24 * HOUR
 KILLED = """
@@ -28,8 +28,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def record(name: str, at: int = NOON) -> Record:
-    return Record("run", {"run_id": name, "error": "käse\n"}, at)
+def record(name: str, at: int = NOON) -> ArchiveRecord:
+    return ArchiveRecord("run", {"run_id": name, "error": "käse\n"}, at)
 
 
 def files(folder: Path) -> list[Path]:

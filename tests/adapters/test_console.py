@@ -9,7 +9,7 @@ from typing import TextIO
 
 import pytest
 
-from gnomon.adapters.event_sinks import LINES, ConsoleEvents, Lines
+from gnomon.adapters.event_sinks import EVENT_FORMATS, ConsoleEvents, LineWriter
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.core.runs.states import TaskState
 
@@ -182,7 +182,7 @@ class Full(io.StringIO):
 
 
 def test_lines_that_cannot_be_written_are_counted() -> None:
-    lines = Lines(Full())
+    lines = LineWriter(Full())
 
     assert lines.add("one\n")
     assert lines.add("two\n")
@@ -209,7 +209,7 @@ def test_nothing_is_left_behind_in_the_buffer_of_a_stream() -> None:
 
 
 def test_a_reader_that_stands_still_keeps_nobody_waiting(pipe: Pipe) -> None:
-    lines = Lines(pipe.stream, most=10)
+    lines = LineWriter(pipe.stream, most=10)
     line = "x" * 10_000 + "\n"
 
     taken = sum(lines.add(line) for _ in range(100))
@@ -218,7 +218,7 @@ def test_a_reader_that_stands_still_keeps_nobody_waiting(pipe: Pipe) -> None:
     assert not lines.flush(0.01)
 
 
-@pytest.mark.parametrize("name", sorted(LINES))
+@pytest.mark.parametrize("name", sorted(EVENT_FORMATS))
 def test_an_event_without_the_facts_of_its_line_is_told_all_the_same(name: str) -> None:
     assert said(name)
 

@@ -7,11 +7,11 @@ import pytest
 
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.nats.connection import connect
-from gnomon.adapters.nats.queue import NatsServerSide
-from gnomon.app.remote_worker import Fielding, work_over_nats
+from gnomon.adapters.nats.queue import NatsServerBus
+from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
 from gnomon.config.settings import load
 from gnomon.errors import Unavailable, UsageError
-from gnomon.ports.messaging import Advice, Pulse, Respond
+from gnomon.ports.messaging import HeartbeatReply, HeartbeatRequest, RequestHandler
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
@@ -22,16 +22,18 @@ HOUR = 3_600_000
 
 async def test_without_an_address_of_nats_it_says_what_is_missing() -> None:
     with pytest.raises(UsageError, match=r"nats\.url"):
-        await work_over_nats(Fielding(settings=load(), functions=Functions()), asyncio.Event())
+        await run_remote_worker(RemoteWorkerOptions(settings=load(), functions=Functions()), asyncio.Event())
 
 
 async def test_if_nats_cannot_be_reached_it_says_so_and_does_not_start() -> None:
     settings = load(flags={"nats.url": f"nats://127.0.0.1:{free_port()}", "nats.timeout_ms": 200})
     with pytest.raises(Unavailable, match="cannot reach NATS"):
-        await work_over_nats(Fielding(settings=settings, functions=Functions(), events=Recorder()), asyncio.Event())
+        await run_remote_worker(
+            RemoteWorkerOptions(settings=settings, functions=Functions(), events=Recorder()), asyncio.Event()
+        )
 
 
-async def worked(beat: Respond, stop: asyncio.Event, functions: Functions, events: Recorder) -> None:
+async def worked(beat: RequestHandler, stop: asyncio.Event, functions: Functions, events: Recorder) -> None:
     """A worker has worked until it was told to stop; its heartbeats were answered."""
 
     async def asked(body: bytes) -> bytes:
@@ -40,10 +42,10 @@ async def worked(beat: Respond, stop: asyncio.Event, functions: Functions, event
     with Nats() as nats:
         settings = load(flags={"nats.url": nats.url, "worker.slots": 7})
         client = await connect(settings.nats, Recorder(), name="server")
-        side = NatsServerSide(client, settings.nats, Recorder(), ack_wait_ms=30_000)
+        side = NatsServerBus(client, settings.nats, Recorder(), ack_wait_ms=30_000)
         await side.prepare(["default"])
         await side.answer(heartbeats=beat, grants=asked)
-        await work_over_nats(Fielding(settings=settings, functions=functions, events=events), stop)
+        await run_remote_worker(RemoteWorkerOptions(settings=settings, functions=functions, events=events), stop)
         await side.close()
         await client.close()
 
@@ -51,16 +53,16 @@ async def worked(beat: Respond, stop: asyncio.Event, functions: Functions, event
 @pytest.mark.guarantee("S26")
 @pytest.mark.req("R-18")
 async def test_it_shows_up_with_its_functions_and_says_goodbye() -> None:
-    functions, stop, heard = Functions(), asyncio.Event(), list[Pulse]()
+    functions, stop, heard = Functions(), asyncio.Event(), list[HeartbeatRequest]()
 
     @functions.function("reports.make")
     async def make() -> None:
         """Nothing to do."""
 
     async def beat(body: bytes) -> bytes:
-        heard.append(msgspec.json.decode(body, type=Pulse))
+        heard.append(msgspec.json.decode(body, type=HeartbeatRequest))
         stop.set()
-        return msgspec.json.encode(Advice(lease_ms=30_000))
+        return msgspec.json.encode(HeartbeatReply(lease_ms=30_000))
 
     await worked(beat, stop, functions, Recorder())
 
@@ -77,7 +79,7 @@ async def test_it_goes_by_the_clock_of_whoever_answers_it() -> None:
     async def beat(_: bytes) -> bytes:
         answers.append(SystemClock().now() + HOUR)
         stop.set()
-        return msgspec.json.encode(Advice(lease_ms=30_000, now=answers[-1]))
+        return msgspec.json.encode(HeartbeatReply(lease_ms=30_000, now=answers[-1]))
 
     await worked(beat, stop, Functions(), events)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.adapters.host import SystemClock
-from gnomon.adapters.synced_clock import GuidedClock
+from gnomon.adapters.synced_clock import StoreSyncedClock
 
 HOUR = 3_600_000
 
@@ -20,10 +20,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.guarantee("C10", "S16")
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR, 501])
 def test_it_shows_what_the_other_shows(machine: list[int], wrong: int) -> None:
-    clock = GuidedClock()
+    clock = StoreSyncedClock()
     asked_at = clock.now()
 
-    assert clock.hear(machine[0] - wrong, asked_at=asked_at) == wrong
+    assert clock.synchronize(machine[0] - wrong, asked_at=asked_at) == wrong
 
     machine[0] += 5_000
     assert clock.now() == 1_005_000 - wrong
@@ -31,26 +31,26 @@ def test_it_shows_what_the_other_shows(machine: list[int], wrong: int) -> None:
 
 
 def test_a_difference_that_the_way_of_the_answer_explains_is_none(machine: list[int]) -> None:
-    clock = GuidedClock()
+    clock = StoreSyncedClock()
     asked_at = clock.now()
     machine[0] += 3_000
 
-    assert clock.hear(asked_at, asked_at=asked_at) == 0
+    assert clock.synchronize(asked_at, asked_at=asked_at) == 0
     assert clock.now() == machine[0]
 
 
 def test_it_takes_the_middle_of_question_and_answer(machine: list[int]) -> None:
-    clock = GuidedClock()
+    clock = StoreSyncedClock()
     asked_at = clock.now()
     machine[0] += 100
 
-    assert clock.hear(asked_at - HOUR, asked_at=asked_at) == HOUR + 50
+    assert clock.synchronize(asked_at - HOUR, asked_at=asked_at) == HOUR + 50
 
 
 def test_it_follows_a_clock_that_is_put_right_later(machine: list[int]) -> None:
-    clock = GuidedClock()
-    clock.hear(machine[0] - HOUR, asked_at=clock.now())
+    clock = StoreSyncedClock()
+    clock.synchronize(machine[0] - HOUR, asked_at=clock.now())
 
     machine[0] -= HOUR
-    assert clock.hear(machine[0], asked_at=clock.now()) == -HOUR
+    assert clock.synchronize(machine[0], asked_at=clock.now()) == -HOUR
     assert clock.now() == machine[0]

@@ -10,30 +10,30 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.after_commit import Hinted, hint
+from gnomon.adapters.sql.after_commit import HintingTransactions, hint_after_commit
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
-from gnomon.core.runs.workflow import Retry, Step, Workflow
-from gnomon.ports.coordination import Topic
-from gnomon.ports.tasks import WorkerCard
-from gnomon.services.operations.backfills import BackfillDesk
-from gnomon.services.operations.events import Announcer
+from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.tasks import WorkerInfo
+from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.events import EventService
 from gnomon.testing.clock import CountedIds, VirtualClock
-from support.crew import Crewed
-from support.labour import admission, ended, taken_by, workflow
+from support.crew import ExecutionHarness
+from support.labour import admission, completion_of, take_task, workflow
 
 
-class Told:
+class HintRecorder:
     """A store, a crew on it, and what others are told."""
 
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
-        self.topics: list[Topic] = []
-        store.transactions = Hinted(store.transactions, self.topics.append)
+        self.topics: list[HintTopic] = []
+        store.transactions = HintingTransactions(store.transactions, self.topics.append)
         self.store = store
         self.clock = clock
-        self.crew = Crewed(store=store, clock=clock)
+        self.crew = ExecutionHarness(store=store, clock=clock)
 
-    async def by(self, doing: Awaitable[object]) -> set[Topic]:
+    async def by(self, doing: Awaitable[object]) -> set[HintTopic]:
         """What is told because of this."""
         self.topics.clear()
         await doing
@@ -41,63 +41,67 @@ class Told:
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> AsyncIterator[Told]:
+async def told(tmp_path: Path) -> AsyncIterator[HintRecorder]:
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-    yield Told(store, clock)
+    yield HintRecorder(store, clock)
     await store.close()
 
 
-async def test_whatever_an_operator_does_is_told(told: Told) -> None:
-    assert await told.by(told.crew.job()) == {Topic.CHANGES}
+async def test_whatever_an_operator_does_is_told(told: HintRecorder) -> None:
+    assert await told.by(told.crew.job()) == {HintTopic.CHANGES}
     job = await told.store.find("default", "report")
     assert job is not None
-    assert await told.by(told.crew.run(job)) == {Topic.CHANGES}
+    assert await told.by(told.crew.run(job)) == {HintTopic.CHANGES}
     [run] = await told.store.runs(job.uid, before=1 << 62, limit=10)
-    assert Topic.CHANGES in await told.by(told.store.cancel(run.run_id, reason="enough", now=NOON, actor="ada"))
-    assert Topic.CHANGES in await told.by(Announcer(told.store, told.clock, CountedIds()).emit("landed", actor="ada"))
+    assert HintTopic.CHANGES in await told.by(told.store.cancel(run.run_id, reason="enough", now=NOON, actor="ada"))
+    assert HintTopic.CHANGES in await told.by(
+        EventService(told.store, told.clock, CountedIds()).emit("landed", actor="ada")
+    )
 
 
-async def test_a_backfill_that_is_asked_for_is_told(told: Told) -> None:
+async def test_a_backfill_that_is_asked_for_is_told(told: HintRecorder) -> None:
     await told.crew.job(trigger=Cron("0 * * * *"))
-    desk = BackfillDesk(told.store, told.store, told.clock, CountedIds())
+    desk = BackfillService(told.store, told.store, told.clock, CountedIds())
 
-    assert await told.by(desk.start("report", NOON - 7_200_000, NOON, actor="ada")) == {Topic.CHANGES}
+    assert await told.by(desk.start("report", NOON - 7_200_000, NOON, actor="ada")) == {HintTopic.CHANGES}
 
 
-async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: Told) -> None:
+async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: HintRecorder) -> None:
     run = await told.crew.run(await told.crew.job())
     [task] = await told.store.tasks([run])
 
-    assert await told.by(told.store.admit([admission(task)], now=NOON)) == {Topic.WORK}
+    assert await told.by(told.store.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
     assert await told.by(told.store.admit([admission(task)], now=NOON)) == set()
 
 
-async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other_heartbeat(told: Told) -> None:
-    card = WorkerCard(worker="w", functions=("a",), slots=1, started_at=NOON)
+async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other_heartbeat(told: HintRecorder) -> None:
+    card = WorkerInfo(worker="w", functions=("a",), slots=1, started_at=NOON)
 
-    assert await told.by(told.store.enlist(card, ttl_ms=1000)) == {Topic.WORKERS}
-    assert await told.by(told.store.enlist(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
-    assert await told.by(told.store.enlist(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {Topic.WORKERS}
+    assert await told.by(told.store.register_worker(card, ttl_ms=1000)) == {HintTopic.WORKERS}
+    assert await told.by(told.store.register_worker(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
+    assert await told.by(told.store.register_worker(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {
+        HintTopic.WORKERS
+    }
 
 
-async def test_the_end_of_the_last_step_is_of_no_interest(told: Told) -> None:
+async def test_the_end_of_the_last_step_is_of_no_interest(told: HintRecorder) -> None:
     run = await told.crew.run(await told.crew.job())
-    ours = await taken_by(told.store, "w", run, now=NOON)
+    ours = await take_task(told.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.report([ended(ours, Result.SUCCEEDED, now=NOON)])) == set()
+    assert await told.by(told.store.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
 
 
-async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: Told) -> None:
-    definition = workflow(retry=Retry(max_attempts=3))
+async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: HintRecorder) -> None:
+    definition = workflow(retry=RetryPolicy(max_attempts=3))
     run = await told.crew.run(await told.crew.job(definition))
-    ours = await taken_by(told.store, "w", run, now=NOON)
+    ours = await take_task(told.store, "w", run, now=NOON)
 
-    failed = ended(ours, Result.FAILED, now=NOON, definition=definition)
-    assert await told.by(told.store.report([failed])) == {Topic.READY}
+    failed = completion_of(ours, Result.FAILED, now=NOON, definition=definition)
+    assert await told.by(told.store.report([failed])) == {HintTopic.READY}
 
 
-async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: Told) -> None:
+async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorder) -> None:
     first = Step(name="first", function="reports.make")
     definition = Workflow(
         workflow_id="report",
@@ -105,27 +109,27 @@ async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: Told) -> No
         steps=(first, Step(name="second", function="reports.make", depends_on=("first",))),
     )
     run = await told.crew.run(await told.crew.job(definition), first_steps=("first",))
-    ours = await taken_by(told.store, "w", run, now=NOON)
+    ours = await take_task(told.store, "w", run, now=NOON)
 
-    done = ended(ours, Result.SUCCEEDED, now=NOON, definition=definition)
-    assert await told.by(told.store.report([done])) == {Topic.READY}
+    done = completion_of(ours, Result.SUCCEEDED, now=NOON, definition=definition)
+    assert await told.by(told.store.report([done])) == {HintTopic.READY}
 
 
-async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: Told) -> None:
+async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: HintRecorder) -> None:
     job = await told.crew.job(overlap=Overlap.QUEUE)
     run = await told.crew.run(job, "a")
     await told.crew.run(job, "b")
-    ours = await taken_by(told.store, "w", run, now=NOON)
+    ours = await take_task(told.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.report([ended(ours, Result.SUCCEEDED, now=NOON)])) == {Topic.READY}
+    assert await told.by(told.store.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {HintTopic.READY}
 
 
 @pytest.mark.req("H-16")
-async def test_shards_that_are_given_up_are_told_to_electors(told: Told) -> None:
+async def test_shards_that_are_given_up_are_told_to_electors(told: HintRecorder) -> None:
     assert await told.by(told.store.claim("a", ttl_ms=1000, limit=10)) == set()
-    assert await told.by(told.store.attend("a", ttl_ms=1000)) == set()
-    assert await told.by(told.store.release("a", [1, 2])) == {Topic.SHARDS}
-    assert await told.by(told.store.leave("a")) == {Topic.SHARDS}
+    assert await told.by(told.store.renew_shards("a", ttl_ms=1000)) == set()
+    assert await told.by(told.store.release("a", [1, 2])) == {HintTopic.SHARDS}
+    assert await told.by(told.store.leave("a")) == {HintTopic.SHARDS}
 
 
 # ---- when it is told -----------------------------------------------------------------------------
@@ -133,7 +137,7 @@ async def test_shards_that_are_given_up_are_told_to_electors(told: Told) -> None
 
 def hinting(conn: sa.Connection) -> str:
     for _ in range(3):
-        hint(conn, Topic.WORK)
+        hint_after_commit(conn, HintTopic.WORK)
     return "done"
 
 
@@ -142,7 +146,7 @@ def failing(conn: sa.Connection) -> str:
     raise ZeroDivisionError
 
 
-async def test_what_was_committed_is_told_once_and_what_was_taken_back_never(told: Told) -> None:
+async def test_what_was_committed_is_told_once_and_what_was_taken_back_never(told: HintRecorder) -> None:
     engine = told.store.transactions
     jobs = [hinting, failing, hinting] * 20
     done = await asyncio.gather(*(engine.write(job) for job in jobs), return_exceptions=True)

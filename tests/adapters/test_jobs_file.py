@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from gnomon.adapters import files
-from gnomon.adapters.files import digest_of, read_jobs, read_mapping
+from gnomon.adapters.files import file_digest, read_jobs, read_mapping
 from gnomon.core.cron import Cron
 from gnomon.core.jobs.job import JOB_FIELDS, Job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.core.model import Overlap
-from gnomon.core.runs.workflow import ONLY_STEP, Retry
+from gnomon.core.runs.workflow import ONLY_STEP, RetryPolicy
 from gnomon.core.triggers import At
 from gnomon.errors import FileError, JobsFileError
 
@@ -87,9 +87,9 @@ def test_the_seeds_functions_are_tried_as_it_says() -> None:
 
     [probe] = jobs["provider-health-check"].steps
     assert (probe.name, probe.function, probe.timeout_ms) == (ONLY_STEP, "hanzo/llm-gateway/health-probe", 30 * SECOND)
-    assert probe.retry == Retry(max_attempts=2, initial_delay_ms=5 * SECOND)
-    assert jobs["credit-reconciliation"].steps[0].retry == Retry(max_attempts=3)
-    assert jobs["nightly-benchmark"].steps[0].retry == Retry(max_attempts=1)
+    assert probe.retry == RetryPolicy(max_attempts=2, initial_delay_ms=5 * SECOND)
+    assert jobs["credit-reconciliation"].steps[0].retry == RetryPolicy(max_attempts=3)
+    assert jobs["nightly-benchmark"].steps[0].retry == RetryPolicy(max_attempts=1)
     assert jobs["cache-warm-embeddings"].steps[0].retry is None
     assert jobs["cache-warm-embeddings"].input == {"cache_type": "embeddings", "top_k": 1000}
     assert jobs["model-drift-check"].input == {"models": ["zen-72b-finance", "zen-7b-code"], "threshold": 0.05}
@@ -107,7 +107,7 @@ def test_the_seeds_graph_is_a_chain() -> None:
         ("load", ("transform",), 900 * SECOND),
         ("cleanup", ("load",), 300 * SECOND),
     ]
-    assert {step.retry for step in etl.workflow.steps} == {Retry(max_attempts=2, initial_delay_ms=60 * SECOND)}
+    assert {step.retry for step in etl.workflow.steps} == {RetryPolicy(max_attempts=2, initial_delay_ms=60 * SECOND)}
 
 
 def test_a_file_without_jobs_has_none(reading: Reading) -> None:
@@ -365,7 +365,7 @@ def test_a_digest_is_of_what_a_file_says(tmp_path: Path) -> None:
     digests = []
     for text in ("jobs: []", "jobs: []", "jobs: [] "):
         file.write_text(text)
-        digests.append(digest_of(file))
+        digests.append(file_digest(file))
 
     assert digests[0] == digests[1] != digests[2]
 
@@ -374,7 +374,7 @@ def test_a_file_that_cannot_be_read_has_a_digest_of_its_own(tmp_path: Path) -> N
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    assert {digest_of(tmp_path / "none"), digest_of(pipe)} == {"No such file or directory", "it is no regular file"}
+    assert {file_digest(tmp_path / "none"), file_digest(pipe)} == {"No such file or directory", "it is no regular file"}
 
 
 def test_nobody_looks_for_garbage_while_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

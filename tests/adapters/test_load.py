@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.host import LoadMeter
+from gnomon.adapters.host import LoadSampler
 
 pytestmark = pytest.mark.req("R-18")
 
@@ -19,7 +19,7 @@ def test_the_load_of_the_cpu_is_the_average_over_all_cores(cards: Path, monkeypa
     monkeypatch.setattr(os, "getloadavg", lambda: (3.0, 9.0, 9.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
-    assert LoadMeter(cards).load().cpu == 75
+    assert LoadSampler(cards).load().cpu == 75
 
 
 def test_a_machine_that_does_not_tell_is_not_known(cards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_a_machine_that_does_not_tell_is_not_known(cards: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "getloadavg", unknown)
     monkeypatch.setenv("PATH", "")
 
-    load = LoadMeter(cards).load()
+    load = LoadSampler(cards).load()
 
     assert (load.cpu, load.gpu) == (None, None)
 
@@ -40,7 +40,7 @@ def test_the_busiest_graphics_card_counts(cards: Path) -> None:
         file.parent.mkdir(parents=True)
         file.write_text(said)
 
-    assert LoadMeter(cards).load().gpu == 93
+    assert LoadSampler(cards).load().gpu == 93
 
 
 def test_a_program_is_asked_and_its_answer_told_the_next_time(
@@ -50,7 +50,7 @@ def test_a_program_is_asked_and_its_answer_told_the_next_time(
     program.write_text("#!/bin/sh\necho 12\necho 34\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    meter = LoadMeter(cards)
+    meter = LoadSampler(cards)
     assert meter.load().gpu is None
 
     while (gpu := meter.load().gpu) is None:

@@ -10,10 +10,10 @@ from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
 
 from gnomon.adapters.nats import consumer
 from gnomon.adapters.nats.connection import connect
-from gnomon.adapters.nats.consumer import Puller
-from gnomon.config.sections import Nats as Settings
+from gnomon.adapters.nats.consumer import PullConsumer
+from gnomon.config.sections import NatsSettings as Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.messaging import Delivered
+from gnomon.ports.messaging import InboundMessage
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
 
@@ -47,7 +47,7 @@ async def sent(client: Client, count: int) -> None:
         await client.jetstream().publish("s.one", str(number).encode())
 
 
-async def one_from(puller: Puller) -> Delivered:
+async def one_from(puller: PullConsumer) -> InboundMessage:
     """The next one, however often it has to be asked for."""
     while True:
         try:
@@ -64,7 +64,7 @@ def clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("clocks_agree")
 async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) -> None:
-    puller = Puller(client, "S", "C")
+    puller = PullConsumer(client, "S", "C")
     await sent(client, 3)
 
     assert [(await one_from(puller)).doubtful for _ in range(3)] == [False] * 3
@@ -74,12 +74,12 @@ async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
-    puller = Puller(client, "S", "C")
+    puller = PullConsumer(client, "S", "C")
     await sent(client, 2)
     async with asyncio.timeout(10):
         assert not (await puller.pull(limit=1, wait_ms=5_000))[0].doubtful
         await puller._ask(1)  # noqa: SLF001 - as a pull with more room does
-        while not puller._come:  # noqa: ASYNC110, SLF001 - it comes by itself
+        while not puller._received:  # noqa: ASYNC110, SLF001 - it comes by itself
             await asyncio.sleep(0.01)
     monkeypatch.setitem(client.stats, "reconnects", client.stats["reconnects"] + 1)
 
@@ -89,8 +89,8 @@ async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
 async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    puller = Puller(client, "S", "C")
-    puller.offer(Delivered(b"for us alone", 1, None))
+    puller = PullConsumer(client, "S", "C")
+    puller.offer(InboundMessage(b"for us alone", 1, None))
     monkeypatch.setattr(Client, "is_connected", property(lambda _: False))
 
     assert [one.body for one in await puller.pull(limit=2, wait_ms=0)] == [b"for us alone"]
@@ -98,22 +98,22 @@ async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for
 
 
 async def test_whoever_has_something_already_can_know_that_the_consumer_was_made_again(client: Client) -> None:
-    puller = Puller(client, "S", "C")
+    puller = PullConsumer(client, "S", "C")
     await sent(client, 1)
     await one_from(puller)
-    before = puller.doubts
+    before = puller.delivery_gaps
     assert await puller.pull(limit=1, wait_ms=1) == []
     await client.flush()
     await made_again(client)
     await one_from(puller)
 
-    assert puller.doubts > before
+    assert puller.delivery_gaps > before
 
 
 @pytest.mark.usefixtures("clocks_agree")
 async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
-    puller = Puller(client, "S", "C")
-    await client.jetstream().publish("s.one", b"", headers={consumer.AGAIN: "1"})
+    puller = PullConsumer(client, "S", "C")
+    await client.jetstream().publish("s.one", b"", headers={consumer.REDELIVERY_HEADER: "1"})
 
     assert (await one_from(puller)).doubtful
 
@@ -121,13 +121,13 @@ async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
 async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    puller = Puller(client, "S", "C")
+    puller = PullConsumer(client, "S", "C")
     assert await puller.pull(limit=1, wait_ms=1) == []
     publish = client.publish
 
     async def slow(*words: Any, **named: Any) -> None:  # noqa: ANN401 - as it is called
         await publish(*words, **named)
-        puller.offer(Delivered(b"for us alone", 1, None))
+        puller.offer(InboundMessage(b"for us alone", 1, None))
 
     puller._requests.clear()  # noqa: SLF001 - as if their time was over
     with monkeypatch.context() as patched:
@@ -137,7 +137,7 @@ async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
 
 
 async def test_whoever_waited_while_the_consumer_was_deleted_is_in_doubt(client: Client) -> None:
-    waiting = Puller(client, "S", "C")
+    waiting = PullConsumer(client, "S", "C")
     assert await waiting.pull(limit=1, wait_ms=1) == []
     await client.flush()
     await made_again(client)
@@ -149,7 +149,7 @@ async def test_whoever_waited_while_the_consumer_was_deleted_is_in_doubt(client:
 @pytest.mark.usefixtures("clocks_agree")
 @pytest.mark.parametrize("count", [1, 2])
 async def test_whoever_did_not_notice_finds_out_by_what_it_is_given(client: Client, count: int) -> None:
-    busy = Puller(client, "S", "C")
+    busy = PullConsumer(client, "S", "C")
     await sent(client, count)
     assert [(await one_from(busy)).doubtful for _ in range(count)] == [False] * count
     await made_again(client)

@@ -10,16 +10,16 @@ import pytest
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.app.node import Node
-from gnomon.app.operations import Office
+from gnomon.app.operations import Operations
 from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run
 from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
-from gnomon.services.operations.tasks import TaskDesk
+from gnomon.services.operations.tasks import TaskService
 from gnomon.testing.clock import Recorder
-from support.fleet_processes import until
+from support.fleet_processes import wait_until
 
 #: Far more than anybody minds, and less than what keeps a node from leading.
 OFF_MS = 20_000
@@ -56,7 +56,7 @@ async def first_run(node: Node) -> Run:
         return any(run.over for run in await node.store.list_runs(RunQuery()))
 
     async with asyncio.timeout(60):
-        await until(some)
+        await wait_until(some)
     return next(run for run in reversed(await node.store.list_runs(RunQuery())) if run.over)
 
 
@@ -66,7 +66,7 @@ async def test_what_is_asked_for_starts_at_once_and_is_written_down_by_the_clock
 ) -> None:
     async with running(tmp_path, ahead_ms) as (node, events):
         began = node.clock.elapsed()
-        await TaskDesk(node.store, node.launcher, node.clock).submit({"function": "nothing"}, actor="ada")
+        await TaskService(node.store, node.launcher, node.clock).submit({"function": "nothing"}, actor="ada")
         run = await first_run(node)
         took = node.clock.elapsed() - began
         [attempt] = await node.store.attempts([one.task_id for one in await node.store.tasks([run])])
@@ -79,9 +79,9 @@ async def test_what_is_asked_for_starts_at_once_and_is_written_down_by_the_clock
 async def test_nothing_fires_before_its_time_by_the_clock_of_the_store(tmp_path: Path) -> None:
     async with running(tmp_path, -OFF_MS) as (node, _):
         said = {"name": "often", "schedule": "every second", "function": "nothing"}
-        office = Office(node.store, node.settings, clock=node.clock)
+        office = Operations(node.store, node.settings, clock=node.clock)
         await office.jobs.apply([read_job(said, Defaults(), now=node.clock.now())], actor="ada")
-        node.look()
+        node.check_soon()
         run = await first_run(node)
         now = await node.store.transactions.read(node.store.transactions.now)
 

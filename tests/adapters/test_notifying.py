@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.systemd import Notifier
+from gnomon.adapters.systemd import SystemdNotifier
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -22,7 +22,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
 
 def test_the_manager_hears_of_the_start_the_life_and_the_stop(manager: tuple[socket.socket, str]) -> None:
     line, name = manager
-    notifier = Notifier.of({"NOTIFY_SOCKET": name})
+    notifier = SystemdNotifier.from_environment({"NOTIFY_SOCKET": name})
     notifier.ready("scheduling")
     notifier.alive()
     notifier.stopping()
@@ -34,7 +34,7 @@ def test_the_manager_hears_of_the_start_the_life_and_the_stop(manager: tuple[soc
 
 @pytest.mark.parametrize("address", ["", "/nowhere/at/all"])
 def test_without_a_manager_nothing_happens(address: str) -> None:
-    Notifier(address).ready("scheduling")
+    SystemdNotifier(address).ready("scheduling")
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_without_a_manager_nothing_happens(address: str) -> None:
     ],
 )
 def test_a_watchdog_hears_of_us_three_times_in_its_span(environment: dict[str, str], expected: float | None) -> None:
-    assert Notifier.of(environment).every_seconds == expected
+    assert SystemdNotifier.from_environment(environment).watchdog_interval_seconds == expected

@@ -13,18 +13,18 @@ from sqlalchemy.util import await_only
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql import tasks as tasks_module
-from gnomon.adapters.sql.fan_out import unfold
+from gnomon.adapters.sql.fan_out import fan_out
 from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Source, TaskId
-from gnomon.core.runs.admission import Request, Unfolding, Waiting
-from gnomon.core.runs.launch import Cancelling, Launch, wanted_run
-from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
-from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.launch import CancelOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
+from gnomon.core.runs.prepare import prepare_task, reference_scope
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Application
+from gnomon.ports.schedules import JobChangeset
 from gnomon.testing.clock import VirtualClock
-from support.crew import Crewed
+from support.crew import ExecutionHarness
 from support.labour import LEASE, admission
 from support.servers import postgres
 
@@ -61,26 +61,26 @@ async def stores(url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
     await asyncio.gather(one.close(), other.close())
 
 
-def launch_of(workflow: Workflow, name: str = "a", schedule: Schedule | None = None) -> Launch:
+def launch_of(workflow: Workflow, name: str = "a", schedule: Schedule | None = None) -> LaunchRequest:
     """A run, without a schedule that whoever ends it could hold."""
-    run = wanted_run(RunId(f"run_{name}"), schedule or minutely(), source=Source.API, now=NOON)
+    run = new_requested_run(RunId(f"run_{name}"), schedule or minutely(), source=Source.API, now=NOON)
     if schedule is None:
         run = replace(run, schedule_uid=None, schedule_id=None)
-    return Launch(run=replace(run, workflow_id=workflow.workflow_id), first_steps=workflow.first_steps)
+    return LaunchRequest(run=replace(run, workflow_id=workflow.workflow_id), first_steps=workflow.first_steps)
 
 
-async def in_hand(store: SqlStore) -> Sequence[Waiting]:
+async def in_hand(store: SqlStore) -> Sequence[ReadyTask]:
     """Everything that waits, taken."""
     ready = await store.waiting(NOON, limit=100)
     await store.admit([admission(one.task) for one in ready], now=NOON)
     return await store.take("w1", limit=100, lease_ms=LEASE, now=NOON)
 
 
-def done(one: Waiting, workflow: Workflow) -> Ending:
+def done(one: ReadyTask, workflow: Workflow) -> TaskCompletion:
     found = workflow.step(one.task.step)
     assert found is not None
     had = Assignment(task=one.task, run=one.run, workflow=workflow, step=found, input={})
-    return ending(had, Outcome(result=Result.SUCCEEDED, output=b"1"), now=NOON, limits=Limits())
+    return complete_attempt(had, AttemptOutcome(result=Result.SUCCEEDED, output=b"1"), now=NOON, limits=GiveUpLimits())
 
 
 async def at_once(url: str, asked: Sequence[Awaitable[Any]]) -> None:
@@ -128,7 +128,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
     wish = launch_of(EACH)
     await stores[0].launch([wish], now=NOON)
     [each] = await stores[0].waiting(NOON, limit=10)
-    unfolding = Unfolding(
+    unfolding = FanOut(
         task_id=each.task.task_id,
         run_id=each.run.run_id,
         schedule_uid=None,
@@ -136,7 +136,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
         graph=EACH,
         items=(b"1", b"2"),
     )
-    assert await stores[0].unfold([unfolding], now=NOON)
+    assert await stores[0].fan_out([unfolding], now=NOON)
     taken = await in_hand(stores[0])
 
     await at_once(url, [store.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
@@ -150,25 +150,28 @@ LINE = Workflow(workflow_id="line", version=1, steps=(step("main"), step("after"
 WAITS = Workflow(workflow_id="waits", version=1, steps=(step("main", function="", workflow="leaf"), step("z", "main")))
 
 
-def goes_on(conn: sa.Connection, one: Waiting) -> None:
+def goes_on(conn: sa.Connection, one: ReadyTask) -> None:
     """The next step may begin."""
     assert tasks_module.report(conn, [done(one, LINE)])
 
 
-def unfolds(conn: sa.Connection, one: Waiting) -> None:
+def unfolds(conn: sa.Connection, one: ReadyTask) -> None:
     """A run that the step waits for may begin."""
-    request = Request(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
-    made = prepared(request, scope_of(WAITS, one, {}), LEAF, now=NOON)
-    assert isinstance(made, Unfolding)
-    assert unfold(conn, [made], NOON)
+    request = AdmissionRequest(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
+    made = prepare_task(request, reference_scope(WAITS, one, {}), LEAF, now=NOON)
+    assert isinstance(made, FanOut)
+    assert fan_out(conn, [made], NOON)
 
 
 @pytest.mark.req("H-26")
 @pytest.mark.parametrize(("definition", "happens"), [(LINE, goes_on), (WAITS, unfolds)], ids=["step", "run"])
 async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
-    url: str, stores: tuple[SqlStore, SqlStore], definition: Workflow, happens: Callable[[sa.Connection, Waiting], None]
+    url: str,
+    stores: tuple[SqlStore, SqlStore],
+    definition: Workflow,
+    happens: Callable[[sa.Connection, ReadyTask], None],
 ) -> None:
-    await stores[0].apply(Application(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
+    await stores[0].apply(JobChangeset(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
     wish = launch_of(definition)
     await stores[0].launch([wish], now=NOON)
     [one] = await (in_hand(stores[0]) if definition is LINE else stores[0].waiting(NOON, limit=10))
@@ -179,7 +182,7 @@ async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
         await_only(blocked(url, 1))
         return cancelling
 
-    assert await (await stores[0].transactions.write(meanwhile)) is Cancelling.CANCELLED
+    assert await (await stores[0].transactions.write(meanwhile)) is CancelOutcome.CANCELLED
     runs = await stores[0].list_runs(RunQuery())
     assert {run.status for run in runs} == {RunStatus.CANCELLED}
     assert await stores[0].waiting(NOON, limit=10) == []
@@ -190,10 +193,10 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     stores: tuple[SqlStore, SqlStore], seed: int
 ) -> None:
     dice, clock = Random(seed), VirtualClock(NOON)
-    crews = [Crewed(store=store, clock=clock) for store in stores]
-    crews[1].worker = crews[1].another_worker("w2", crews[1].runner)
+    crews = [ExecutionHarness(store=store, clock=clock) for store in stores]
+    crews[1].worker = crews[1].new_worker("w2", crews[1].runner)
     job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
-    wish = Application(workflows=[LEAF, ALL], added=[job])
+    wish = JobChangeset(workflows=[LEAF, ALL], added=[job])
     assert await stores[0].apply(wish, now=NOON, actor="ada", tzdata="")
     launches = [launch_of(ALL, f"{number}", job) for number in range(8)]
     await stores[0].launch(launches, now=NOON)
@@ -201,7 +204,7 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     for _ in range(40):
         name = dice.choice(launches).run.run_id
         cancelling = [stores[0].cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
-        await asyncio.gather(*(crew.go() for crew in crews), *cancelling)
+        await asyncio.gather(*(crew.run_until_idle() for crew in crews), *cancelling)
         for crew in crews:
             crew.runner.end_all(output=b"1")
 

@@ -18,8 +18,8 @@ from gnomon.adapters.sql.schema import node
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.ledger import Attendance
-from support.proxy import Fault, Proxy
+from gnomon.ports.ledger import ShardRenewal
+from support.proxy import FaultProxy, WireFault
 from support.servers import Postgres, postgres
 
 PATIENCE_MS = 300
@@ -108,12 +108,12 @@ async def test_many_who_wait_for_one_lock_hold_up_nobody_else(store: SqlStore, u
     async with held(url, "schedule"):
         *waited, attended = await asyncio.gather(
             *(store.decide([verdict], now=NOW, terms=terms) for _ in range(30)),
-            store.attend("node", ttl_ms=1000),
+            store.renew_shards("node", ttl_ms=1000),
             return_exceptions=True,
         )
 
     assert all(isinstance(one, StoreUnavailable) and ENDED_BY_SERVER.search(str(one)) for one in waited), waited
-    assert isinstance(attended, Attendance)
+    assert isinstance(attended, ShardRenewal)
     assert attended.nodes == 1
 
 
@@ -136,7 +136,7 @@ async def test_a_node_that_hangs_in_a_transaction_loses_it_and_its_locks(store: 
     other = await open_postgres(url)
     hanging = asyncio.create_task(store.transactions.write(hangs))
     await begun.wait()
-    seen = await other.attend("node", ttl_ms=1000)  # the same row, while the other still hangs
+    seen = await other.renew_shards("node", ttl_ms=1000)  # the same row, while the other still hangs
 
     assert seen.nodes == 1
     let_go.set()
@@ -151,21 +151,21 @@ async def test_a_node_that_vanishes_in_the_middle_of_a_message_loses_its_locks(u
     address = sa.make_url(url)
     assert address.port is not None
     other = await open_postgres(url)
-    with Proxy(address.port) as wire:
+    with FaultProxy(address.port) as wire:
         behind = address.set(port=wire.port).render_as_string(hide_password=False)
         vanishing = await open_postgres(behind, pool_size=1, patience_ms=PATIENCE_MS)
 
         def vanishes(conn: sa.Connection) -> None:
             conn.execute(sa.insert(node), {"holder": "node", "seen_until": 1})
-            wire.swallow(Fault.MUTE)
+            wire.black_hole(WireFault.MUTE)
             # The driver asks what kind of answers there are, and never hears it: the server waits for the rest.
             conn.exec_driver_sql("SELECT 1 AS something_new")
 
         gone = asyncio.create_task(vanishing.transactions.write(vanishes))
         await until_waiting(other)
-        wire.swallow(Fault.DEAF)
+        wire.black_hole(WireFault.DEAF)
 
-        assert (await other.attend("node", ttl_ms=1000)).nodes == 1  # the same row
+        assert (await other.renew_shards("node", ttl_ms=1000)).nodes == 1  # the same row
         with pytest.raises(StoreUnavailable):
             await gone
     await vanishing.close()

@@ -10,9 +10,9 @@ from sqlalchemy.util import await_only
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, tasks
 from gnomon.core.model import Result, RunId, Source
-from gnomon.core.runs.launch import Launch, wanted_run
-from support.fleet_processes import until
-from support.labour import LEASE, ended, taken_by
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from support.fleet_processes import wait_until
+from support.labour import LEASE, completion_of, take_task
 from support.servers import postgres
 
 
@@ -26,22 +26,22 @@ async def someone_waits(store: SqlStore) -> bool:
 async def test_a_worker_whose_attempt_is_just_being_given_up_hears_that_it_is_lost() -> None:
     async with postgres(18).database() as url:
         one, other = await open_postgres(url), await open_postgres(url)
-        wanted = wanted_run(RunId("run_a"), minutely(), source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId("run_a"), minutely(), source=Source.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
-        await one.launch([Launch(run=run, first_steps=("main",))], now=NOON)
-        taken = await taken_by(one, "w1", run, now=NOON)
+        await one.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        taken = await take_task(one, "w1", run, now=NOON)
         held = taken.task.task_id, taken.task.fence
         given_up, go = asyncio.Event(), asyncio.Event()
 
         def give_up(conn: sa.Connection) -> None:
-            assert tasks.report(conn, [ended(taken, Result.LOST, now=NOON)])
+            assert tasks.report(conn, [completion_of(taken, Result.LOST, now=NOON)])
             given_up.set()
             await_only(go.wait())
 
         giving_up = asyncio.create_task(one.transactions.write(give_up))
         await given_up.wait()
         renewing = asyncio.create_task(other.renew("w1", [held], lease_ms=LEASE))
-        await until(lambda: someone_waits(one))
+        await wait_until(lambda: someone_waits(one))
         go.set()
         await giving_up
 

@@ -15,14 +15,14 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql.postgres import PostgresTransactions
 from gnomon.adapters.sql.schema import node
-from gnomon.adapters.sql.transactions import Job
+from gnomon.adapters.sql.transactions import TransactionBody
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Result, RunId, Schedule, ScheduleUid, Source
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.launch import Launch, Launching, wanted_run
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.errors import StoreUnavailable
-from support.labour import LEASE, admission, ended, taken_by, the_runs
+from support.labour import LEASE, admission, completion_of, runs_of, take_task
 from support.servers import Postgres, postgres
 
 
@@ -121,7 +121,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_transaction_takes_it_b
         mortal.kill()
         seen(conn, "other half")
 
-    jobs: list[Job[Any]] = [partial(seen, name="a"), dies, partial(seen, name="b")]
+    jobs: list[TransactionBody[Any]] = [partial(seen, name="a"), dies, partial(seen, name="b")]
     outcomes = await asyncio.gather(*(store.transactions.write(job) for job in jobs), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
@@ -194,7 +194,7 @@ async def test_a_job_that_fails_takes_back_what_it_did_and_spoils_no_other(store
         seen(conn, "half")
         seen(conn, "half")
 
-    jobs: list[Job[Any]] = [partial(seen, name="a"), failing, partial(seen, name="b")]
+    jobs: list[TransactionBody[Any]] = [partial(seen, name="a"), failing, partial(seen, name="b")]
     outcomes = await asyncio.gather(*(store.transactions.write(job) for job in jobs), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [str, sa.exc.IntegrityError, str]
@@ -301,7 +301,7 @@ async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: t
     for _ in range(5):
         runs = await stores[0].runs(schedule.uid, before=NOON * 2, limit=10)
         [going] = [run for run in runs if not run.queued and not run.over]
-        end = ended(await taken_by(stores[0], "w1", going, now=NOON), Result.SUCCEEDED, now=NOON)
+        end = completion_of(await take_task(stores[0], "w1", going, now=NOON), Result.SUCCEEDED, now=NOON)
         ends = await asyncio.gather(*(store.report([end]) for store in stores * 2))
         assert sorted(len(counted) for counted in ends) == [0, 0, 0, 1]
 
@@ -310,9 +310,9 @@ async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: t
     assert (found.active_runs, found.queued_runs) == (0, 0)
 
 
-async def launched(store: SqlStore, schedule: Schedule, names: Sequence[str]) -> list[Launching]:
-    runs = [wanted_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON) for name in names]
-    return list(await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOON))
+async def launched(store: SqlStore, schedule: Schedule, names: Sequence[str]) -> list[LaunchOutcome]:
+    runs = [new_requested_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON) for name in names]
+    return list(await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON))
 
 
 @pytest.mark.guarantee("S5")
@@ -320,7 +320,7 @@ async def test_no_task_is_taken_twice_on_two_nodes(stores: tuple[SqlStore, SqlSt
     schedule = minutely(overlap=Overlap.ALLOW)
     await stores[0].add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
-    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
     await stores[0].admit([admission(task) for task in tasks], now=NOON)
 
     takes = [store.take(f"w{n}", limit=25, lease_ms=LEASE, now=NOON) for n in range(6) for store in stores]
@@ -333,7 +333,7 @@ async def test_a_task_that_two_nodes_admit_at_once_is_admitted_by_one(stores: tu
     schedule = minutely(overlap=Overlap.ALLOW)
     await stores[0].add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
-    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
     admissions = [admission(task) for task in tasks]
 
     admits = [store.admit(some, now=NOON) for store in stores for some in (admissions, admissions[::-1])]
@@ -349,13 +349,13 @@ async def test_a_run_that_two_nodes_launch_at_once_is_launched_by_one(
     schedule = minutely(overlap=Overlap.ALLOW)
     await stores[0].add([schedule], actor="ada", tzdata="")
     for turn in range(10):
-        wanted = wanted_run(RunId(f"run_{turn}"), schedule, source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId(f"run_{turn}"), schedule, source=Source.API, now=NOON)
         run = wanted if scheduled else replace(wanted, schedule_uid=None, schedule_id=None)
-        wish = Launch(run=run, first_steps=("main",), input=b"{}")
+        wish = LaunchRequest(run=run, first_steps=("main",), input=b"{}")
 
         became = await asyncio.gather(*(store.launch([wish], now=NOON) for store in stores))
 
-        assert sorted(one for [one] in became) == [Launching.ALREADY, Launching.STARTED]
+        assert sorted(one for [one] in became) == [LaunchOutcome.ALREADY, LaunchOutcome.STARTED]
 
 
 async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counted(
@@ -364,13 +364,13 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
     schedule = minutely(overlap=Overlap.ALLOW)
     await stores[0].add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(200)])
-    tasks = await stores[0].tasks(await the_runs(stores[0], schedule))
+    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
     await stores[0].admit([admission(task) for task in tasks], now=NOON)
     hands = [await store.take(f"w{n}", limit=20, lease_ms=LEASE, now=NOON) for n in range(5) for store in stores]
 
-    async def report(store: SqlStore, hand: Sequence[Waiting]) -> None:
+    async def report(store: SqlStore, hand: Sequence[ReadyTask]) -> None:
         for one in hand:
-            assert await store.report([ended(one, Result.SUCCEEDED, now=NOON)])
+            assert await store.report([completion_of(one, Result.SUCCEEDED, now=NOON)])
 
     await asyncio.gather(*(report(store, hand) for store, hand in zip(stores * 5, hands, strict=True)))
 
@@ -382,11 +382,11 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
 @pytest.mark.guarantee("S7")
 async def test_an_attempt_that_two_nodes_end_at_once_ends_once(stores: tuple[SqlStore, SqlStore]) -> None:
     for turn in range(10):
-        wanted = wanted_run(RunId(f"run_{turn}"), minutely(), source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId(f"run_{turn}"), minutely(), source=Source.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
-        await stores[0].launch([Launch(run=run, first_steps=("main",))], now=NOON)
-        taken = await taken_by(stores[0], "w1", run, now=NOON)
-        said = [ended(taken, result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
+        await stores[0].launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        taken = await take_task(stores[0], "w1", run, now=NOON)
+        said = [completion_of(taken, result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
 
         counted = await asyncio.gather(*(store.report([one]) for store, one in zip(stores, said, strict=True)))
 
@@ -405,7 +405,7 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
         while waiting := await store.waiting(NOON, limit=10):
             await store.admit([admission(w.task, schedule_uid=w.run.schedule_uid) for w in waiting], now=NOON)
             taken = await store.take(worker, limit=10, lease_ms=LEASE, now=NOON)
-            await store.report([ended(one, Result.SUCCEEDED, now=NOON) for one in reversed(taken)])
+            await store.report([completion_of(one, Result.SUCCEEDED, now=NOON) for one in reversed(taken)])
 
     async def cancel(store: SqlStore, names: Sequence[str]) -> None:
         for name in names:
@@ -420,7 +420,7 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
     await labour(stores[0], "last")
 
     for schedule in schedules:
-        assert all(run.over for run in await the_runs(stores[0], schedule))
+        assert all(run.over for run in await runs_of(stores[0], schedule))
         found = await stores[0].find("default", schedule.schedule_id)
         assert found is not None
         assert (found.active_runs, found.queued_runs) == (0, 0)

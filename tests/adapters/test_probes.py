@@ -7,19 +7,19 @@ from http import HTTPStatus
 
 import pytest
 
-from gnomon.adapters.probe_server import Answer, ProbeServer
+from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
 from gnomon.errors import UsageError
 
 
-async def fine() -> Answer:
-    return Answer(body=b"fine\n")
+async def fine() -> ProbeResponse:
+    return ProbeResponse(body=b"fine\n")
 
 
-async def ill() -> Answer:
-    return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"ill\n")
+async def ill() -> ProbeResponse:
+    return ProbeResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"ill\n")
 
 
-async def broken() -> Answer:
+async def broken() -> ProbeResponse:
     raise RuntimeError("password=hunter2")
 
 

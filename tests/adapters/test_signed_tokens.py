@@ -13,9 +13,9 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from msgspec.structs import replace
 
-from gnomon.adapters.auth.jwks import key_ring
-from gnomon.app.auth import TokenCheck, open_tokens
-from gnomon.config.sections import Auth, Database
+from gnomon.adapters.auth.jwks import parse_key_ring
+from gnomon.app.auth import TokenVerifier, open_token_verifier
+from gnomon.config.sections import AuthSettings, DatabaseSettings
 from gnomon.config.settings import Settings
 from gnomon.errors import FieldError, FileError, IssuerUnavailable, TokenRefused, Unauthenticated
 from gnomon.ports.auth import Caller, Role
@@ -30,15 +30,15 @@ from support.issuers import (
     claims,
     ec,
     okp,
-    part,
-    published,
+    public_jwk,
     rsa,
     signature,
     token,
+    token_part,
 )
 
 ADA = Caller("ada", frozenset({Role.OPERATOR}))
-AUTH = Auth(issuer=ISSUER, audience=("gnomon",), refetch_ms=30_000, fetch_timeout_ms=2000)
+AUTH = AuthSettings(issuer=ISSUER, audience=("gnomon",), refetch_ms=30_000, fetch_timeout_ms=2000)
 
 
 def failures(told: Recorder) -> list[dict[str, object]]:
@@ -55,8 +55,8 @@ def told() -> Recorder:
     return Recorder()
 
 
-def settings(auth: Auth) -> Settings:
-    return Settings(auth=auth, database=Database(url="postgresql://db/gnomon"))
+def settings(auth: AuthSettings) -> Settings:
+    return Settings(auth=auth, database=DatabaseSettings(url="postgresql://db/gnomon"))
 
 
 def jwks(tmp_path: Path, *keys: Mapping[str, Any]) -> Path:
@@ -66,10 +66,10 @@ def jwks(tmp_path: Path, *keys: Mapping[str, Any]) -> Path:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> TokenCheck:
+def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> TokenVerifier:
     """Takes tokens of an issuer with a key of every kind, published in a file."""
-    path = jwks(tmp_path, published(rsa(), "r1"), published(ec(), "e1"), published(okp(), "o1"))
-    return open_tokens(settings(replace(AUTH, jwks_file=str(path))), clock=clock, events=told)
+    path = jwks(tmp_path, public_jwk(rsa(), "r1"), public_jwk(ec(), "e1"), public_jwk(okp(), "o1"))
+    return open_token_verifier(settings(replace(AUTH, jwks_file=str(path))), clock=clock, events=told)
 
 
 # ---- what is taken -------------------------------------------------------------------------------
@@ -89,16 +89,18 @@ def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> TokenCheck:
         pytest.param(lambda: token(x5t="abc", unheard_of=[1]), id="with what nobody needs"),
     ],
 )
-async def test_a_good_token_says_who_it_is(tokens: TokenCheck, good: Callable[[], str]) -> None:
+async def test_a_good_token_says_who_it_is(tokens: TokenVerifier, good: Callable[[], str]) -> None:
     assert await tokens.caller(good()) == ADA
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
-async def test_the_older_name_of_an_algorithm_is_taken(tokens: TokenCheck) -> None:
+async def test_the_older_name_of_an_algorithm_is_taken(tokens: TokenVerifier) -> None:
     assert await tokens.caller(token(key=okp(), alg="EdDSA", kid="o1")) == ADA
 
 
-async def test_a_token_that_was_taken_is_refused_once_it_has_expired(tokens: TokenCheck, clock: VirtualClock) -> None:
+async def test_a_token_that_was_taken_is_refused_once_it_has_expired(
+    tokens: TokenVerifier, clock: VirtualClock
+) -> None:
     shown = token()
     assert await tokens.caller(shown) == ADA
 
@@ -113,13 +115,13 @@ async def test_a_token_that_was_taken_is_refused_once_it_has_expired(tokens: Tok
 
 def unsigned(alg: object) -> str:
     header = {"alg": alg, "kid": "r1"} if alg is not None else {"kid": "r1"}
-    return f"{part(header)}.{part(claims())}.{part(b'x')}"
+    return f"{token_part(header)}.{token_part(claims())}.{token_part(b'x')}"
 
 
 def with_secret(secret: bytes, alg: str = "HS256") -> str:
     """A token signed with a secret that is the public key in some spelling."""
-    signed = f"{part({'alg': alg, 'kid': 'r1'})}.{part(claims())}"
-    return f"{signed}.{part(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
+    signed = f"{token_part({'alg': alg, 'kid': 'r1'})}.{token_part(claims())}"
+    return f"{signed}.{token_part(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
 
 
 def public_pem() -> bytes:
@@ -131,8 +133,8 @@ def spoilt(change: Callable[[list[str]], list[str]]) -> str:
 
 
 def raw(header: bytes, said: bytes) -> str:
-    signed = f"{part(header)}.{part(said)}"
-    return f"{signed}.{part(signature(rsa(), 'RS256', signed))}"
+    signed = f"{token_part(header)}.{token_part(said)}"
+    return f"{signed}.{token_part(signature(rsa(), 'RS256', signed))}"
 
 
 GOOD_HEADER = b'{"alg":"RS256","kid":"r1"}'
@@ -154,17 +156,17 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "alg a list": lambda: unsigned(["RS256"]),
     "alg a number": lambda: unsigned(256),
     "alg in small letters": lambda: unsigned("rs256"),
-    "alg none without a signature": lambda: f"{part({'alg': 'none'})}.{part(claims())}.",
+    "alg none without a signature": lambda: f"{token_part({'alg': 'none'})}.{token_part(claims())}.",
     "no signature": lambda: spoilt(lambda parts: [*parts[:2], ""]),
     "the public key as a secret, PEM": lambda: with_secret(public_pem()),
     "the public key as a secret, DER": lambda: with_secret(rsa().as_der(private=False)),
-    "the public key as a secret, JSON": lambda: with_secret(json.dumps(published(rsa(), "r1")).encode()),
+    "the public key as a secret, JSON": lambda: with_secret(json.dumps(public_jwk(rsa(), "r1")).encode()),
     "the public key as a secret, HS512": lambda: with_secret(public_pem(), "HS512"),
     "a secret of its own": lambda: token(key=OctKey.generate_key(256), alg="HS256"),
     "an algorithm that was not allowed": lambda: token(alg="RS512"),
     "an algorithm of another kind of key": lambda: token(key=ec(), alg="ES256", kid="r1"),
     "another key of that name": lambda: token(key=STRANGER),
-    "a key of its own in the header": lambda: token(key=STRANGER, jwk=published(STRANGER)),
+    "a key of its own in the header": lambda: token(key=STRANGER, jwk=public_jwk(STRANGER)),
     "a key of its own at an address": lambda: token(key=STRANGER, jku="http://127.0.0.1:1/jwks.json"),
     "a certificate of its own": lambda: token(key=STRANGER, x5c=["MIIB"], x5u="http://127.0.0.1:1/c"),
     "an unknown kid": lambda: token(kid="r2"),
@@ -181,9 +183,9 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "zip": lambda: token(zip="DEF"),
     "cty": lambda: token(cty="JWT"),
     "a typ of something else": lambda: token(typ="dpop+jwt"),
-    "an encrypted token": lambda: ".".join([part({"alg": "RSA-OAEP", "enc": "A256GCM"}), "a", "b", "c", "d"]),
+    "an encrypted token": lambda: ".".join([token_part({"alg": "RSA-OAEP", "enc": "A256GCM"}), "a", "b", "c", "d"]),
     "five parts": lambda: token() + ".a.b",
-    "JSON with two signatures": lambda: json.dumps({"payload": part(claims()), "signatures": [{}, {}]}),
+    "JSON with two signatures": lambda: json.dumps({"payload": token_part(claims()), "signatures": [{}, {}]}),
     "a header that says alg twice": lambda: raw(
         b'{"alg":"none","alg":"RS256","kid":"r1"}', json.dumps(claims()).encode()
     ),
@@ -204,8 +206,8 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "claims with a zero byte": lambda: token(claims(sub="ada\x00")),
     "a token of a megabyte": lambda: token(claims(padding="x" * 2**20)),
     "a token just too long": lambda: token(claims(padding="x" * 8192)),
-    "a changed header": lambda: spoilt(lambda p: [part({"alg": "RS256", "kid": "r1", "x": 1}), p[1], p[2]]),
-    "changed claims": lambda: spoilt(lambda p: [p[0], part(claims(roles=["scheduler-admin"])), p[2]]),
+    "a changed header": lambda: spoilt(lambda p: [token_part({"alg": "RS256", "kid": "r1", "x": 1}), p[1], p[2]]),
+    "changed claims": lambda: spoilt(lambda p: [p[0], token_part(claims(roles=["scheduler-admin"])), p[2]]),
     "a signature of another token": lambda: spoilt(lambda p: [*p[:2], token(claims(sub="b")).split(".")[2]]),
     "a signature cut short": lambda: spoilt(lambda p: [*p[:2], p[2][:-4]]),
     "a signature with padding": lambda: spoilt(lambda p: [*p[:2], p[2] + "=="]),
@@ -243,13 +245,13 @@ def _respelt(signature_part: str) -> str:
 
 
 def _with_signature(shown: str, other: bytes) -> str:
-    return ".".join([*shown.split(".")[:2], part(other)])
+    return ".".join([*shown.split(".")[:2], token_part(other)])
 
 
 @pytest.mark.req("H-20")
 @pytest.mark.guarantee("S24")
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_token_is_refused(tokens: TokenCheck, name: str) -> None:
+async def test_a_hostile_token_is_refused(tokens: TokenVerifier, name: str) -> None:
     shown = HOSTILE[name]()
 
     with pytest.raises(Unauthenticated) as refused:
@@ -265,18 +267,18 @@ UNUSABLE: dict[str, Callable[[], object]] = {
     "no kind": lambda: {"kid": "k"},
     "a shared secret": lambda: {"kty": "oct", "k": "c2VjcmV0", "kid": "k"},
     "a private key": lambda: {**rsa().as_dict(private=True), "kid": "k"},
-    "for encryption": lambda: published(rsa(), "k", use="enc"),
-    "for other operations": lambda: published(rsa(), "k", key_ops=["encrypt"]),
-    "a short key": lambda: {"kty": "RSA", "n": part(b"\xff" * 128), "e": "AQAB", "kid": "k"},
-    "for an algorithm that is not taken": lambda: published(rsa(), "k", alg="RS512"),
-    "for an algorithm that it cannot do": lambda: published(rsa(), "k", alg="ES256"),
-    "for a shared secret's algorithm": lambda: published(rsa(), "k", alg="HS256"),
-    "exponent 1": lambda: published(rsa(), "k") | {"e": "AQ"},
-    "a name that is a number": lambda: published(rsa(), "k") | {"kid": 7},
-    "a modulus that is a number": lambda: published(rsa(), "k") | {"n": 7},
-    "a point off the curve": lambda: published(ec(), "k") | {"x": "AA"},
-    "a curve for something else": lambda: published(OKPKey.generate_key("X25519"), "k"),
-    "a curve that is not taken": lambda: published(ECKey.generate_key("P-521"), "k"),
+    "for encryption": lambda: public_jwk(rsa(), "k", use="enc"),
+    "for other operations": lambda: public_jwk(rsa(), "k", key_ops=["encrypt"]),
+    "a short key": lambda: {"kty": "RSA", "n": token_part(b"\xff" * 128), "e": "AQAB", "kid": "k"},
+    "for an algorithm that is not taken": lambda: public_jwk(rsa(), "k", alg="RS512"),
+    "for an algorithm that it cannot do": lambda: public_jwk(rsa(), "k", alg="ES256"),
+    "for a shared secret's algorithm": lambda: public_jwk(rsa(), "k", alg="HS256"),
+    "exponent 1": lambda: public_jwk(rsa(), "k") | {"e": "AQ"},
+    "a name that is a number": lambda: public_jwk(rsa(), "k") | {"kid": 7},
+    "a modulus that is a number": lambda: public_jwk(rsa(), "k") | {"n": 7},
+    "a point off the curve": lambda: public_jwk(ec(), "k") | {"x": "AA"},
+    "a curve for something else": lambda: public_jwk(OKPKey.generate_key("X25519"), "k"),
+    "a curve that is not taken": lambda: public_jwk(ECKey.generate_key("P-521"), "k"),
 }
 
 
@@ -284,22 +286,22 @@ UNUSABLE: dict[str, Callable[[], object]] = {
 def test_a_key_that_cannot_be_trusted_is_passed_over_and_told_of(name: str) -> None:
     passed: list[str] = []
 
-    ring = key_ring(
-        {"keys": [UNUSABLE[name](), published(rsa("other"), "good")]},
+    ring = parse_key_ring(
+        {"keys": [UNUSABLE[name](), public_jwk(rsa("other"), "good")]},
         AUTH.algorithms,
         lambda _, why: passed.append(why),
     )
 
-    assert ring.fitting("k", "RS256") is None
-    assert ring.fitting("good", "RS256") is not None
+    assert ring.find_key("k", "RS256") is None
+    assert ring.find_key("good", "RS256") is not None
     assert len(passed) == 1
 
 
 def test_a_name_that_several_keys_have_is_the_name_of_none() -> None:
     passed: list[tuple[str, str]] = []
 
-    ring = key_ring(
-        {"keys": [published(rsa(), "k"), published(ec(), "k")]}, AUTH.algorithms, lambda *told: passed.append(told)
+    ring = parse_key_ring(
+        {"keys": [public_jwk(rsa(), "k"), public_jwk(ec(), "k")]}, AUTH.algorithms, lambda *told: passed.append(told)
     )
 
     assert len(ring) == 0
@@ -307,22 +309,24 @@ def test_a_name_that_several_keys_have_is_the_name_of_none() -> None:
 
 
 def test_without_a_name_a_token_must_fit_exactly_one_key() -> None:
-    ring = key_ring({"keys": [published(rsa(), "a"), published(rsa("b"), "b")]}, AUTH.algorithms, lambda *_: None)
+    ring = parse_key_ring(
+        {"keys": [public_jwk(rsa(), "a"), public_jwk(rsa("b"), "b")]}, AUTH.algorithms, lambda *_: None
+    )
 
-    assert ring.fitting(None, "RS256") is None
+    assert ring.find_key(None, "RS256") is None
 
 
 # ---- keys in a file ------------------------------------------------------------------------------
 
 
 async def test_keys_in_a_file_are_read_again_when_it_changes(
-    tokens: TokenCheck, tmp_path: Path, clock: VirtualClock
+    tokens: TokenVerifier, tmp_path: Path, clock: VirtualClock
 ) -> None:
     fresh = token(key=rsa("new"), kid="new")
     with pytest.raises(Unauthenticated):
         await tokens.caller(fresh)
 
-    jwks(tmp_path, published(rsa("new"), "new"))
+    jwks(tmp_path, public_jwk(rsa("new"), "new"))
     clock.advance(2_000)
 
     assert await tokens.caller(fresh) == ADA
@@ -331,7 +335,7 @@ async def test_keys_in_a_file_are_read_again_when_it_changes(
 
 
 async def test_a_file_that_has_become_unreadable_leaves_the_keys_as_they_were(
-    tokens: TokenCheck, tmp_path: Path, clock: VirtualClock, told: Recorder
+    tokens: TokenVerifier, tmp_path: Path, clock: VirtualClock, told: Recorder
 ) -> None:
     (tmp_path / "jwks.json").write_text("{")
     clock.advance(2_000)
@@ -346,7 +350,7 @@ def test_a_file_without_keys_is_refused_at_the_start(tmp_path: Path, text: str) 
     path.write_text(text)
 
     with pytest.raises(FileError, match="has no keys to check tokens with"):
-        open_tokens(settings(replace(AUTH, jwks_file=str(path))))
+        open_token_verifier(settings(replace(AUTH, jwks_file=str(path))))
 
 
 # ---- keys on a server ----------------------------------------------------------------------------
@@ -354,19 +358,19 @@ def test_a_file_without_keys_is_refused_at_the_start(tmp_path: Path, text: str) 
 
 @pytest.fixture
 async def server() -> AsyncIterator[KeyServer]:
-    async with KeyServer(published(rsa(), "r1")) as server:
+    async with KeyServer(public_jwk(rsa(), "r1")) as server:
         yield server
 
 
 @pytest.fixture
-async def fetched(server: KeyServer, clock: VirtualClock, told: Recorder) -> AsyncIterator[TokenCheck]:
-    found = open_tokens(settings(replace(AUTH, jwks_url=server.url)), clock=clock, events=told)
+async def fetched(server: KeyServer, clock: VirtualClock, told: Recorder) -> AsyncIterator[TokenVerifier]:
+    found = open_token_verifier(settings(replace(AUTH, jwks_url=server.url)), clock=clock, events=told)
     yield found
     await found.close()
 
 
 @pytest.mark.req("H-20")
-async def test_keys_are_fetched_once_for_many_tokens(fetched: TokenCheck, server: KeyServer) -> None:
+async def test_keys_are_fetched_once_for_many_tokens(fetched: TokenVerifier, server: KeyServer) -> None:
     callers = await asyncio.gather(*(fetched.caller(token(claims(sub=f"user{n}"))) for n in range(20)))
 
     assert {one.subject for one in callers} == {f"user{n}" for n in range(20)}
@@ -375,10 +379,10 @@ async def test_keys_are_fetched_once_for_many_tokens(fetched: TokenCheck, server
 
 @pytest.mark.req("H-20")
 async def test_a_key_that_is_used_at_once_after_it_was_published_is_found(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
-    server.keys = [published(rsa(), "r1"), published(rsa("new"), "new")]
+    server.keys = [public_jwk(rsa(), "r1"), public_jwk(rsa("new"), "new")]
     clock.advance(30_000)
 
     assert await fetched.caller(token(key=rsa("new"), kid="new")) == ADA
@@ -386,10 +390,10 @@ async def test_a_key_that_is_used_at_once_after_it_was_published_is_found(
 
 
 async def test_a_key_that_was_taken_back_no_longer_counts_once_keys_are_old(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
-    server.keys = [published(rsa("new"), "new")]
+    server.keys = [public_jwk(rsa("new"), "new")]
     clock.advance(600_000)
 
     # Nobody whose key is known waits; this one starts the fetch, and waits for it.
@@ -401,7 +405,7 @@ async def test_a_key_that_was_taken_back_no_longer_counts_once_keys_are_old(
 
 @pytest.mark.guarantee("S24")
 async def test_names_that_nobody_knows_cost_one_fetch(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     clock.advance(30_000)
@@ -419,7 +423,7 @@ async def test_names_that_nobody_knows_cost_one_fetch(
 
 
 async def test_known_keys_count_at_once_while_the_issuer_hangs(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     hung = asyncio.Event()
@@ -455,7 +459,7 @@ BAD_ANSWERS = {
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_an_issuer_that_never_answered_well_lets_nobody_in(
-    fetched: TokenCheck, server: KeyServer, told: Recorder, name: str
+    fetched: TokenVerifier, server: KeyServer, told: Recorder, name: str
 ) -> None:
     server.instead = BAD_ANSWERS[name]
 
@@ -467,7 +471,7 @@ async def test_an_issuer_that_never_answered_well_lets_nobody_in(
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_were(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock, name: str
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock, name: str
 ) -> None:
     await fetched.caller(token())
     server.instead = BAD_ANSWERS[name]
@@ -480,8 +484,8 @@ async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_wer
     assert await fetched.caller(token()) == ADA
 
 
-async def test_an_issuer_cannot_lead_us_elsewhere(fetched: TokenCheck, server: KeyServer) -> None:
-    async with KeyServer(published(rsa(), "r1")) as elsewhere:
+async def test_an_issuer_cannot_lead_us_elsewhere(fetched: TokenVerifier, server: KeyServer) -> None:
+    async with KeyServer(public_jwk(rsa(), "r1")) as elsewhere:
         server.instead = answer(b"", "302 Found", f"Location: {elsewhere.url}")
 
         with pytest.raises(IssuerUnavailable):
@@ -491,7 +495,7 @@ async def test_an_issuer_cannot_lead_us_elsewhere(fetched: TokenCheck, server: K
 
 
 async def test_keys_of_an_issuer_that_stays_away_end_to_count(
-    fetched: TokenCheck, server: KeyServer, clock: VirtualClock
+    fetched: TokenVerifier, server: KeyServer, clock: VirtualClock
 ) -> None:
     await fetched.caller(token())
     server.instead = BAD_ANSWERS["500"]
@@ -504,7 +508,9 @@ async def test_keys_of_an_issuer_that_stays_away_end_to_count(
 async def test_an_issuer_that_hangs_is_given_up(server: KeyServer, clock: VirtualClock, told: Recorder) -> None:
     hung = asyncio.Event()
     server.instead = lambda _: wait_for(hung)
-    quick = open_tokens(settings(replace(AUTH, jwks_url=server.url, fetch_timeout_ms=20)), clock=clock, events=told)
+    quick = open_token_verifier(
+        settings(replace(AUTH, jwks_url=server.url, fetch_timeout_ms=20)), clock=clock, events=told
+    )
 
     with pytest.raises(IssuerUnavailable):
         await quick.caller(token())
@@ -514,7 +520,9 @@ async def test_an_issuer_that_hangs_is_given_up(server: KeyServer, clock: Virtua
 
 
 async def test_an_issuer_that_is_not_there_is_unavailable(clock: VirtualClock, told: Recorder) -> None:
-    away = open_tokens(settings(replace(AUTH, jwks_url="http://127.0.0.1:1/jwks.json")), clock=clock, events=told)
+    away = open_token_verifier(
+        settings(replace(AUTH, jwks_url="http://127.0.0.1:1/jwks.json")), clock=clock, events=told
+    )
 
     with pytest.raises(IssuerUnavailable):
         await away.caller(token())
@@ -522,12 +530,12 @@ async def test_an_issuer_that_is_not_there_is_unavailable(clock: VirtualClock, t
 
 async def test_the_address_of_the_issuer_is_where_its_keys_are(server: KeyServer, clock: VirtualClock) -> None:
     base = server.url.removesuffix("/jwks.json")
-    found = open_tokens(settings(Auth(iam_url=base)), clock=clock)
+    found = open_token_verifier(settings(AuthSettings(iam_url=base)), clock=clock)
 
     assert await found.caller(token(claims(iss=base))) == ADA
 
 
-async def test_no_address_in_a_token_is_ever_asked(tokens: TokenCheck, server: KeyServer) -> None:
+async def test_no_address_in_a_token_is_ever_asked(tokens: TokenVerifier, server: KeyServer) -> None:
     for header in ({"jku": server.url}, {"x5u": server.url}):
         with pytest.raises(Unauthenticated):
             await tokens.caller(token(key=STRANGER, **header))
@@ -541,27 +549,31 @@ async def test_no_address_in_a_token_is_ever_asked(tokens: TokenCheck, server: K
 @pytest.mark.parametrize(
     ("auth", "field"),
     [
-        pytest.param(Auth(), "auth.iam_url", id="nobody issues"),
-        pytest.param(Auth(verify_tokens=False), "auth.verify_tokens", id="everybody is believed by accident"),
-        pytest.param(Auth(iam_url="https://iam", algorithms=("HS256",)), "auth.algorithms", id="a shared secret"),
-        pytest.param(Auth(iam_url="https://iam", algorithms=("none",)), "auth.algorithms", id="none"),
-        pytest.param(Auth(iam_url="https://iam", algorithms=()), "auth.algorithms", id="no algorithm"),
-        pytest.param(Auth(jwks_url="https://iam/jwks"), "auth.issuer", id="keys without an issuer"),
-        pytest.param(Auth(iam_url="http://iam.example"), "auth.iam_url", id="no TLS"),
-        pytest.param(Auth(iam_url="file:///etc/passwd"), "auth.iam_url", id="a file as an address"),
-        pytest.param(Auth(iam_url="https://[::"), "auth.iam_url", id="no address"),
-        pytest.param(Auth(jwks_url="https://iam", jwks_file="x", issuer="i"), "auth.jwks_file", id="two places"),
+        pytest.param(AuthSettings(), "auth.iam_url", id="nobody issues"),
+        pytest.param(AuthSettings(verify_tokens=False), "auth.verify_tokens", id="everybody is believed by accident"),
+        pytest.param(
+            AuthSettings(iam_url="https://iam", algorithms=("HS256",)), "auth.algorithms", id="a shared secret"
+        ),
+        pytest.param(AuthSettings(iam_url="https://iam", algorithms=("none",)), "auth.algorithms", id="none"),
+        pytest.param(AuthSettings(iam_url="https://iam", algorithms=()), "auth.algorithms", id="no algorithm"),
+        pytest.param(AuthSettings(jwks_url="https://iam/jwks"), "auth.issuer", id="keys without an issuer"),
+        pytest.param(AuthSettings(iam_url="http://iam.example"), "auth.iam_url", id="no TLS"),
+        pytest.param(AuthSettings(iam_url="file:///etc/passwd"), "auth.iam_url", id="a file as an address"),
+        pytest.param(AuthSettings(iam_url="https://[::"), "auth.iam_url", id="no address"),
+        pytest.param(
+            AuthSettings(jwks_url="https://iam", jwks_file="x", issuer="i"), "auth.jwks_file", id="two places"
+        ),
     ],
 )
-def test_settings_that_would_let_anybody_in_are_refused(auth: Auth, field: str) -> None:
+def test_settings_that_would_let_anybody_in_are_refused(auth: AuthSettings, field: str) -> None:
     with pytest.raises(FieldError) as refused:
-        open_tokens(settings(auth))
+        open_token_verifier(settings(auth))
 
     assert refused.value.field == field
 
 
 async def test_every_token_is_believed_if_that_was_said_twice(clock: VirtualClock) -> None:
-    believing = open_tokens(settings(Auth(verify_tokens=False, accept_unverified=True)), clock=clock)
+    believing = open_token_verifier(settings(AuthSettings(verify_tokens=False, accept_unverified=True)), clock=clock)
 
     assert await believing.caller(token(key=STRANGER)) == ADA
     with pytest.raises(Unauthenticated):

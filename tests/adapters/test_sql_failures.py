@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 
-from contracts.store import EVERYTHING, minutely
+from contracts.store import ALL_SHARDS, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite
-from gnomon.adapters.sql.errors import hung_up, translated
+from gnomon.adapters.sql.errors import connection_closed, translate_error
 from gnomon.errors import StaleTerm, StoreUnavailable, UsageError
 from support.servers import postgres
 
@@ -116,7 +116,7 @@ VALUES = {
 
 @pytest.mark.parametrize("error", WORLD.values(), ids=WORLD)
 def test_when_the_world_fails_the_store_is_unavailable(error: Exception) -> None:
-    failure = translated(error)
+    failure = translate_error(error)
 
     assert isinstance(failure, StoreUnavailable)
     assert failure.__cause__ is error
@@ -125,12 +125,12 @@ def test_when_the_world_fails_the_store_is_unavailable(error: Exception) -> None
 
 @pytest.mark.parametrize("error", OURS.values(), ids=OURS)
 def test_what_is_not_the_worlds_fault_is_not_hidden(error: Exception) -> None:
-    assert translated(error) is error
+    assert translate_error(error) is error
 
 
 @pytest.mark.parametrize("error", VALUES.values(), ids=VALUES)
 def test_a_value_that_the_database_cannot_hold_is_the_callers_to_mend(error: Exception) -> None:
-    failure = translated(error)
+    failure = translate_error(error)
 
     assert isinstance(failure, UsageError)
     assert failure.__cause__ is error
@@ -141,13 +141,13 @@ UNFIT: dict[str, Callable[[SqlStore], Awaitable[object]]] = {
     "text with NUL": lambda store: store.find("a\0b", "report"),
     "half of a surrogate pair": lambda store: store.find("default", "\udc80"),
     "a limit": lambda store: store.page("default", after="", limit=2**70),
-    "an instant": lambda store: store.due(2**70, shards=EVERYTHING, limit=1),
+    "an instant": lambda store: store.due(2**70, shards=ALL_SHARDS, limit=1),
     "an instant of history": lambda store: store.ticks(minutely().uid, before=2**70, limit=1),
     "a name": lambda store: store.add([minutely("a\0")], actor="ada", tzdata=""),
     "an actor": lambda store: store.add([minutely("b")], actor="\0", tzdata=""),
     "an actor of many": lambda store: store.add([minutely(f"c{i}") for i in range(30)], actor="\0", tzdata=""),
     "a mark": lambda store: store.add([replace(minutely("d"), mark_at=2**70)], actor="ada", tzdata=""),
-    "a holder": lambda store: store.attend("\0", ttl_ms=1),
+    "a holder": lambda store: store.renew_shards("\0", ttl_ms=1),
     "a lease": lambda store: store.claim("node", ttl_ms=2**70, limit=3),
 }
 #: SQLite holds it, and gives it back as it was.
@@ -176,7 +176,7 @@ async def test_sqlite_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str,
 def test_a_connection_that_the_library_gave_up_is_unavailable() -> None:
     error = sa.exc.DBAPIError("UPDATE schedule", {}, _dbapi.Error("gone"), connection_invalidated=True)
 
-    assert isinstance(translated(error), StoreUnavailable)
+    assert isinstance(translate_error(error), StoreUnavailable)
 
 
 # ---- files that cannot be opened -----------------------------------------------------------------
@@ -201,11 +201,11 @@ async def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_database_that_cannot_be_reached_is_said_in_words() -> None:
-    told = translated(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
+    told = translate_error(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
 
     assert str(told) == "the database cannot be reached: Connect call failed ('127.0.0.1', 5432)"
 
 
 def test_a_server_that_is_about_to_hang_up_has_done_so() -> None:
-    assert hung_up(wrapped(_dbapi.InternalClientError("another operation is in progress")))
-    assert not hung_up(wrapped(_dbapi.InterfaceError("something else")))
+    assert connection_closed(wrapped(_dbapi.InternalClientError("another operation is in progress")))
+    assert not connection_closed(wrapped(_dbapi.InterfaceError("something else")))

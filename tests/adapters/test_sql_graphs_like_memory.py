@@ -15,22 +15,22 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.core.model import Overlap, Result, RunId, Schedule, Source
-from gnomon.core.runs.admission import Request, Ruled, Ruling, Waiting
-from gnomon.core.runs.external_events import Event
-from gnomon.core.runs.launch import Launch, wanted_run
-from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
-from gnomon.core.runs.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, ReadyTask
+from gnomon.core.runs.external_events import ExternalEvent
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
+from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Application
-from gnomon.ports.tasks import WorkerCard
+from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.tasks import WorkerInfo
 from gnomon.testing.clock import VirtualClock
-from support.crew import Crewed
+from support.crew import ExecutionHarness
 from support.labour import LEASE
-from support.pairs import Pair, everything
+from support.pairs import StorePair, full_snapshot
 from support.servers import postgres
 
-RETRY = Retry(max_attempts=2, initial_delay_ms=1000, jitter=0)
+RETRY = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
 FUNCTION = "reports.make"
 DAY = 24 * 60 * MINUTE
 
@@ -81,23 +81,23 @@ def graph(dice: Random, name: str) -> Workflow:
     return Workflow(workflow_id=name, version=1, steps=tuple(steps), dead_letter=dice.random() < 0.5, max_parallel=most)
 
 
-class MoodyGate(OpenGate):
+class SeededGate(OpenGate):
     """Says the same of the same task to everyone."""
 
-    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
         return [self._ruled(one.waiting) for one in requests]
 
-    def _ruled(self, one: Waiting) -> Ruled:
+    def _ruled(self, one: ReadyTask) -> GateDecision:
         mood = sha256(f"{one.task.task_id} {one.task.available_at}".encode()).digest()[0]
         if mood < 10:
-            return Ruled(Ruling.DENY, "no")
-        return Ruled(Ruling.LATER, "not now", 500) if mood < 25 else Ruled(Ruling.ALLOW)
+            return GateDecision(GateVerdict.DENY, "no")
+        return GateDecision(GateVerdict.LATER, "not now", 500) if mood < 25 else GateDecision(GateVerdict.ALLOW)
 
 
 class GraphOperators:
     """Do anything that anyone may do with graphs and events, at random."""
 
-    def __init__(self, pair: Pair, dice: Random) -> None:
+    def __init__(self, pair: StorePair, dice: Random) -> None:
         self.pair, self.dice, self.names = pair, dice, 0
         self.clock = VirtualClock(NOON)
         self.workflows = {one.workflow_id: one for one in (*SUBS, *(graph(dice, f"g{n}") for n in range(4)))}
@@ -109,10 +109,10 @@ class GraphOperators:
         ]
         flags = {"execution.batch": 5}
         self.crews = {
-            id(store): Crewed(store=store, clock=self.clock, gate=MoodyGate(), flags=flags)
+            id(store): ExecutionHarness(store=store, clock=self.clock, gate=SeededGate(), flags=flags)
             for store in (pair.memory, pair.sql)
         }
-        self.hands: list[Waiting] = []
+        self.hands: list[ReadyTask] = []
 
     def job(self, name: str, **said: Any) -> Schedule:  # noqa: ANN401 - any field of a spec
         made = minutely(name, **{"trigger": OnDemand()} | said)
@@ -125,10 +125,10 @@ class GraphOperators:
         return self.clock.now()
 
     async def register(self) -> None:
-        wish = Application(workflows=list(self.workflows.values()), added=self.schedules)
-        assert await self.pair.both(lambda store: store.apply(wish, now=NOON, actor="ada", tzdata=""))
-        card = WorkerCard(worker="w1", pool="default", functions=(FUNCTION,), slots=10, started_at=NOON)
-        await self.pair.both(lambda store: store.enlist(card, ttl_ms=DAY))
+        wish = JobChangeset(workflows=list(self.workflows.values()), added=self.schedules)
+        assert await self.pair.call_both(lambda store: store.apply(wish, now=NOON, actor="ada", tzdata=""))
+        card = WorkerInfo(worker="w1", pool="default", functions=(FUNCTION,), slots=10, started_at=NOON)
+        await self.pair.call_both(lambda store: store.register_worker(card, ttl_ms=DAY))
 
     async def act(self) -> None:
         self.clock.advance(self.dice.randrange(1, 2000))
@@ -138,17 +138,19 @@ class GraphOperators:
     async def launch(self) -> None:
         self.names += 1
         schedule = self.dice.choice(self.schedules)
-        run = wanted_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
+        run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
         given = self.dice.choice((None, b'{"x":1}'))
-        wish = Launch(run=run, first_steps=schedule.spec.first_steps, input=given)
-        await self.pair.both(lambda store: store.launch([wish], now=self.now))
+        wish = LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=given)
+        await self.pair.call_both(lambda store: store.launch([wish], now=self.now))
 
     async def dispatch(self) -> None:
-        await self.pair.both(lambda store: self.crews[id(store)].dispatcher.step())
+        await self.pair.call_both(lambda store: self.crews[id(store)].dispatcher.step())
 
     async def take(self) -> None:
         limit = self.dice.randint(1, 6)
-        self.hands += await self.pair.both(lambda store: store.take("w1", limit=limit, lease_ms=LEASE, now=self.now))
+        self.hands += await self.pair.call_both(
+            lambda store: store.take("w1", limit=limit, lease_ms=LEASE, now=self.now)
+        )
 
     async def report(self) -> None:
         self.dice.shuffle(self.hands)
@@ -158,9 +160,9 @@ class GraphOperators:
             self.hands += chosen[1:]
             del chosen[1:]
         endings = [self.ended(one) for one in [*chosen, *chosen[:1]]]
-        await self.pair.both(lambda store: store.report(endings))
+        await self.pair.call_both(lambda store: store.report(endings))
 
-    def ended(self, one: Waiting) -> Any:  # noqa: ANN401 - what follows
+    def ended(self, one: ReadyTask) -> Any:  # noqa: ANN401 - what follows
         workflow = self.workflows[one.run.workflow_id]
         found = workflow.step(one.task.step)
         assert found is not None
@@ -168,44 +170,46 @@ class GraphOperators:
         output = self.dice.choice((b"1", b"2", b"[]", b"[1,2,3]", None)) if result is Result.SUCCEEDED else None
         error = None if result is Result.SUCCEEDED else "it broke"
         had = Assignment(task=one.task, run=one.run, workflow=workflow, step=found, input={})
-        return ending(had, Outcome(result=result, output=output, error=error), now=self.now, limits=Limits())
+        return complete_attempt(
+            had, AttemptOutcome(result=result, output=output, error=error), now=self.now, limits=GiveUpLimits()
+        )
 
     async def cancel(self) -> None:
-        runs = await self.pair.both(lambda store: store.list_runs(RunQuery(limit=8)))
+        runs = await self.pair.call_both(lambda store: store.list_runs(RunQuery(limit=8)))
         if runs and self.dice.random() < 0.5:
             name = self.dice.choice(runs).run_id
-            await self.pair.both(lambda store: store.cancel(name, reason="no", now=self.now))
+            await self.pair.call_both(lambda store: store.cancel(name, reason="no", now=self.now))
 
     async def emit(self) -> None:
         number = self.dice.randint(1, 30)
         body = msgspec.json.encode({"n": self.dice.randint(1, 2)})
-        event = Event(event_id=f"evt_{number}", name="drift", body=body, emitted_at=self.now, actor="ada")
-        await self.pair.both(lambda store: store.emit_event(event, now=self.now))
+        event = ExternalEvent(event_id=f"evt_{number}", name="drift", body=body, emitted_at=self.now, actor="ada")
+        await self.pair.call_both(lambda store: store.emit_event(event, now=self.now))
 
     async def close(self) -> None:
         self.clock.advance(self.dice.choice((0, MINUTE)))
-        await self.pair.both(lambda store: store.next_gathering_at())
-        await self.pair.both(lambda store: store.close_gatherings(self.now, limit=1))
+        await self.pair.call_both(lambda store: store.next_batch_at())
+        await self.pair.call_both(lambda store: store.close_event_batches(self.now, limit=1))
 
 
 @pytest.fixture
-async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorePair]:
     memory = MemoryStore(lambda: NOON)
     if request.param == "sqlite":
         sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
-        yield Pair(memory, sql)
+        yield StorePair(memory, sql)
         await sql.close()
         return
     async with postgres(request.param).database() as url:
         sql = await open_postgres(url)
-        yield Pair(memory, sql)
+        yield StorePair(memory, sql)
         await sql.close()
 
 
 @pytest.mark.parametrize(
     ("pair", "seed"), [*(("sqlite", n) for n in range(20)), *((18, n) for n in range(5))], indirect=["pair"]
 )
-async def test_both_stores_bring_graphs_to_the_same_end(pair: Pair, seed: int) -> None:
+async def test_both_stores_bring_graphs_to_the_same_end(pair: StorePair, seed: int) -> None:
     operators = GraphOperators(pair, Random(seed))
     await operators.register()
 
@@ -213,6 +217,6 @@ async def test_both_stores_bring_graphs_to_the_same_end(pair: Pair, seed: int) -
         await operators.act()
 
     schedules = operators.schedules
-    expected, found = await everything(pair.memory, schedules), await everything(pair.sql, schedules)
+    expected, found = await full_snapshot(pair.memory, schedules), await full_snapshot(pair.sql, schedules)
     assert found == expected
     assert any(run.over for run in expected[0])

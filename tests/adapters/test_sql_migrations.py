@@ -16,10 +16,10 @@ from gnomon.adapters.sql import SqlStore, migrate, open_store
 from gnomon.adapters.sql import schema as schema_module
 from gnomon.adapters.sql.migrator import SCHEMA, VERSION_TABLE, upgrade
 from gnomon.core.model import Result, RunStatus, TaskId
-from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.admission import ReadyTask
 from gnomon.errors import UsageError
 from gnomon.ports.runs import RunQuery
-from support.labour import ended, finish
+from support.labour import completion_of, finish_run
 from support.servers import postgres
 
 #: Everything that makes up a schema, but the table in which migrations are counted.
@@ -61,7 +61,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def created(url: str) -> AsyncIterator[SqlStore]:
     """A store whose tables were made after the metadata, not by migrations."""
     store = await unready(url)
-    await store.transactions.write(schema_module.everything.create_all)
+    await store.transactions.write(schema_module.full_metadata.create_all)
     yield store
     await store.close()
 
@@ -84,7 +84,7 @@ def shape(conn: sa.Connection) -> list[tuple[Any, ...]]:
 
 async def test_migrations_lead_to_the_tables_that_the_program_knows(created: SqlStore) -> None:
     expected = await created.transactions.read(shape)
-    await created.transactions.write(schema_module.everything.drop_all)
+    await created.transactions.write(schema_module.full_metadata.drop_all)
 
     await created.transactions.write(upgrade)
 
@@ -97,7 +97,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
     def differences(conn: sa.Connection) -> list[Any]:
         context = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE})
-        return list(compare_metadata(context, schema_module.everything))
+        return list(compare_metadata(context, schema_module.full_metadata))
 
     store = await open_store(url)
 
@@ -172,7 +172,7 @@ async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_
     assert (found.spec.workflow_id, found.spec.delete_after_run, found.active_runs) == ("report", False, 1)
     [waiting] = await store.waiting(NOON, limit=10)
     assert (waiting.run.run_id, waiting.run.started_at, waiting.task.attempts) == ("run_1", None, 0)
-    assert await finish(store, waiting.run, now=NOON)
+    assert await finish_run(store, waiting.run, now=NOON)
     assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
     await store.close()
 
@@ -188,7 +188,7 @@ async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the
     [held] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
     assert (held.task.parent, held.task.open_items, held.task.skipped) == (None, 0, False)
     assert (held.run.parent_task, held.run.depth) == (None, 0)
-    assert await store.report([ended(Waiting(task=held.task, run=held.run), Result.SUCCEEDED, now=NOON)])
+    assert await store.report([completion_of(ReadyTask(task=held.task, run=held.run), Result.SUCCEEDED, now=NOON)])
     assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
     await store.close()
 

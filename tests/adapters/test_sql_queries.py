@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from contracts.store import EVERYTHING, MINUTE, NOON, minutely
+from contracts.store import ALL_SHARDS, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
     audit,
@@ -31,46 +31,46 @@ from gnomon.adapters.sql import (
     tasks,
     workflows,
 )
-from gnomon.adapters.sql.unreadable import MOST, Unreadable
+from gnomon.adapters.sql.unreadable import MAX_REMEMBERED, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunStatus, Source, TaskId
-from gnomon.core.retention import Horizons, Past
-from gnomon.core.runs.admission import Request, Unfolding, Waiting
-from gnomon.core.runs.external_events import Event
-from gnomon.core.runs.launch import Launch, wanted_run
-from gnomon.core.runs.prepare import prepared, scope_of
+from gnomon.core.retention import RetainedSchedule, RetentionHorizons
+from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.external_events import ExternalEvent
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.prepare import prepare_task, reference_scope
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.maintenance import BEGINNING, FIRST_OPEN, Kind, Lot
+from gnomon.ports.maintenance import FIRST_OPEN_RUN, HISTORY_START, RetentionBatch, RetentionKind
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Application
-from gnomon.ports.tasks import Reach
-from support.labour import LEASE, admission, ended, taken_by, the_runs, workflow
+from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.tasks import TakeFilter
+from support.labour import LEASE, admission, completion_of, runs_of, take_task, workflow
 from support.servers import postgres
 
 SOME = frozenset(range(100))
 SCHEDULE = minutely(overlap=Overlap.QUEUE)
 REPLACING = minutely("replacing", overlap=Overlap.REPLACE)
 UID = SCHEDULE.uid
-READABLE = Unreadable()
+READABLE = UnreadableSchedules()
 #: Of the ticks at one, two, three and four past noon, in the order in which the store is prepared.
 FAILED, DISPATCHED, RUNNING, QUEUED = (run_id(UID, NOON + minute * MINUTE) for minute in (1, 2, 3, 4))
 
 Asked = Callable[[sa.Connection], Any]
 
 
-def _some_unreadable() -> Unreadable:
-    unreadable = Unreadable()
-    unreadable.pairs = frozenset((f"sch_{number}", 1) for number in range(MOST))
+def _some_unreadable() -> UnreadableSchedules:
+    unreadable = UnreadableSchedules()
+    unreadable.pairs = frozenset((f"sch_{number}", 1) for number in range(MAX_REMEMBERED))
     return unreadable
 
 
-def wanted(name: str, schedule: Any = SCHEDULE, **changes: Any) -> Launch:  # noqa: ANN401 - any field of a run
-    run = wanted_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON)
-    return Launch(run=replace(run, **changes), first_steps=("main",), input=b"{}", force=schedule is SCHEDULE)
+def wanted(name: str, schedule: Any = SCHEDULE, **changes: Any) -> LaunchRequest:  # noqa: ANN401 - any field of a run
+    run = new_requested_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON)
+    return LaunchRequest(run=replace(run, **changes), first_steps=("main",), input=b"{}", force=schedule is SCHEDULE)
 
 
 @pytest.fixture(params=["sqlite", 18], ids=str)
@@ -104,12 +104,12 @@ async def prepare_runs(store: SqlStore) -> None:
         found = await store.find("default", "report")
         assert found is not None
         await store.decide([plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms)
-    failed, dispatched, running = await the_runs(store, SCHEDULE)
-    lost = await taken_by(store, "w1", failed, now=NOON)
+    failed, dispatched, running = await runs_of(store, SCHEDULE)
+    lost = await take_task(store, "w1", failed, now=NOON)
     definition = workflow(dead_letter=True)
-    assert await store.report([ended(lost, Result.FAILED, now=NOON, definition=definition, logs=(LINE,))])
-    await taken_by(store, "w1", dispatched, now=NOON, begin=False)
-    await taken_by(store, "w1", running, now=NOON)
+    assert await store.report([completion_of(lost, Result.FAILED, now=NOON, definition=definition, logs=(LINE,))])
+    await take_task(store, "w1", dispatched, now=NOON, begin=False)
+    await take_task(store, "w1", running, now=NOON)
     found = await store.find("default", "report")
     assert found is not None
     queueing = replace(found, spec=SCHEDULE.spec, revision=2)
@@ -141,47 +141,47 @@ LISTENING = [
 ]
 
 
-def event(number: int) -> Event:
-    return Event(event_id=f"evt_{number}", name="drift", emitted_at=NOON, actor="ada")
+def event(number: int) -> ExternalEvent:
+    return ExternalEvent(event_id=f"evt_{number}", name="drift", emitted_at=NOON, actor="ada")
 
 
 async def prepare_graphs(store: SqlStore) -> None:
     """A run all of whose steps wait for what is in hand, and one none of whose steps has begun."""
-    wish = Application(workflows=[GRAPH, LEAF], added=LISTENING)
+    wish = JobChangeset(workflows=[GRAPH, LEAF], added=LISTENING)
     assert await store.apply(wish, now=NOON, actor="a", tzdata="")
     names = ("graph", "fresh")
     await store.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
     ready = [one for one in await store.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
-    assert await store.unfold([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
+    assert await store.fan_out([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
     inner = [one.task for one in await store.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
     await store.admit([admission(task) for task in inner], now=NOON)
     assert len(await store.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
 
 
-def graph_launch(name: str) -> Launch:
+def graph_launch(name: str) -> LaunchRequest:
     return wanted(name, workflow_id="graph", schedule_uid=None, schedule_id=None)
 
 
-def unfolded(one: Waiting) -> Unfolding:
+def unfolded(one: ReadyTask) -> FanOut:
     step = GRAPH.step(one.task.step)
     assert step is not None
-    request = Request(waiting=one, workflow=GRAPH, step=step, input={})
-    made = prepared(request, scope_of(GRAPH, one, {}), LEAF, now=NOON)
-    assert isinstance(made, Unfolding)
+    request = AdmissionRequest(waiting=one, workflow=GRAPH, step=step, input={})
+    made = prepare_task(request, reference_scope(GRAPH, one, {}), LEAF, now=NOON)
+    assert isinstance(made, FanOut)
     return made
 
 
 def unfold(conn: sa.Connection, *steps: str) -> None:
     """Steps of the run that has not begun do."""
     ready = [one for one in tasks.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
-    assert len(fan_out.unfold(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
+    assert len(fan_out.fan_out(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
 
 
 def ended_in_graph(conn: sa.Connection, step: str, definition: Workflow = GRAPH) -> None:
     """Everything that is in hand of a step ends well."""
     found = [one for one in tasks.open_attempts(conn, TaskId(""), 100, 0).attempts if one.attempt.worker == "w2"]
-    held = [Waiting(task=one.task, run=one.run) for one in found if one.task.step == step]
-    endings = [ended(one, Result.SUCCEEDED, now=NOON, definition=definition, output=b"1") for one in held]
+    held = [ReadyTask(task=one.task, run=one.run) for one in found if one.task.step == step]
+    endings = [completion_of(one, Result.SUCCEEDED, now=NOON, definition=definition, output=b"1") for one in held]
     assert endings
     assert len(tasks.report(conn, endings)) == len(endings)
 
@@ -196,48 +196,50 @@ def task_of(conn: sa.Connection, run: str) -> Any:  # noqa: ANN401 - a task
 def reported(conn: sa.Connection, run: str, result: Result, **told: Any) -> Any:  # noqa: ANN401
     """The end of what is in hand of that run, alone of its schedule, so that another has its turn."""
     [held] = [one for one in tasks.open_attempts(conn, TaskId(""), 10, 0).attempts if one.run.run_id == run]
-    given = Waiting(task=held.task, run=held.run)
-    assert tasks.report(conn, [ended(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
+    given = ReadyTask(task=held.task, run=held.run)
+    assert tasks.report(conn, [completion_of(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
 
 
-def mend(conn: sa.Connection) -> None:
+def repair_runs(conn: sa.Connection) -> None:
     """A run whose steps were never made, and one all of whose tasks are over."""
     conn.exec_driver_sql("DELETE FROM task WHERE run_id = 'run_fresh'")
     conn.exec_driver_sql("UPDATE task SET state = 'SUCCEEDED' WHERE run_id = 'run_ready'")
-    assert len(invariants.mend(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
+    assert len(invariants.repair_runs(conn, [RunId("run_fresh"), RunId("run_ready")], NOON)) == 2
 
 
-def recount(conn: sa.Connection) -> None:
+def recount_runs(conn: sa.Connection) -> None:
     """A schedule of which nothing but what waits is left."""
     conn.execute(sa.update(schema.run).where(schema.run.c.run_id.in_([DISPATCHED, RUNNING])).values(completed_at=NOON))
-    assert invariants.recount(conn, [UID], NOON) == [UID]
+    assert invariants.recount_runs(conn, [UID], NOON) == [UID]
 
 
-PAST = Past(uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0)
-AGED = Horizons(NOON * 2, NOON * 2)
+PAST = RetainedSchedule(
+    uid=UID, tenant="default", schedule_id="report", workflow_id="report", mark_at=NOON, catchup_window_ms=0
+)
+AGED = RetentionHorizons(NOON * 2, NOON * 2)
 LOTS = [
-    Lot(kind=Kind.RUNS, names=(FAILED,)),
-    Lot(kind=Kind.TICKS, uid=UID, names=(NOON,)),
-    Lot(kind=Kind.EVENTS, names=("evt_1",)),
-    Lot(kind=Kind.DEAD_LETTERS, names=("dl_1",)),
-    Lot(kind=Kind.SCHEDULES, names=(UID,)),
+    RetentionBatch(kind=RetentionKind.RUNS, names=(FAILED,)),
+    RetentionBatch(kind=RetentionKind.TICKS, uid=UID, names=(NOON,)),
+    RetentionBatch(kind=RetentionKind.EVENTS, names=("evt_1",)),
+    RetentionBatch(kind=RetentionKind.DEAD_LETTERS, names=("dl_1",)),
+    RetentionBatch(kind=RetentionKind.SCHEDULES, names=(UID,)),
 ]
 
 
-def at_once(conn: sa.Connection, *, begin: bool) -> Sequence[Waiting]:
+def at_once(conn: sa.Connection, *, begin: bool) -> Sequence[ReadyTask]:
     """As PostgreSQL does it."""
     if conn.dialect.name == "sqlite":
         return tasks.take(conn, "w1", 10, NOON, NOON, begin=begin)
-    return tasks.take_skipping_locked(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=Reach())
+    return tasks.take_on_postgres(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=TakeFilter())
 
 
 QUERIES: dict[str, Asked] = {
-    "due": lambda conn: ledger.due(conn, NOON, EVERYTHING, 10, READABLE),
+    "due": lambda conn: ledger.due(conn, NOON, ALL_SHARDS, 10, READABLE),
     "due of some shards": lambda conn: ledger.due(conn, NOON, SOME, 10, READABLE),
-    "next due": lambda conn: ledger.next_due_at(conn, EVERYTHING, READABLE),
+    "next due": lambda conn: ledger.next_due_at(conn, ALL_SHARDS, READABLE),
     "next due of some shards": lambda conn: ledger.next_due_at(conn, SOME, READABLE),
     "due but for unreadable ones": lambda conn: ledger.due(conn, NOON, SOME, 10, _some_unreadable()),
-    "next due but for unreadable ones": lambda conn: ledger.next_due_at(conn, EVERYTHING, _some_unreadable()),
+    "next due but for unreadable ones": lambda conn: ledger.next_due_at(conn, ALL_SHARDS, _some_unreadable()),
     "terms": lambda conn: ledger.terms_of(conn, [1, 2]),
     "find": lambda conn: schedules.find(conn, "default", "report"),
     "page": lambda conn: schedules.page(conn, "default", "", 10, READABLE),
@@ -248,11 +250,11 @@ QUERIES: dict[str, Asked] = {
     "pauses": lambda conn: history.pauses(conn, UID),
     "gone": lambda conn: history.gone(conn, "default", "report", 10),
     "open backfills": lambda conn: backfills.opened(conn, 10),
-    "what has run": lambda conn: backfills.have_run(conn, UID, NOON, NOON * 2),
+    "what has run": lambda conn: backfills.times_already_run(conn, UID, NOON, NOON * 2),
     "backfills of a job": lambda conn: backfills.listed(conn, "default", "report", None, 10),
     "backfills after one": lambda conn: backfills.listed(conn, "default", None, (NOON, "bf_1"), 10),
     "waiting": lambda conn: tasks.waiting(conn, NOON, 10),
-    "turned away": lambda conn: tasks.turned_away(conn, (NOON, ""), 10),
+    "turned away": lambda conn: tasks.unroutable_tasks(conn, (NOON, ""), 10),
     "next available": tasks.next_available_at,
     "admit": lambda conn: tasks.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
     "turn away": lambda conn: tasks.admit(
@@ -261,17 +263,19 @@ QUERIES: dict[str, Asked] = {
         NOON,
     ),
     "take": lambda conn: tasks.take(conn, "w1", 10, NOON, NOON, begin=True),
-    "take from a pool": lambda conn: tasks.take(conn, "w1", 10, NOON, NOON, begin=True, reach=Reach("gpu", ("f", "g"))),
+    "take from a pool": lambda conn: tasks.take(
+        conn, "w1", 10, NOON, NOON, begin=True, reach=TakeFilter("gpu", ("f", "g"))
+    ),
     "take and begin": lambda conn: at_once(conn, begin=True),
     "take to send": lambda conn: at_once(conn, begin=False),
     "placements": lambda conn: placement.placements(conn, [task_of(conn, "run_waits").task_id]),
-    "recall": lambda conn: placement.recall(conn, NOON),
+    "recall": lambda conn: placement.recall_stranded(conn, NOON),
     "begin": lambda conn: tasks.begin(conn, [(task_of(conn, DISPATCHED).task_id, 1)], NOON),
     "renew": lambda conn: tasks.renew(conn, "w1", [(task_of(conn, RUNNING).task_id, 1)], NOON + LEASE),
-    "asked to stop": lambda conn: tasks.asked_to_stop(conn, "w1"),
+    "asked to stop": lambda conn: tasks.cancel_requests(conn, "w1"),
     "open attempts": lambda conn: tasks.open_attempts(conn, TaskId(""), 10, NOON),
     "report": lambda conn: reported(conn, RUNNING, Result.SUCCEEDED, output=b"1", logs=(LINE,)),
-    "report by a worker": lambda conn: reported(conn, RUNNING, Result.NEVER_STARTED, told_by="w1"),
+    "report by a worker": lambda conn: reported(conn, RUNNING, Result.NEVER_STARTED, reported_by="w1"),
     "report for good": lambda conn: reported(conn, RUNNING, Result.FAILED),
     "cancel": lambda conn: cancellation.cancel(conn, QUEUED, "no", NOON),
     "cancel what runs": lambda conn: cancellation.cancel(conn, RUNNING, "no", NOON),
@@ -286,8 +290,8 @@ QUERIES: dict[str, Asked] = {
     "list runs since": lambda conn: runs.list_runs(
         conn, RunQuery(source=Source.API, since=NOON, until=NOON + MINUTE, down_to=(NOON, FAILED))
     ),
-    "place of a run": lambda conn: runs.place_of_run(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
-    "place of a run of a job": lambda conn: runs.place_of_run(conn, RunQuery(schedule_id="report"), 2),
+    "place of a run": lambda conn: runs.run_position(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
+    "place of a run of a job": lambda conn: runs.run_position(conn, RunQuery(schedule_id="report"), 2),
     "attempts": lambda conn: dead_letters.attempts(conn, [task_of(conn, FAILED).task_id]),
     "payload": lambda conn: runs.payload(conn, "run_ready", "input"),
     "log": lambda conn: runs.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
@@ -306,7 +310,7 @@ QUERIES: dict[str, Asked] = {
     "payloads": lambda conn: runs.payloads(conn, ["run_graph"], "input"),
     "emit": lambda conn: external_events.emit(conn, event(3), NOON, READABLE),
     "emit again": lambda conn: external_events.emit(conn, event(1), NOON, READABLE),
-    "next gathering": external_events.next_gathering_at,
+    "next gathering": external_events.next_batch_at,
     "close gatherings": lambda conn: external_events.close(conn, NOON + 1, 10, READABLE),
     "find event": lambda conn: external_events.find(conn, "evt_1"),
     "list events": lambda conn: external_events.listed(conn, "default", None, None, 10),
@@ -314,25 +318,25 @@ QUERIES: dict[str, Asked] = {
     "entries": lambda conn: external_events.entries(conn, ["evt_1", "evt_2"]),
     "workflow": lambda conn: workflows.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: workflows.workflow(conn, "default", "report", None),
-    "page of workflows": lambda conn: workflows.page_of_workflows(conn, "default", "", 10),
-    "pasts": lambda conn: retention.pasts(conn, "", 10),
+    "page of workflows": lambda conn: workflows.list_workflows(conn, "default", "", 10),
+    "pasts": lambda conn: retention.retained_schedules(conn, "", 10),
     "tenants": retention.tenants,
-    "aged runs": lambda conn: retention.aged_runs(conn, PAST, AGED, BEGINNING, 10),
-    "aged runs of no schedule": lambda conn: retention.aged_runs(conn, None, AGED, BEGINNING, 10),
-    "aged ticks": lambda conn: retention.aged_ticks(conn, PAST, AGED, BEGINNING, 10),
-    "aged events": lambda conn: retention.aged_events(conn, "default", NOON * 2, BEGINNING, 10),
-    "aged dead letters": lambda conn: retention.aged_letters(conn, "default", NOON * 2, BEGINNING, 10),
-    "aged schedule": lambda conn: retention.aged_schedule(conn, UID),
+    "aged runs": lambda conn: retention.expired_runs(conn, PAST, AGED, HISTORY_START, 10),
+    "aged runs of no schedule": lambda conn: retention.expired_runs(conn, None, AGED, HISTORY_START, 10),
+    "aged ticks": lambda conn: retention.expired_ticks(conn, PAST, AGED, HISTORY_START, 10),
+    "aged events": lambda conn: retention.expired_events(conn, "default", NOON * 2, HISTORY_START, 10),
+    "aged dead letters": lambda conn: retention.expired_dead_letters(conn, "default", NOON * 2, HISTORY_START, 10),
+    "aged schedule": lambda conn: retention.expired_schedule(conn, UID),
     "remove": lambda conn: [retention.remove(conn, lot, 10) for lot in LOTS],
-    "ailing": lambda conn: invariants.ailing(conn, NOON * 2, FIRST_OPEN, 10),
-    "ailing of schedules": lambda conn: invariants.ailing(conn, NOON * 2, ("a", 0), 1),
-    "mend": mend,
-    "idle schedules": lambda conn: invariants.idle_schedules(conn, "", 10, READABLE),
-    "give next fire": lambda conn: invariants.give_next_fire(conn, SCHEDULE, NOON),
-    "orphans": lambda conn: invariants.orphans(conn, NOON * 2, 10),
+    "ailing": lambda conn: invariants.stuck_runs(conn, NOON * 2, FIRST_OPEN_RUN, 10),
+    "ailing of schedules": lambda conn: invariants.stuck_runs(conn, NOON * 2, ("a", 0), 1),
+    "mend": repair_runs,
+    "idle schedules": lambda conn: invariants.schedules_without_next_fire(conn, "", 10, READABLE),
+    "give next fire": lambda conn: invariants.set_next_fire(conn, SCHEDULE, NOON),
+    "orphans": lambda conn: invariants.orphaned_attempts(conn, NOON * 2, 10),
     "oldest due": lambda conn: invariants.oldest_due(conn, NOON),
     "counted": lambda conn: invariants.counted(conn, "", 10),
-    "recount": recount,
+    "recount": recount_runs,
     "newest workflows": lambda conn: workflows.newest_workflows(conn, "default", ["report", "other"]),
     "audit of a launch": lambda conn: audit.launch(conn, [wanted("new")], NOON),
     "audit of a cancellation": lambda conn: audit.cancel(conn, RUNNING, "no", NOON, "ada"),
@@ -340,7 +344,7 @@ QUERIES: dict[str, Asked] = {
     "audit": lambda conn: audit.listed(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
     "audit of a job": lambda conn: audit.listed(conn, AuditQuery(kind="job", name="report")),
     "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
-    "anything to seal": audit.anything_open,
+    "anything to seal": audit.has_unsealed,
     "seal": lambda conn: audit.seal(conn, 10),
 }
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, sqlite
 from gnomon.adapters.sql.schema import node
-from gnomon.adapters.sql.sqlite import SqliteTransactions, _tell
+from gnomon.adapters.sql.sqlite import SqliteTransactions, _execute_pragma
 from gnomon.errors import StoreUnavailable, UsageError
 
 
@@ -320,6 +320,6 @@ def test_a_file_whose_journal_others_are_changing_is_asked_for_again() -> None:
                 raise error
 
     connection = Busy()
-    _tell(connection, "PRAGMA journal_mode = WAL")
+    _execute_pragma(connection, "PRAGMA journal_mode = WAL")
 
     assert connection.asked == 3

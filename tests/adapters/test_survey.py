@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.stats import SqlSurveyor, survey
+from gnomon.adapters.sql.stats import SqlStoreStatsReader, read_stats
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import RunId
@@ -31,7 +31,7 @@ def plans(conn: sa.Connection) -> list[str]:
     statements: list[str] = []
     driver.set_trace_callback(statements.append)
     try:
-        survey(conn, NOON + MINUTE, NOON, NOON, 10)
+        read_stats(conn, NOON + MINUTE, NOON, NOON, 10)
     finally:
         driver.set_trace_callback(None)
     asked = [said for said in statements if said.lstrip().startswith("SELECT")]
@@ -50,7 +50,7 @@ async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(stor
     await store.claim("node", ttl_ms=1000, limit=SHARDS)
     now = NOON + MINUTE
 
-    found = await SqlSurveyor(store).survey(now, overdue_before=now - 1, cards=1)
+    found = await SqlStoreStatsReader(store).survey(now, overdue_before=now - 1, cards=1)
 
     assert (found.jobs, found.due, found.oldest_due_at, found.overdue) == (2, 2, now, 0)
     assert (found.shards, found.holders, found.store_at) == (SHARDS, 1, NOON)
@@ -64,4 +64,4 @@ async def test_a_run_of_one_step_has_none_to_count(store: SqlStore) -> None:
     await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
     [run] = await store.runs(schedule.uid, before=NOON * 2, limit=1)
 
-    assert await SqlSurveyor(store).steps([run.run_id, RunId("nobody's")]) == {}
+    assert await SqlStoreStatsReader(store).steps([run.run_id, RunId("nobody's")]) == {}

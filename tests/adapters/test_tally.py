@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import SqlStore
-from gnomon.adapters.sql.after_commit import Tallied, note
+from gnomon.adapters.sql.after_commit import ObservedTransactions, notify_after_commit
 from gnomon.adapters.sql.connect import open_sqlite
-from gnomon.services.observability.metrics import Meter
+from gnomon.services.observability.metrics import MetricsRecorder
 
 
 @pytest.fixture
@@ -21,16 +21,16 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 @pytest.fixture
-def meter() -> Meter:
-    return Meter(max_jobs=10)
+def meter() -> MetricsRecorder:
+    return MetricsRecorder(max_jobs=10)
 
 
-def buried(meter: Meter) -> int:
+def dead_lettered(meter: MetricsRecorder) -> int:
     return sum(meter.counters["dead_letters"].values())
 
 
 def noting(conn: sa.Connection) -> str:
-    note(conn, lambda tally: tally.buried(["job"]))
+    notify_after_commit(conn, lambda tally: tally.dead_lettered(["job"]))
     return "done"
 
 
@@ -39,33 +39,33 @@ def failing(conn: sa.Connection) -> str:
     raise ZeroDivisionError
 
 
-async def test_what_was_committed_is_told(store: SqlStore, meter: Meter) -> None:
-    assert await Tallied(store.transactions, meter).write(noting) == "done"
+async def test_what_was_committed_is_told(store: SqlStore, meter: MetricsRecorder) -> None:
+    assert await ObservedTransactions(store.transactions, meter).write(noting) == "done"
 
-    assert buried(meter) == 1
+    assert dead_lettered(meter) == 1
 
 
-async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: Meter) -> None:
-    other = Meter(max_jobs=10)
-    both = Tallied(Tallied(store.transactions, meter), other)
+async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
+    other = MetricsRecorder(max_jobs=10)
+    both = ObservedTransactions(ObservedTransactions(store.transactions, meter), other)
     await asyncio.gather(*(both.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
 
-    assert (buried(meter), buried(other)) == (40, 40)
+    assert (dead_lettered(meter), dead_lettered(other)) == (40, 40)
 
 
-async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: Meter) -> None:
+async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: MetricsRecorder) -> None:
     with pytest.raises(ZeroDivisionError):
-        await Tallied(store.transactions, meter).write(failing)
+        await ObservedTransactions(store.transactions, meter).write(failing)
 
-    assert buried(meter) == 0
+    assert dead_lettered(meter) == 0
 
 
-async def test_of_jobs_that_share_a_commit_each_is_told_once(store: SqlStore, meter: Meter) -> None:
-    engine = Tallied(store.transactions, meter)
+async def test_of_jobs_that_share_a_commit_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
+    engine = ObservedTransactions(store.transactions, meter)
 
     done = await asyncio.gather(*(engine.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
 
-    assert done.count("done") == buried(meter) == 40
+    assert done.count("done") == dead_lettered(meter) == 40
 
 
 async def test_without_anybody_who_counts_nothing_is_kept(store: SqlStore) -> None:

@@ -8,14 +8,14 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from contracts.store import EVERYTHING, MINUTE, NOON, minutely
+from contracts.store import ALL_SHARDS, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite, unreadable
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, Source
-from gnomon.core.runs.external_events import Event
-from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.external_events import ExternalEvent
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import UsageError
-from support.labour import finish, the_runs
+from support.labour import finish_run, runs_of
 from support.servers import postgres
 
 NOW = NOON + MINUTE
@@ -56,7 +56,7 @@ async def said(store: SqlStore, schedules: list[Schedule], change: str) -> None:
 
 
 async def due(store: SqlStore, limit: int = 10) -> list[str]:
-    return [schedule.schedule_id for schedule in await store.due(NOW, shards=EVERYTHING, limit=limit)]
+    return [schedule.schedule_id for schedule in await store.due(NOW, shards=ALL_SHARDS, limit=limit)]
 
 
 @pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE)
@@ -75,7 +75,7 @@ async def test_nobody_is_woken_for_a_row_that_cannot_be_read(store: SqlStore) ->
     await said(store, [broken], UNKNOWN_ZONE)
     await due(store)
 
-    assert await store.next_due_at(shards=EVERYTHING) == later.next_fire_at
+    assert await store.next_due_at(shards=ALL_SHARDS) == later.next_fire_at
     assert await store.next_due_at(shards=frozenset({broken.shard}) - {later.shard}) is None
 
 
@@ -88,7 +88,7 @@ async def test_a_row_that_was_repaired_is_due_again(store: SqlStore) -> None:
     await said(store, [broken], REPAIRED)
 
     assert await due(store) == ["broken", "sound"]
-    assert await store.next_due_at(shards=EVERYTHING) == broken.next_fire_at
+    assert await store.next_due_at(shards=ALL_SHARDS) == broken.next_fire_at
 
 
 async def test_whole_pages_that_cannot_be_read_hide_nothing_behind_them(store: SqlStore) -> None:
@@ -98,7 +98,7 @@ async def test_whole_pages_that_cannot_be_read_hide_nothing_behind_them(store: S
 
     # A call reads only so many pages; the next one goes on from there, and until then there is something to do.
     assert await due(store, limit=5) == []
-    assert await store.next_due_at(shards=EVERYTHING) == broken[0].next_fire_at
+    assert await store.next_due_at(shards=ALL_SHARDS) == broken[0].next_fire_at
     calls = [await due(store, limit=5) for _ in range(3)]
 
     assert calls[-1] == ["sound"]
@@ -107,7 +107,7 @@ async def test_whole_pages_that_cannot_be_read_hide_nothing_behind_them(store: S
 async def test_more_of_them_than_can_be_remembered_still_kill_nobody(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unreadable, "MOST", 3)
+    monkeypatch.setattr(unreadable, "MAX_REMEMBERED", 3)
     broken = [minutely(f"a{i}") for i in range(6)]
     await store.add([*broken, minutely("sound")], actor="ada", tzdata="")
     await said(store, broken, UNKNOWN_ZONE)
@@ -160,14 +160,14 @@ async def test_a_page_has_others_in_the_place_of_those_that_cannot_be_read(store
 async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store: SqlStore, *, once: bool) -> None:
     broken = minutely("broken", overlap=Overlap.QUEUE, delete_after_run=once)
     await store.add([broken], actor="ada", tzdata="")
-    runs = [wanted_run(RunId(f"run_{name}"), broken, source=Source.CRON, now=NOON) for name in "ab"]
-    await store.launch([Launch(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    runs = [new_requested_run(RunId(f"run_{name}"), broken, source=Source.CRON, now=NOON) for name in "ab"]
+    await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
     await said(store, [broken], UNKNOWN_ZONE)
 
     for run in runs:
-        assert await finish(store, run, now=NOON)
+        assert await finish_run(store, run, now=NOON)
 
-    assert [run.status for run in await the_runs(store, broken)] == [RunStatus.COMPLETED] * 2
+    assert [run.status for run in await runs_of(store, broken)] == [RunStatus.COMPLETED] * 2
     await said(store, [broken], REPAIRED)
     found = await store.find("default", "broken")
     assert found is not None
@@ -182,7 +182,7 @@ def listener(name: str, debounce_ms: int | None = None) -> Schedule:
     return replace(minutely(name, trigger=trigger, overlap=Overlap.ALLOW), next_fire_at=None)
 
 
-DRIFT = Event(event_id="evt_1", name="drift", emitted_at=NOON, actor="ada")
+DRIFT = ExternalEvent(event_id="evt_1", name="drift", emitted_at=NOON, actor="ada")
 
 
 async def test_a_row_that_cannot_be_read_keeps_no_other_from_an_event(store: SqlStore) -> None:
@@ -199,13 +199,13 @@ async def test_what_a_row_has_gathered_waits_until_it_can_be_read_again(store: S
     await store.emit_event(DRIFT, now=NOON)
     await said(store, [job], "overlap = 'negotiate'")
 
-    assert await store.close_gatherings(NOON + 1000, limit=10) == []
+    assert await store.close_event_batches(NOON + 1000, limit=10) == []
 
-    later = await store.next_gathering_at()
+    later = await store.next_batch_at()
     assert later == NOON + 1000 + MINUTE
     await said(store, [job], "overlap = 'allow'")
-    assert await store.close_gatherings(later, limit=10) == [job.uid]
-    assert len(await the_runs(store, job)) == 1
+    assert await store.close_event_batches(later, limit=10) == [job.uid]
+    assert len(await runs_of(store, job)) == 1
 
 
 async def test_a_page_of_idle_schedules_is_full_though_some_cannot_be_read(store: SqlStore) -> None:
@@ -214,6 +214,6 @@ async def test_a_page_of_idle_schedules_is_full_though_some_cannot_be_read(store
     order = sorted(idle, key=lambda one: one.uid)
     await said(store, order[:2], UNKNOWN_ZONE)
 
-    page = await store.idle_schedules(after="", limit=2)
+    page = await store.schedules_without_next_fire(after="", limit=2)
 
     assert [one.uid for one in page] == [one.uid for one in order[2:]]

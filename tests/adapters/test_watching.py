@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.sqlite import FileGuard, FileWatch
+from gnomon.adapters.sql.sqlite import CommitWatcher, DatabaseFileMonitor
 
 
-class Heard:
+class AnnouncedChanges:
     """What was announced."""
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def heard() -> AnnouncedChanges:
+    return AnnouncedChanges()
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-async def looked(guard: FileGuard, times: int = 2) -> None:
+async def looked(guard: DatabaseFileMonitor, times: int = 2) -> None:
     for _ in range(times):
         await guard.step()
 
@@ -46,7 +46,7 @@ def write(file: Path) -> None:
 
 def test_a_commit_is_noticed_once(file: Path) -> None:
     write(file)
-    with closing(FileWatch(str(file))) as watch:
+    with closing(CommitWatcher(str(file))) as watch:
         before = watch.changed()
         write(file)
 
@@ -54,14 +54,14 @@ def test_a_commit_is_noticed_once(file: Path) -> None:
 
 
 def test_what_cannot_be_told_counts_as_a_change(tmp_path: Path) -> None:
-    with closing(FileWatch(str(tmp_path / "none.db"))) as watch:
+    with closing(CommitWatcher(str(tmp_path / "none.db"))) as watch:
         assert watch.changed()
 
 
 async def test_whoever_wants_to_know_is_told_at_first_and_of_every_commit_until_told_to_stop(file: Path) -> None:
     write(file)
     told, stop = asyncio.Queue[None](), asyncio.Event()
-    telling = asyncio.create_task(FileWatch(str(file)).tell(lambda: told.put_nowait(None), stop))
+    telling = asyncio.create_task(CommitWatcher(str(file)).watch(lambda: told.put_nowait(None), stop))
     await told.get()
     write(file)
     await asyncio.wait_for(told.get(), 10)
@@ -82,8 +82,8 @@ def replaced(file: Path) -> None:
     other.replace(file)
 
 
-async def test_a_file_that_stays_is_not_mentioned(file: Path, heard: Heard) -> None:
-    guard = FileGuard(str(file), heard)
+async def test_a_file_that_stays_is_not_mentioned(file: Path, heard: AnnouncedChanges) -> None:
+    guard = DatabaseFileMonitor(str(file), heard)
     write(file)
     await looked(guard)
 
@@ -91,16 +91,18 @@ async def test_a_file_that_stays_is_not_mentioned(file: Path, heard: Heard) -> N
 
 
 @pytest.mark.parametrize("taken", [Path.unlink, replaced, lambda file: file.rename(file.with_name("kept.db"))])
-async def test_a_file_that_is_gone_is_said_once(file: Path, heard: Heard, taken: Callable[[Path], None]) -> None:
-    guard = FileGuard(str(file), heard)
+async def test_a_file_that_is_gone_is_said_once(
+    file: Path, heard: AnnouncedChanges, taken: Callable[[Path], None]
+) -> None:
+    guard = DatabaseFileMonitor(str(file), heard)
     taken(file)
     await looked(guard)
 
     assert heard.events == [("database_gone", str(file))]
 
 
-async def test_a_file_that_was_put_back_may_be_gone_again(file: Path, heard: Heard) -> None:
-    guard, (take, put_back) = FileGuard(str(file), heard), taken_and_put_back(file)
+async def test_a_file_that_was_put_back_may_be_gone_again(file: Path, heard: AnnouncedChanges) -> None:
+    guard, (take, put_back) = DatabaseFileMonitor(str(file), heard), taken_and_put_back(file)
     for _ in range(2):
         take()
         await looked(guard)

@@ -8,11 +8,11 @@ import pytest
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.app.worker import Shift, Workshop
+from gnomon.app.worker import WorkerOptions, WorkerProcess
 from gnomon.config.settings import load
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
-from support.fleet_processes import until
+from support.fleet_processes import wait_until
 
 HOUR = 3_600_000
 
@@ -28,9 +28,9 @@ async def test_it_says_once_how_wrong_its_own_is(tmp_path: Path, ahead: int) -> 
     store = await open_sqlite(path, now=lambda: SystemClock().now() + ahead)
     events, stop = Recorder(), asyncio.Event()
     settings = load(flags={"database.url": f"sqlite:///{path}"})
-    shop = Workshop(store, Shift(settings=settings, functions=Functions(), events=events))
+    shop = WorkerProcess(store, WorkerOptions(settings=settings, functions=Functions(), events=events))
     work = asyncio.create_task(shop.run(stop))
-    await until(lambda: _anybody(store))
+    await wait_until(lambda: _anybody(store))
     stop.set()
     await work
     await shop.close()

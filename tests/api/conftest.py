@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support.faces import Face, Somebody
+from support.faces import ApiCaller, ApiFixture
 
 
 @pytest.fixture
-def face() -> Face:
-    return Face()
+def api_setup() -> ApiFixture:
+    return ApiFixture()
 
 
 @pytest.fixture
-async def admin(face: Face) -> AsyncIterator[Somebody]:
-    async with face.caller("admin") as somebody:
+async def admin(api_setup: ApiFixture) -> AsyncIterator[ApiCaller]:
+    async with api_setup.caller("admin") as somebody:
         yield somebody
-    assert face.surprises == []
+    assert api_setup.unhandled_errors == []

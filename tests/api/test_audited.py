@@ -6,7 +6,7 @@ import pytest
 
 from gnomon.api.routes import ROUTES
 from gnomon.core.model import DAY_MS, Result
-from support.faces import JOB, Face, Somebody
+from support.faces import JOB, ApiCaller, ApiFixture
 
 _STRETCH = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
 _GRAPH = {"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]}
@@ -50,7 +50,7 @@ _EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
 
 
 @pytest.fixture
-async def known(face: Face, admin: Somebody) -> dict[str, str]:
+async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     """One of each thing that can be changed, and their names."""
     await admin.registered(overlap="allow")
     await admin.registered(name="stopped")
@@ -58,11 +58,11 @@ async def known(face: Face, admin: Somebody) -> dict[str, str]:
     await admin.post("/v1/workflows", _GRAPH)
     await admin.post("/v1/schedules/upsert", _TIMER)
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
     await admin.post("/v1/jobs/report/skip", {"at": "2026-03-07T09:00:00Z"})
     execution, failed = await admin.triggered(), await admin.triggered()
-    await face.ends(failed, Result.FAILED, error="disk full")
+    await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {
         "execution": execution,
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
@@ -70,11 +70,11 @@ async def known(face: Face, admin: Somebody) -> dict[str, str]:
     }
 
 
-async def entries(admin: Somebody) -> list[dict[str, Any]]:
+async def entries(admin: ApiCaller) -> list[dict[str, Any]]:
     return list((await admin.get("/v1/audit?limit=1000")).json()["items"])
 
 
-async def changed(admin: Somebody, name: str, known: dict[str, str]) -> list[dict[str, Any]]:
+async def changed(admin: ApiCaller, name: str, known: dict[str, str]) -> list[dict[str, Any]]:
     """The entries that one request leaves."""
     before = len(await entries(admin))
     path, body, _ = CHANGES[name]
@@ -88,7 +88,7 @@ async def changed(admin: Somebody, name: str, known: dict[str, str]) -> list[dic
 @pytest.mark.req("H-23")
 @pytest.mark.parametrize("name", CHANGES)
 async def test_every_change_leaves_one_entry_for_each_thing_that_it_changes(
-    admin: Somebody, known: dict[str, str], name: str
+    admin: ApiCaller, known: dict[str, str], name: str
 ) -> None:
     found = await changed(admin, name, known)
 
@@ -101,7 +101,7 @@ async def test_every_change_leaves_one_entry_for_each_thing_that_it_changes(
 @pytest.mark.req("H-23")
 @pytest.mark.parametrize("name", [name for name in CHANGES if name not in _EACH_ANEW])
 async def test_what_is_asked_for_again_and_changes_nothing_leaves_no_entry(
-    admin: Somebody, known: dict[str, str], name: str
+    admin: ApiCaller, known: dict[str, str], name: str
 ) -> None:
     await changed(admin, name, known)
 

@@ -15,18 +15,18 @@ import gnomon
 from gnomon import errors
 from gnomon.api.routes import ROUTES
 from gnomon.client import requests
-from gnomon.client.methods import Answered, Listed, Offers, Paged
-from gnomon.client.transport import Ask
+from gnomon.client.methods import ClientMethods, ListMethod, PagedMethod, SingleMethod
+from gnomon.client.transport import ApiRequest
 from gnomon.core.model import Result
-from support.faces import JOB, Face
-from support.serving import served
+from support.faces import JOB, ApiFixture
+from support.serving import serve_api_fixture
 
 
 @pytest.fixture
-def address(face: Face) -> Iterator[str]:
-    with served(face) as found:
+def address(api_setup: ApiFixture) -> Iterator[str]:
+    with serve_api_fixture(api_setup) as found:
         yield found
-    assert face.surprises == []
+    assert api_setup.unhandled_errors == []
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def test_listings_are_read_page_by_page(client: gnomon.Client) -> None:
     assert [one.job for one in client.jobs(tag="none", page=1)] == []
 
 
-def test_an_execution_is_started_and_followed_to_its_end(face: Face, client: gnomon.Client) -> None:
+def test_an_execution_is_started_and_followed_to_its_end(api_setup: ApiFixture, client: gnomon.Client) -> None:
     client.register(JOB)
     started = client.trigger("report", {"day": 1}, key="monday")
-    asyncio.run(face.ends(started.execution_id, output=b'{"rows":3}'))
+    asyncio.run(api_setup.finish_execution(started.execution_id, output=b'{"rows":3}'))
 
     ended = client.finished(started.execution_id, timeout=10)
 
@@ -70,9 +70,9 @@ def test_an_execution_that_does_not_end_is_not_waited_for_forever(client: gnomon
         client.finished(started.execution_id, timeout=0.01)
 
 
-def test_a_dead_letter_is_replayed_and_put_away(face: Face, client: gnomon.Client) -> None:
+def test_a_dead_letter_is_replayed_and_put_away(api_setup: ApiFixture, client: gnomon.Client) -> None:
     client.register({**JOB, "overlap": "allow"})
-    asyncio.run(face.ends(client.trigger("report").execution_id, Result.FAILED, error="disk full"))
+    asyncio.run(api_setup.finish_execution(client.trigger("report").execution_id, Result.FAILED, error="disk full"))
     [letter] = client.dead_letters()
 
     replayed = client.replay(letter.dead_letter_id)
@@ -171,7 +171,9 @@ def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
         "_iso",
     }
 
-    assert {name for name, one in vars(Offers).items() if isinstance(one, Answered | Listed | Paged)} == made
+    assert {
+        name for name, one in vars(ClientMethods).items() if isinstance(one, SingleMethod | ListMethod | PagedMethod)
+    } == made
     for kind in (gnomon.Client, gnomon.AsyncClient):
         assert "Start an execution" in str(kind.trigger.__doc__)
         assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]
@@ -195,7 +197,7 @@ _SAID: dict[str, object] = {
 }
 
 
-def asked_for(make: Callable[..., Ask[Any]]) -> tuple[str, int, str]:
+def asked_for(make: Callable[..., ApiRequest[Any]]) -> tuple[str, int, str]:
     """The method of a request, how many parts its address has, and the last of them that is no name."""
     needed = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
     given = {one.name: _SAID.get(one.name, "NAME") for one in needed if one.kind is not one.VAR_KEYWORD}
@@ -204,7 +206,11 @@ def asked_for(make: Callable[..., Ask[Any]]) -> tuple[str, int, str]:
 
 
 def test_every_route_can_be_asked_for() -> None:
-    made = {asked_for(one.make) for one in vars(Offers).values() if isinstance(one, Answered | Listed | Paged)}
+    made = {
+        asked_for(one.make)
+        for one in vars(ClientMethods).values()
+        if isinstance(one, SingleMethod | ListMethod | PagedMethod)
+    }
 
     wanted = {
         (route.method, route.path.count("/"), "/".join(part for part in route.path.split("/") if part[:1] != "{"))

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from gnomon.api.fair_queue import Crowd, Pace, Turns
+from gnomon.api.fair_queue import ReadSlots, RequestCoalescer, RequestPacer
 from gnomon.api.route import Reply
 from gnomon.api.routes import ROUTES
 from gnomon.errors import Refused
-from support.faces import Face, Somebody
+from support.faces import ApiCaller, ApiFixture
 
 
-class Book:
+class CountedResource:
     """Something to read, that says how often it was read and can be held open."""
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Book:
 
 
 @pytest.fixture
-def book() -> Book:
-    return Book()
+def book() -> CountedResource:
+    return CountedResource()
 
 
 def said(reply: Reply) -> str:
@@ -46,29 +46,31 @@ async def settled() -> None:
 # ---- shared answers ------------------------------------------------------------------------------
 
 
-async def test_those_who_ask_the_same_at_once_share_one_reading(book: Book) -> None:
-    crowd = Crowd(lambda: False)
+async def test_those_who_ask_the_same_at_once_share_one_reading(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
     book.let_go.set()
 
-    replies = await asyncio.gather(*(crowd.shared("jobs", book.read) for _ in range(32)))
+    replies = await asyncio.gather(*(crowd.coalesced("jobs", book.read) for _ in range(32)))
 
     assert (book.readings, {said(one) for one in replies}) == (1, {'{"reading":1}'})
 
 
-async def test_those_who_ask_something_else_get_something_else(book: Book) -> None:
-    crowd = Crowd(lambda: False)
+async def test_those_who_ask_something_else_get_something_else(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
     book.let_go.set()
 
-    await asyncio.gather(crowd.shared("jobs", book.read), crowd.shared("executions", book.read))
+    await asyncio.gather(crowd.coalesced("jobs", book.read), crowd.coalesced("executions", book.read))
 
     assert book.readings == 2
 
 
-async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_together_with_others(book: Book) -> None:
-    crowd = Crowd(lambda: False)
-    first = asyncio.ensure_future(crowd.shared("jobs", book.read))
+async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_together_with_others(
+    book: CountedResource,
+) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    first = asyncio.ensure_future(crowd.coalesced("jobs", book.read))
     await book.opened.wait()
-    later = [asyncio.ensure_future(crowd.shared("jobs", book.read)) for _ in range(5)]
+    later = [asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(5)]
     await settled()
     assert book.readings == 1
     book.let_go.set()
@@ -77,18 +79,18 @@ async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_togethe
     assert {said(await one) for one in later} == {'{"reading":2}'}
 
 
-async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: Book) -> None:
-    crowd = Crowd(lambda: False)
-    refused = await asyncio.gather(*(crowd.shared("jobs", book.refuse) for _ in range(3)), return_exceptions=True)
+async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    refused = await asyncio.gather(*(crowd.coalesced("jobs", book.refuse) for _ in range(3)), return_exceptions=True)
     book.let_go.set()
 
     assert [str(one) for one in refused] == ["not today"] * 3
-    assert said(await crowd.shared("jobs", book.read)) == '{"reading":1}'
+    assert said(await crowd.coalesced("jobs", book.read)) == '{"reading":1}'
 
 
-async def test_one_who_leaves_takes_the_answer_from_nobody(book: Book) -> None:
-    crowd = Crowd(lambda: False)
-    leaves, stays = (asyncio.ensure_future(crowd.shared("jobs", book.read)) for _ in range(2))
+async def test_one_who_leaves_takes_the_answer_from_nobody(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(2))
     await book.opened.wait()
     leaves.cancel()
     book.let_go.set()
@@ -97,7 +99,7 @@ async def test_one_who_leaves_takes_the_answer_from_nobody(book: Book) -> None:
 
 
 async def test_while_the_scheduler_is_busy_it_gets_three_times_what_the_last_reading_took() -> None:
-    crowd, loop = Crowd(lambda: True), asyncio.get_running_loop()
+    crowd, loop = RequestCoalescer(lambda: True), asyncio.get_running_loop()
     began, ended = list[float](), list[float]()
 
     async def read() -> Reply:
@@ -106,7 +108,7 @@ async def test_while_the_scheduler_is_busy_it_gets_three_times_what_the_last_rea
         ended.append(loop.time())
         return Reply()
 
-    await asyncio.gather(crowd.shared("jobs", read), crowd.shared("executions", read))
+    await asyncio.gather(crowd.coalesced("jobs", read), crowd.coalesced("executions", read))
 
     assert began[1] - ended[0] >= 3 * (ended[0] - began[0])
 
@@ -115,9 +117,9 @@ def test_only_what_is_looked_at_is_shared() -> None:
     assert {route.method for route in ROUTES if route.shared} == {"GET"}
 
 
-async def test_two_tenants_who_ask_at_once_share_nothing(face: Face, admin: Somebody) -> None:
+async def test_two_tenants_who_ask_at_once_share_nothing(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
-    async with face.caller("admin/other") as other:
+    async with api_setup.caller("admin/other") as other:
         mine, theirs = await asyncio.gather(admin.get("/v1/jobs"), other.get("/v1/jobs"))
 
     assert ([one["job"] for one in mine.json()["items"]], theirs.json()["items"]) == (["report"], [])
@@ -126,11 +128,11 @@ async def test_two_tenants_who_ask_at_once_share_nothing(face: Face, admin: Some
 # ---- pace ----------------------------------------------------------------------------------------
 
 
-class Row:
+class WaitingRequests:
     """Many who want to pass, and somebody else who has something to do in every turn of the loop."""
 
     def __init__(self) -> None:
-        self.pace = Pace(lambda: False)
+        self.pace = RequestPacer(lambda: False)
         self.passed: list[int] = []
         #: How many had passed at each turn.
         self.seen: list[int] = []
@@ -146,7 +148,7 @@ class Row:
 
 
 async def test_a_few_pass_at_a_time_in_their_order_and_others_have_their_turn_in_between() -> None:
-    row = Row()
+    row = WaitingRequests()
 
     await asyncio.gather(*(row.passes(number) for number in range(10)), row.looks_on())
 
@@ -155,7 +157,7 @@ async def test_a_few_pass_at_a_time_in_their_order_and_others_have_their_turn_in
 
 
 async def test_one_who_leaves_the_queue_keeps_nobody_from_passing() -> None:
-    row = Row()
+    row = WaitingRequests()
     everybody = [asyncio.ensure_future(row.passes(number)) for number in range(6)]
     await asyncio.sleep(0)
     everybody.pop(4).cancel()
@@ -167,8 +169,8 @@ async def test_one_who_leaves_the_queue_keeps_nobody_from_passing() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 async def test_one_who_comes_alone_does_not_wait(*, busy: bool) -> None:
-    row = Row()
-    row.pace = Pace(lambda: busy)
+    row = WaitingRequests()
+    row.pace = RequestPacer(lambda: busy)
 
     for number in range(4):
         with pytest.raises(StopIteration):
@@ -178,7 +180,7 @@ async def test_one_who_comes_alone_does_not_wait(*, busy: bool) -> None:
 
 
 async def test_whoever_comes_later_passes_too() -> None:
-    row = Row()
+    row = WaitingRequests()
     await row.passes(1)
 
     await asyncio.wait_for(row.passes(2), 10)
@@ -187,8 +189,8 @@ async def test_whoever_comes_later_passes_too() -> None:
 
 
 async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_hand() -> None:
-    row = Row()
-    row.pace = Pace(lambda: True)
+    row = WaitingRequests()
+    row.pace = RequestPacer(lambda: True)
 
     await asyncio.wait_for(asyncio.gather(*(row.passes(number) for number in range(10))), 10)
 
@@ -198,11 +200,11 @@ async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_han
 # ---- turns ---------------------------------------------------------------------------------------
 
 
-class Room:
+class ActiveRequests:
     """Those who are inside, and the door by which they leave."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = ReadSlots()
         self.inside: list[int] = []
         self.leave, self.full = asyncio.Event(), asyncio.Event()
 
@@ -215,7 +217,7 @@ class Room:
 
 
 async def test_one_reads_at_a_time_and_the_others_follow_in_their_order() -> None:
-    room = Room()
+    room = ActiveRequests()
     everybody = [asyncio.ensure_future(room.stay(number)) for number in range(5)]
     await settled()
     first = list(room.inside)
@@ -226,7 +228,7 @@ async def test_one_reads_at_a_time_and_the_others_follow_in_their_order() -> Non
 
 
 async def test_nobody_waits_for_long_behind_those_who_wait_themselves() -> None:
-    room = Room()
+    room = ActiveRequests()
     everybody = [asyncio.ensure_future(room.stay(number)) for number in range(3)]
     await asyncio.wait_for(room.full.wait(), 10)
     room.leave.set()
@@ -235,7 +237,7 @@ async def test_nobody_waits_for_long_behind_those_who_wait_themselves() -> None:
 
 
 async def test_one_who_leaves_while_waiting_keeps_nobody_out() -> None:
-    room = Room()
+    room = ActiveRequests()
     everybody = [asyncio.ensure_future(room.stay(number)) for number in range(4)]
     await settled()
     everybody.pop(1).cancel()

@@ -3,24 +3,24 @@
 import pytest
 
 from gnomon.core.model import Result
-from support.faces import Face, Somebody
+from support.faces import ApiCaller, ApiFixture
 
 
 @pytest.fixture
-async def history(face: Face, admin: Somebody) -> dict[str, str]:
+async def history(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     """Four executions of two jobs, the newest last."""
     await admin.registered(overlap="allow")
     await admin.registered(name="cleanup", overlap="allow", tags=[])
     found = {}
     for name, job in (("failed", "report"), ("done", "report"), ("other", "cleanup"), ("waiting", "report")):
         found[name] = await admin.triggered(job)
-        face.clock.advance(1000)
-    await face.ends(found["failed"], Result.FAILED, error="disk full")
-    await face.ends(found["done"])
+        api_setup.clock.advance(1000)
+    await api_setup.finish_execution(found["failed"], Result.FAILED, error="disk full")
+    await api_setup.finish_execution(found["done"])
     return found
 
 
-async def listed(somebody: Somebody, asked: str) -> list[str]:
+async def listed(somebody: ApiCaller, asked: str) -> list[str]:
     answer = await somebody.get(f"/v1/executions?{asked}")
     assert answer.status_code == 200, answer.text
     return [one["execution_id"] for one in answer.json()["items"]]
@@ -43,13 +43,13 @@ async def listed(somebody: Somebody, asked: str) -> list[str]:
     ],
 )
 async def test_executions_are_listed_newest_first_by_whatever_is_asked_for(
-    admin: Somebody, history: dict[str, str], asked: str, expected: list[str]
+    admin: ApiCaller, history: dict[str, str], asked: str, expected: list[str]
 ) -> None:
     assert await listed(admin, asked) == [history[name] for name in expected]
 
 
 @pytest.mark.parametrize("asked", ["", "&job=report", "&tag=numbers", "&status=pending", "&trigger=api"])
-async def test_pages_follow_each_other_without_gaps(admin: Somebody, history: dict[str, str], asked: str) -> None:
+async def test_pages_follow_each_other_without_gaps(admin: ApiCaller, history: dict[str, str], asked: str) -> None:
     del history
     whole = await listed(admin, f"limit=100{asked}")
     found, link = [], f"/v1/executions?limit=1{asked}"
@@ -62,7 +62,9 @@ async def test_pages_follow_each_other_without_gaps(admin: Somebody, history: di
 
 
 @pytest.mark.req("H-09", "H-12")
-async def test_a_dead_letter_is_listed_shown_and_replayed(face: Face, admin: Somebody, history: dict[str, str]) -> None:
+async def test_a_dead_letter_is_listed_shown_and_replayed(
+    api_setup: ApiFixture, admin: ApiCaller, history: dict[str, str]
+) -> None:
     [letter] = (await admin.get("/v1/dead-letters")).json()["items"]
     shown = (await admin.get(f"/v1/dead-letters/{letter['dead_letter_id']}")).json()
 
@@ -71,12 +73,12 @@ async def test_a_dead_letter_is_listed_shown_and_replayed(face: Face, admin: Som
     assert (letter["execution_id"], letter["last_error"]) == (history["failed"], "disk full")
     assert [one["result"] for one in shown["attempt_history"]] == ["failed"]
     assert replayed.status_code == 202
-    await face.ends(replayed.json()["execution_id"])
+    await api_setup.finish_execution(replayed.json()["execution_id"])
     assert (await admin.get("/v1/dead-letters")).json()["items"] == []
 
 
 @pytest.mark.req("H-09")
-async def test_all_dead_letters_are_replayed_at_once(admin: Somebody, history: dict[str, str]) -> None:
+async def test_all_dead_letters_are_replayed_at_once(admin: ApiCaller, history: dict[str, str]) -> None:
     del history
     [done] = (await admin.post("/v1/dead-letters/replay-all")).json()["items"]
 
@@ -84,7 +86,7 @@ async def test_all_dead_letters_are_replayed_at_once(admin: Somebody, history: d
 
 
 @pytest.mark.req("H-09", "H-12")
-async def test_a_dead_letter_is_put_away(admin: Somebody, history: dict[str, str]) -> None:
+async def test_a_dead_letter_is_put_away(admin: ApiCaller, history: dict[str, str]) -> None:
     del history
     [letter] = (await admin.get("/v1/dead-letters")).json()["items"]
     path = f"/v1/dead-letters/{letter['dead_letter_id']}"
@@ -98,17 +100,17 @@ async def test_a_dead_letter_is_put_away(admin: Somebody, history: dict[str, str
     assert len((await admin.get("/v1/dead-letters?resolved=true")).json()["items"]) == 1
 
 
-async def test_a_function_is_run_once_without_a_job(face: Face, admin: Somebody) -> None:
+async def test_a_function_is_run_once_without_a_job(api_setup: ApiFixture, admin: ApiCaller) -> None:
     done = await admin.post("/v1/tasks", {"function": "reports.make", "input": {"day": 1}, "timeout": "5m"})
 
     assert done.status_code == 202
-    await face.ends(done.json()["execution_id"], output=b"3")
+    await api_setup.finish_execution(done.json()["execution_id"], output=b"3")
     shown = (await admin.get(f"/v1/executions/{done.json()['execution_id']}")).json()
     assert (shown["status"], shown["input"], shown["steps"][0]["output"]) == ("completed", {"day": 1}, 3)
     assert (await admin.get("/v1/jobs")).json()["items"] == []
 
 
-async def test_tasks_on_the_same_terms_share_a_name_and_others_do_not(admin: Somebody) -> None:
+async def test_tasks_on_the_same_terms_share_a_name_and_others_do_not(admin: ApiCaller) -> None:
     said: list[dict[str, object]] = [{"input": {"day": 1}}, {"input": {"day": 2}}, {"timeout": "5m"}]
     for more in said:
         await admin.post("/v1/tasks", {"function": "Reports/Make", **more})
@@ -119,7 +121,7 @@ async def test_tasks_on_the_same_terms_share_a_name_and_others_do_not(admin: Som
     assert all(name.startswith("task.reports-make.") for name in names)
 
 
-async def test_the_same_key_is_the_same_task(admin: Somebody) -> None:
+async def test_the_same_key_is_the_same_task(admin: ApiCaller) -> None:
     first, second = [
         await admin.post("/v1/tasks", {"function": "f"}, **{"Idempotency-Key": "monday"}) for _ in range(2)
     ]
@@ -130,13 +132,13 @@ async def test_the_same_key_is_the_same_task(admin: Somebody) -> None:
 
 
 @pytest.mark.parametrize("field", ["dag", "schedule", "name", "lock", "tenant", "command", "ping"])
-async def test_a_task_says_nothing_that_only_a_job_can(admin: Somebody, field: str) -> None:
+async def test_a_task_says_nothing_that_only_a_job_can(admin: ApiCaller, field: str) -> None:
     refused = await admin.post("/v1/tasks", {"function": "f", field: "x"})
 
     assert refused.json()["errors"][0]["field"] == field
 
 
-async def test_a_key_stands_for_one_task_whatever_its_function_and_terms(admin: Somebody) -> None:
+async def test_a_key_stands_for_one_task_whatever_its_function_and_terms(admin: ApiCaller) -> None:
     key = {"Idempotency-Key": "monday"}
     await admin.post("/v1/tasks", {"function": "f"}, **key)
     before = (await admin.get("/v1/audit")).json()["items"]

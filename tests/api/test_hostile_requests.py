@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnomon.config.sections import Server
+from gnomon.config.sections import ServerSettings
 from gnomon.errors import StoreUnavailable
-from support.faces import JOB, Face, Somebody
+from support.faces import JOB, ApiCaller, ApiFixture
 
 
-async def nothing_stands(somebody: Somebody) -> bool:
+async def nothing_stands(somebody: ApiCaller) -> bool:
     return bool((await somebody.get("/v1/jobs")).json()["items"] == [])
 
 
@@ -42,7 +42,7 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize("raw", BAD_BODIES.values(), ids=BAD_BODIES)
-async def test_a_body_that_cannot_be_meant_is_refused(admin: Somebody, raw: bytes) -> None:
+async def test_a_body_that_cannot_be_meant_is_refused(admin: ApiCaller, raw: bytes) -> None:
     refused = await admin.ask("POST", "/v1/jobs", raw=raw)
 
     assert refused.status_code in (400, 422)
@@ -101,7 +101,7 @@ BAD_FIELDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.req("H-22")
 @pytest.mark.parametrize("said", BAD_FIELDS.values(), ids=BAD_FIELDS)
-async def test_a_field_that_cannot_be_meant_is_named(admin: Somebody, said: dict[str, Any]) -> None:
+async def test_a_field_that_cannot_be_meant_is_named(admin: ApiCaller, said: dict[str, Any]) -> None:
     refused = await admin.post("/v1/jobs", {key: value for key, value in {**JOB, **said}.items() if value is not None})
 
     [fault] = refused.json()["errors"]
@@ -112,7 +112,7 @@ async def test_a_field_that_cannot_be_meant_is_named(admin: Somebody, said: dict
     assert await nothing_stands(admin)
 
 
-async def test_an_input_of_64_kib_is_taken_and_one_byte_more_is_not(admin: Somebody) -> None:
+async def test_an_input_of_64_kib_is_taken_and_one_byte_more_is_not(admin: ApiCaller) -> None:
     frame = len(json.dumps({"x": ""}, separators=(",", ":")))
     fits = await admin.post("/v1/jobs", {**JOB, "input": {"x": "y" * (65_536 - frame)}})
     more = await admin.post("/v1/jobs", {**JOB, "name": "more", "input": {"x": "y" * (65_537 - frame)}})
@@ -121,15 +121,15 @@ async def test_an_input_of_64_kib_is_taken_and_one_byte_more_is_not(admin: Someb
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused_unread() -> None:
-    face = Face(server=Server(max_body=1024))
-    async with face.caller("admin") as admin:
+    api_setup = ApiFixture(server=ServerSettings(max_body=1024))
+    async with api_setup.caller("admin") as admin:
         refused = await admin.ask("POST", "/v1/jobs", raw=b"[" * 1025)
 
     assert (refused.status_code, refused.json()["type"]) == (413, "urn:gnomon:problem:too_large")
 
 
 async def test_a_body_without_end_is_cut_off() -> None:
-    face = Face(server=Server(max_body=1024))
+    api_setup = ApiFixture(server=ServerSettings(max_body=1024))
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -139,7 +139,7 @@ async def test_a_body_without_end_is_cut_off() -> None:
             yield b" " * 512
 
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(cast("Any", face.app)),
+        transport=httpx.ASGITransport(cast("Any", api_setup.app)),
         base_url="http://gnomon",
         headers={"Authorization": "Bearer admin", "Content-Type": "application/json"},
     ) as client:
@@ -161,7 +161,7 @@ async def test_a_body_without_end_is_cut_off() -> None:
     ],
     ids=str,
 )
-async def test_a_body_in_another_format_is_refused(admin: Somebody, headers: dict[str, str]) -> None:
+async def test_a_body_in_another_format_is_refused(admin: ApiCaller, headers: dict[str, str]) -> None:
     refused = await admin.ask("POST", "/v1/jobs", JOB, headers=headers)
 
     assert refused.status_code == 415
@@ -190,34 +190,34 @@ async def test_a_body_in_another_format_is_refused(admin: Somebody, headers: dic
         "job=a/b",
     ],
 )
-async def test_a_question_that_cannot_be_meant_is_refused(admin: Somebody, asked: str) -> None:
+async def test_a_question_that_cannot_be_meant_is_refused(admin: ApiCaller, asked: str) -> None:
     refused = await admin.get(f"/v1/executions?{asked}")
 
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == asked.partition("=")[0]
 
 
-async def test_an_unknown_question_is_answered_with_what_may_have_been_meant(admin: Somebody) -> None:
+async def test_an_unknown_question_is_answered_with_what_may_have_been_meant(admin: ApiCaller) -> None:
     refused = await admin.get("/v1/executions?statsu=failed")
 
     assert "did you mean status?" in refused.json()["detail"]
 
 
-async def test_a_cursor_is_good_for_the_question_it_was_given_out_for(face: Face, admin: Somebody) -> None:
+async def test_a_cursor_is_good_for_the_question_it_was_given_out_for(api_setup: ApiFixture, admin: ApiCaller) -> None:
     for name in ("a", "b"):
         await admin.registered(name=name)
     cursor = (await admin.get("/v1/jobs?limit=1")).json()["next"].partition("cursor=")[2]
 
     other = await admin.get(f"/v1/jobs?limit=1&tag=x&cursor={cursor}")
     changed = await admin.get(f"/v1/jobs?limit=1&cursor=X{cursor[1:]}")
-    async with face.caller("admin/other") as stranger:
+    async with api_setup.caller("admin/other") as stranger:
         foreign = await stranger.get(f"/v1/jobs?limit=1&cursor={cursor}")
 
     assert [one.status_code for one in (other, changed, foreign)] == [422, 422, 422]
 
 
 @pytest.mark.parametrize("path", ["//v1/health", "/v1//jobs", "/v1/jobs/../health", "/v1/jobs/..%2f..%2fmetrics"])
-async def test_an_address_that_two_could_read_differently_is_refused(face: Face, path: str) -> None:
+async def test_an_address_that_two_could_read_differently_is_refused(api_setup: ApiFixture, path: str) -> None:
     seen: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -234,13 +234,13 @@ async def test_an_address_that_two_could_read_differently_is_refused(face: Face,
         "query_string": b"",
         "headers": [],
     }
-    await face.app(scope, receive, send)
+    await api_setup.app(scope, receive, send)
 
     assert seen[0]["status"] == 400
 
 
 @pytest.mark.parametrize("key", ["", "x" * 10_000, "a\u0007b"])
-async def test_a_key_that_cannot_be_kept_is_refused(admin: Somebody, key: str) -> None:
+async def test_a_key_that_cannot_be_kept_is_refused(admin: ApiCaller, key: str) -> None:
     await admin.registered()
 
     refused = await admin.ask("POST", "/v1/jobs/report/trigger", headers={"Idempotency-Key": key})
@@ -248,7 +248,7 @@ async def test_a_key_that_cannot_be_kept_is_refused(admin: Somebody, key: str) -
     assert refused.status_code == 422
 
 
-async def test_a_hundred_at_once_with_one_key_are_one(admin: Somebody) -> None:
+async def test_a_hundred_at_once_with_one_key_are_one(admin: ApiCaller) -> None:
     await admin.registered()
 
     found = await asyncio.gather(*(admin.triggered(**{"Idempotency-Key": "monday"}) for _ in range(100)))
@@ -256,39 +256,39 @@ async def test_a_hundred_at_once_with_one_key_are_one(admin: Somebody) -> None:
     assert len(set(found)) == 1
 
 
-async def test_the_same_key_of_another_tenant_is_another(face: Face, admin: Somebody) -> None:
+async def test_the_same_key_of_another_tenant_is_another(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     ours = await admin.triggered(**{"Idempotency-Key": "monday"})
-    async with face.caller("admin/other") as other:
+    async with api_setup.caller("admin/other") as other:
         await other.registered()
         theirs = await other.triggered(**{"Idempotency-Key": "monday"})
 
     assert ours != theirs
 
 
-async def test_a_store_that_is_away_is_said_and_when_to_come_back(face: Face) -> None:
+async def test_a_store_that_is_away_is_said_and_when_to_come_back(api_setup: ApiFixture) -> None:
     async def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("it is away")
 
-    face.store.find = away  # type: ignore[method-assign]
-    async with face.caller("viewer") as viewer:
+    api_setup.store.find = away  # type: ignore[method-assign]
+    async with api_setup.caller("viewer") as viewer:
         failed = await viewer.get("/v1/jobs/report")
 
     assert (failed.status_code, failed.headers["retry-after"]) == (503, "1")
     assert failed.json()["type"] == "urn:gnomon:problem:store_unavailable"
 
 
-async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(face: Face) -> None:
+async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(api_setup: ApiFixture) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    face.store.workers = broken  # type: ignore[method-assign, assignment]
-    async with face.caller("viewer") as viewer:
+    api_setup.store.workers = broken  # type: ignore[method-assign, assignment]
+    async with api_setup.caller("viewer") as viewer:
         failed = await viewer.get("/v1/workers")
 
     assert failed.status_code == 500
     assert "hunter2" not in failed.text
-    assert [str(one) for one in face.surprises] == ["the password is hunter2"]
+    assert [str(one) for one in api_setup.unhandled_errors] == ["the password is hunter2"]
 
 
 JSON = st.recursive(
@@ -300,39 +300,39 @@ FIELDS = st.sampled_from(["name", "function", "schedule", "retry", "dag", "input
 BODIES = st.dictionaries(FIELDS, JSON, max_size=6) | JSON
 
 
-class Doorstep:
+class HostileClient:
     """Where bodies are thrown at a door, which is made anew whenever one has left something behind."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self._runner = runner
-        self._face = Face()
+        self._face = ApiFixture()
 
     def throw(self, raw: bytes) -> None:
         self._runner.run(self._thrown(raw))
 
     async def _thrown(self, raw: bytes) -> None:
-        face = self._face
-        async with face.caller("admin") as admin:
+        api_setup = self._face
+        async with api_setup.caller("admin") as admin:
             for path in ("/v1/jobs", "/v1/workflows", "/v1/schedules/upsert", "/v1/tasks", "/v1/events"):
                 done = await admin.ask("POST", path, raw=raw)
                 assert done.status_code in (200, 201, 202, 400, 422), done.text
                 if path == "/v1/jobs" and done.status_code != 201:
                     assert await nothing_stands(admin)
                 if done.is_success:
-                    self._face = Face()
-        assert face.surprises == []
+                    self._face = ApiFixture()
+        assert api_setup.unhandled_errors == []
 
 
 @pytest.fixture(scope="module")
-def doorstep() -> Iterator[Doorstep]:
+def doorstep() -> Iterator[HostileClient]:
     with asyncio.Runner() as runner:
-        yield Doorstep(runner)
+        yield HostileClient(runner)
 
 
 @given(said=BODIES, broken=st.binary(max_size=3), at=st.integers(0, 200))
 @settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
 def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
-    doorstep: Doorstep, said: object, broken: bytes, at: int
+    doorstep: HostileClient, said: object, broken: bytes, at: int
 ) -> None:
     raw = json.dumps(said).encode()
 
@@ -348,7 +348,7 @@ def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
     ],
 )
 async def test_what_is_wrong_with_a_question_is_told_in_its_own_words(
-    admin: Somebody, asked: str, field: str, reason: str
+    admin: ApiCaller, asked: str, field: str, reason: str
 ) -> None:
     [fault] = (await admin.get(asked)).json()["errors"]
 

@@ -4,11 +4,11 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.core.model import LogLine
-from support.faces import JOB, Face, Somebody
+from support.faces import JOB, ApiCaller, ApiFixture
 
 
 @pytest.mark.req("H-05", "H-12")
-async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: Somebody) -> None:
+async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: ApiCaller) -> None:
     done = await admin.post("/v1/jobs", {**JOB, "schedule": "every day at 9am", "timeout": "5m"})
 
     assert done.status_code == 201
@@ -24,7 +24,7 @@ async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: Somebo
 
 
 @pytest.mark.req("H-03")
-async def test_whoever_registers_a_sentence_is_told_the_cron_it_was_read_as(admin: Somebody) -> None:
+async def test_whoever_registers_a_sentence_is_told_the_cron_it_was_read_as(admin: ApiCaller) -> None:
     said = {"function": "f", "timezone": "America/New_York"}
     first = await admin.post("/v1/jobs", {**said, "name": "a", "schedule": "twice daily at 8am and 8pm"})
     changed = await admin.ask("PUT", "/v1/jobs/a", {**said, "schedule": "every first of the month at midnight"})
@@ -34,7 +34,7 @@ async def test_whoever_registers_a_sentence_is_told_the_cron_it_was_read_as(admi
     assert odd.json()["schedule"] == "every 7 minutes, counted from its start"
 
 
-async def test_registering_the_same_again_changes_nothing(admin: Somebody) -> None:
+async def test_registering_the_same_again_changes_nothing(admin: ApiCaller) -> None:
     await admin.registered()
 
     again = await admin.post("/v1/jobs", JOB)
@@ -42,7 +42,7 @@ async def test_registering_the_same_again_changes_nothing(admin: Somebody) -> No
     assert (again.status_code, again.json()["change"]) == (200, "unchanged")
 
 
-async def test_another_job_of_the_same_name_is_refused(admin: Somebody) -> None:
+async def test_another_job_of_the_same_name_is_refused(admin: ApiCaller) -> None:
     await admin.registered()
 
     other = await admin.post("/v1/jobs", {**JOB, "function": "other"})
@@ -52,7 +52,7 @@ async def test_another_job_of_the_same_name_is_refused(admin: Somebody) -> None:
 
 
 @pytest.mark.req("H-12", "H-25")
-async def test_jobs_are_listed_in_pages_with_when_they_run_next(admin: Somebody) -> None:
+async def test_jobs_are_listed_in_pages_with_when_they_run_next(admin: ApiCaller) -> None:
     for name in ("c", "a", "b"):
         await admin.registered(name=name)
 
@@ -64,7 +64,7 @@ async def test_jobs_are_listed_in_pages_with_when_they_run_next(admin: Somebody)
     assert first["items"][0]["next_run_at"] == "2026-03-03T09:00:00Z"
 
 
-async def test_jobs_are_listed_by_tag(admin: Somebody) -> None:
+async def test_jobs_are_listed_by_tag(admin: ApiCaller) -> None:
     await admin.registered(name="a", tags=["x"])
     await admin.registered(name="b", tags=["x", "y"])
 
@@ -72,7 +72,7 @@ async def test_jobs_are_listed_by_tag(admin: Somebody) -> None:
 
 
 @pytest.mark.req("H-12")
-async def test_a_job_shows_its_definition_and_what_is_planned(admin: Somebody) -> None:
+async def test_a_job_shows_its_definition_and_what_is_planned(admin: ApiCaller) -> None:
     await admin.registered()
 
     shown = (await admin.get("/v1/jobs/report")).json()
@@ -82,7 +82,7 @@ async def test_a_job_shows_its_definition_and_what_is_planned(admin: Somebody) -
 
 
 @pytest.mark.req("H-12")
-async def test_a_job_is_changed(admin: Somebody) -> None:
+async def test_a_job_is_changed(admin: ApiCaller) -> None:
     await admin.registered()
 
     done = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "0 10 * * *"})
@@ -91,12 +91,12 @@ async def test_a_job_is_changed(admin: Somebody) -> None:
     assert done.headers["etag"] == (await admin.get("/v1/jobs/report")).headers["etag"]
 
 
-async def test_what_is_not_there_is_not_changed(admin: Somebody) -> None:
+async def test_what_is_not_there_is_not_changed(admin: ApiCaller) -> None:
     assert (await admin.ask("PUT", "/v1/jobs/report", JOB)).status_code == 404
     assert (await admin.get("/v1/jobs")).json()["items"] == []
 
 
-async def test_a_change_names_the_job_of_its_address(admin: Somebody) -> None:
+async def test_a_change_names_the_job_of_its_address(admin: ApiCaller) -> None:
     await admin.registered()
 
     refused = await admin.ask("PUT", "/v1/jobs/report", {**JOB, "name": "other"})
@@ -104,7 +104,7 @@ async def test_a_change_names_the_job_of_its_address(admin: Somebody) -> None:
     assert refused.json()["errors"][0]["field"] == "name"
 
 
-async def test_of_two_changes_to_what_both_saw_one_is_refused(admin: Somebody) -> None:
+async def test_of_two_changes_to_what_both_saw_one_is_refused(admin: ApiCaller) -> None:
     await admin.registered()
     seen = {"If-Match": (await admin.get("/v1/jobs/report")).headers["etag"]}
 
@@ -115,7 +115,7 @@ async def test_of_two_changes_to_what_both_saw_one_is_refused(admin: Somebody) -
     assert (await admin.get("/v1/jobs/report")).json()["definition"]["schedule"] == "0 10 * * *"
 
 
-async def test_a_job_that_was_made_anew_is_not_the_one_that_was_seen(admin: Somebody) -> None:
+async def test_a_job_that_was_made_anew_is_not_the_one_that_was_seen(admin: ApiCaller) -> None:
     await admin.registered()
     seen = {"If-Match": (await admin.get("/v1/jobs/report")).headers["etag"]}
     await admin.ask("DELETE", "/v1/jobs/report")
@@ -125,7 +125,7 @@ async def test_a_job_that_was_made_anew_is_not_the_one_that_was_seen(admin: Some
 
 
 @pytest.mark.req("H-12")
-async def test_a_deleted_job_is_gone(admin: Somebody) -> None:
+async def test_a_deleted_job_is_gone(admin: ApiCaller) -> None:
     await admin.registered()
 
     done = await admin.ask("DELETE", "/v1/jobs/report")
@@ -135,7 +135,7 @@ async def test_a_deleted_job_is_gone(admin: Somebody) -> None:
 
 
 @pytest.mark.req("H-12", "H-26")
-async def test_a_job_is_paused_and_resumed(admin: Somebody) -> None:
+async def test_a_job_is_paused_and_resumed(admin: ApiCaller) -> None:
     await admin.registered()
 
     paused = (await admin.post("/v1/jobs/report/pause")).json()
@@ -146,7 +146,7 @@ async def test_a_job_is_paused_and_resumed(admin: Somebody) -> None:
 
 
 @pytest.mark.req("H-12", "H-26")
-async def test_a_job_is_triggered_with_its_own_input_or_another(admin: Somebody) -> None:
+async def test_a_job_is_triggered_with_its_own_input_or_another(admin: ApiCaller) -> None:
     await admin.registered(overlap="allow", input={"day": 1})
 
     own, other = [
@@ -159,7 +159,7 @@ async def test_a_job_is_triggered_with_its_own_input_or_another(admin: Somebody)
     assert {(one["trigger"], one["user_id"]) for one in shown} == {("api", "admin@example.com")}
 
 
-async def test_the_same_key_starts_one_execution(admin: Somebody) -> None:
+async def test_the_same_key_starts_one_execution(admin: ApiCaller) -> None:
     await admin.registered()
 
     first, second = [await admin.triggered(**{"Idempotency-Key": "monday"}) for _ in range(2)]
@@ -168,7 +168,7 @@ async def test_the_same_key_starts_one_execution(admin: Somebody) -> None:
     assert len((await admin.get("/v1/executions")).json()["items"]) == 1
 
 
-async def test_a_key_stands_for_one_input(admin: Somebody) -> None:
+async def test_a_key_stands_for_one_input(admin: ApiCaller) -> None:
     await admin.registered()
     await admin.triggered(**{"Idempotency-Key": "monday"})
 
@@ -177,7 +177,7 @@ async def test_a_key_stands_for_one_input(admin: Somebody) -> None:
     assert (other.status_code, other.json()["type"]) == (409, "urn:gnomon:problem:key_taken")
 
 
-async def test_a_second_execution_is_refused_while_one_goes_on_unless_it_is_forced(admin: Somebody) -> None:
+async def test_a_second_execution_is_refused_while_one_goes_on_unless_it_is_forced(admin: ApiCaller) -> None:
     await admin.registered(overlap="skip")
     await admin.triggered()
 
@@ -188,7 +188,7 @@ async def test_a_second_execution_is_refused_while_one_goes_on_unless_it_is_forc
 
 
 @pytest.mark.req("H-12", "H-25")
-async def test_the_schedule_shows_the_fires_of_the_next_day(admin: Somebody) -> None:
+async def test_the_schedule_shows_the_fires_of_the_next_day(admin: ApiCaller) -> None:
     await admin.registered(schedule="0 */6 * * *")
 
     fires = (await admin.get("/v1/schedule")).json()["items"]
@@ -196,13 +196,13 @@ async def test_the_schedule_shows_the_fires_of_the_next_day(admin: Somebody) -> 
     assert [one["utc"][11:16] for one in fires] == ["18:00", "00:00", "06:00", "12:00"]
 
 
-async def test_the_ledger_of_a_job_is_paged_and_filtered(face: Face, admin: Somebody) -> None:
+async def test_the_ledger_of_a_job_is_paged_and_filtered(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered(schedule="* * * * *")
     for _ in range(2):
         await admin.post("/v1/jobs/report/pause")
-        face.clock.advance(3 * 60_000)
+        api_setup.clock.advance(3 * 60_000)
         await admin.post("/v1/jobs/report/resume")
-        face.clock.advance(60_000)
+        api_setup.clock.advance(60_000)
 
     first = (await admin.get("/v1/ticks?job=report&limit=1")).json()
     skipped = (await admin.get("/v1/ticks?job=report&kind=skipped")).json()["items"]
@@ -213,12 +213,12 @@ async def test_the_ledger_of_a_job_is_paged_and_filtered(face: Face, admin: Some
     assert len(early) == 1
 
 
-async def test_why_is_answered_of_a_moment_and_of_the_newest(face: Face, admin: Somebody) -> None:
+async def test_why_is_answered_of_a_moment_and_of_the_newest(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered(schedule="* * * * *")
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(60_000)
+    api_setup.clock.advance(60_000)
     await admin.post("/v1/jobs/report/resume")
-    face.clock.advance(1000)
+    api_setup.clock.advance(1000)
     execution = await admin.triggered()
 
     moment = (await admin.get("/v1/jobs/report/why?at=2026-03-02T12:01Z")).json()
@@ -231,7 +231,7 @@ async def test_why_is_answered_of_a_moment_and_of_the_newest(face: Face, admin: 
     assert both.status_code == 422
 
 
-async def test_an_execution_is_cancelled_once(admin: Somebody) -> None:
+async def test_an_execution_is_cancelled_once(admin: ApiCaller) -> None:
     await admin.registered()
     execution = await admin.triggered()
 
@@ -241,10 +241,10 @@ async def test_an_execution_is_cancelled_once(admin: Somebody) -> None:
     assert (first.status_code, first.json()["became"], second.status_code) == (202, "cancelled", 409)
 
 
-async def test_what_steps_have_said_is_listed(face: Face, admin: Somebody) -> None:
+async def test_what_steps_have_said_is_listed(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     execution = await admin.triggered()
-    await face.ends(execution, output=b'{"rows":3}', logs=(LogLine(NOON, "info", "began"),))
+    await api_setup.finish_execution(execution, output=b'{"rows":3}', logs=(LogLine(NOON, "info", "began"),))
 
     shown = (await admin.get(f"/v1/executions/{execution}")).json()
     logs = await admin.get(f"/v1/executions/{execution}/logs")
@@ -255,16 +255,16 @@ async def test_what_steps_have_said_is_listed(face: Face, admin: Somebody) -> No
     ]
 
 
-async def test_whoever_waits_for_changes_is_told(face: Face, admin: Somebody) -> None:
+async def test_whoever_waits_for_changes_is_told(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     await admin.triggered()
 
-    assert face.changes == 2
+    assert api_setup.changes == 2
 
 
 @pytest.mark.req("H-12")
 @pytest.mark.parametrize("seen", ['"nonsense"', 'W/"sch_1.1"', '"a", "b"'])
-async def test_a_job_that_is_not_as_it_was_seen_is_not_deleted(admin: Somebody, seen: str) -> None:
+async def test_a_job_that_is_not_as_it_was_seen_is_not_deleted(admin: ApiCaller, seen: str) -> None:
     await admin.registered()
 
     refused = await admin.ask("DELETE", "/v1/jobs/report", headers={"If-Match": seen})
@@ -275,7 +275,7 @@ async def test_a_job_that_is_not_as_it_was_seen_is_not_deleted(admin: Somebody, 
 
 @pytest.mark.req("H-12")
 @pytest.mark.parametrize("seen", ["{etag}", '"another", {etag}', "*"])
-async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: Somebody, seen: str) -> None:
+async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: ApiCaller, seen: str) -> None:
     await admin.registered()
     etag = (await admin.get("/v1/jobs/report")).headers["etag"]
 
@@ -285,7 +285,9 @@ async def test_a_job_that_is_as_it_was_seen_is_deleted(admin: Somebody, seen: st
 
 
 @pytest.mark.req("H-25")
-async def test_the_schedule_is_read_page_by_page_also_where_many_fire_at_once(face: Face, admin: Somebody) -> None:
+async def test_the_schedule_is_read_page_by_page_also_where_many_fire_at_once(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
     for number in range(5):
         await admin.registered(name=f"job-{number}", schedule="0 9,10 * * *")
     whole = (await admin.get("/v1/schedule")).json()
@@ -295,7 +297,7 @@ async def test_the_schedule_is_read_page_by_page_also_where_many_fire_at_once(fa
         shown = (await admin.get(path)).json()
         found += shown["items"]
         path = shown["next"]
-        face.clock.advance(1)
+        api_setup.clock.advance(1)
 
     assert (len(found), whole["next"]) == (10, None)
     assert found == whole["items"]

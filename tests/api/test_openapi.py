@@ -10,10 +10,10 @@ from jsonschema_rs import Draft202012Validator
 from litestar import Litestar
 from schemathesis.checks import CHECKS
 
-from gnomon.api.app import application
+from gnomon.api.app import create_app
 from gnomon.api.openapi import document
 from gnomon.api.routes import ROUTES
-from support.faces import JOB, Face, Somebody
+from support.faces import JOB, ApiCaller, ApiFixture
 
 DOCUMENT = document(ROUTES)
 OPERATIONS = [
@@ -38,15 +38,15 @@ def served(app: Litestar) -> set[tuple[str, str]]:
     }
 
 
-async def test_every_route_that_is_served_is_in_the_document(face: Face, admin: Somebody) -> None:
+async def test_every_route_that_is_served_is_in_the_document(api_setup: ApiFixture, admin: ApiCaller) -> None:
     found = (await admin.get("/openapi.json")).json()
     described = {(method.upper(), path) for path, methods in found["paths"].items() for method in methods}
 
-    assert described == served(application(face.desk, surprised=face.surprises.append))
+    assert described == served(create_app(api_setup.services, surprised=api_setup.unhandled_errors.append))
 
 
-async def test_the_document_needs_no_token(face: Face) -> None:
-    async with face.caller(None) as somebody:
+async def test_the_document_needs_no_token(api_setup: ApiFixture) -> None:
+    async with api_setup.caller(None) as somebody:
         found = await somebody.get("/openapi.json")
 
     assert (found.status_code, found.json()["openapi"]) == (200, "3.1.0")
@@ -91,7 +91,7 @@ def test_every_answer_has_an_example(path: str, method: str, said: dict[str, Any
         if "requestBody" in said and "{" not in path
     ],
 )
-async def test_every_example_of_a_request_is_taken(admin: Somebody, path: str, said: dict[str, Any]) -> None:
+async def test_every_example_of_a_request_is_taken(admin: ApiCaller, path: str, said: dict[str, Any]) -> None:
     await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]})
     await admin.post("/v1/schedules/upsert", {"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"})
 
@@ -100,15 +100,15 @@ async def test_every_example_of_a_request_is_taken(admin: Somebody, path: str, s
     assert done.status_code < 300, done.text
 
 
-def _prepared() -> Face:
-    face = Face()
+def _prepared() -> ApiFixture:
+    api_setup = ApiFixture()
 
     async def prepare() -> None:
-        async with face.caller("admin") as admin:
+        async with api_setup.caller("admin") as admin:
             await admin.post("/v1/jobs", JOB)
 
     asyncio.run(prepare())
-    return face
+    return api_setup
 
 
 FACE = _prepared()
@@ -154,12 +154,12 @@ schema.app = cast("Any", FACE.app)
     suppress_health_check=list(HealthCheck),
 )
 def test_no_request_fails_and_none_is_answered_otherwise_than_described(case: Any) -> None:  # noqa: ANN401
-    FACE.surprises.clear()
+    FACE.unhandled_errors.clear()
 
     answer = case.call(headers={"Authorization": "Bearer admin"})
 
     case.validate_response(answer, checks=[CHECKS.get_one(name) for name in _CHECKS])
-    assert FACE.surprises == []
+    assert FACE.unhandled_errors == []
     name = case.operation.definition.raw["operationId"]
     if name in _WITH_JOBS and answer.status_code < 300:
         # What is taken keeps the rules that were not known to the generator.

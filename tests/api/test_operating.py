@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from contracts.store import NOON
-from gnomon.config.sections import Server
+from gnomon.config.sections import ServerSettings
 from gnomon.core.model import DAY_MS, LogLine
-from support.faces import JOB, Face, Somebody
+from support.faces import JOB, ApiCaller, ApiFixture
 
 OTHER = {"name": "cleanup", "schedule": "0 3 * * *", "function": "disk.clean"}
 
@@ -18,7 +18,7 @@ OTHER = {"name": "cleanup", "schedule": "0 3 * * *", "function": "disk.clean"}
 
 
 @pytest.mark.req("H-12")
-async def test_a_file_of_jobs_is_applied_whole(admin: Somebody) -> None:
+async def test_a_file_of_jobs_is_applied_whole(admin: ApiCaller) -> None:
     first = await admin.post("/v1/apply", {"jobs": [JOB, OTHER]})
     again = await admin.post("/v1/apply", {"jobs": [JOB, OTHER]})
 
@@ -37,7 +37,7 @@ async def test_a_file_of_jobs_is_applied_whole(admin: Somebody) -> None:
         ("all", "jobs"),
     ],
 )
-async def test_of_a_file_with_something_wrong_nothing_is_applied(admin: Somebody, jobs: object, field: str) -> None:
+async def test_of_a_file_with_something_wrong_nothing_is_applied(admin: ApiCaller, jobs: object, field: str) -> None:
     for route in ("/v1/apply", "/v1/plan"):
         refused = await admin.post(route, {"jobs": jobs})
         if route == "/v1/apply" or field != "name":
@@ -46,7 +46,7 @@ async def test_of_a_file_with_something_wrong_nothing_is_applied(admin: Somebody
     assert (await admin.get("/v1/jobs")).json()["items"] == []
 
 
-async def test_jobs_that_are_not_in_the_file_are_removed_if_that_is_wanted(admin: Somebody) -> None:
+async def test_jobs_that_are_not_in_the_file_are_removed_if_that_is_wanted(admin: ApiCaller) -> None:
     await admin.post("/v1/apply", {"jobs": [JOB, OTHER]})
 
     of_tag = await admin.post("/v1/apply", {"jobs": [], "prune_tag": "numbers"})
@@ -56,7 +56,7 @@ async def test_jobs_that_are_not_in_the_file_are_removed_if_that_is_wanted(admin
     assert [one["job"] for one in rest.json()["items"]] == ["cleanup"]
 
 
-async def test_a_file_larger_than_other_bodies_is_taken(admin: Somebody) -> None:
+async def test_a_file_larger_than_other_bodies_is_taken(admin: ApiCaller) -> None:
     jobs = [{**OTHER, "name": f"job-{number}", "description": "x" * 900} for number in range(1200)]
 
     done = await admin.post("/v1/apply", {"jobs": jobs})
@@ -65,7 +65,7 @@ async def test_a_file_larger_than_other_bodies_is_taken(admin: Somebody) -> None
 
 
 async def test_what_all_callers_send_at_once_is_bounded() -> None:
-    face = Face(server=Server(max_body=1024, max_jobs_body=4096))
+    api_setup = ApiFixture(server=ServerSettings(max_body=1024, max_jobs_body=4096))
     going, arrived = asyncio.Event(), asyncio.Semaphore(0)
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -74,7 +74,7 @@ async def test_what_all_callers_send_at_once_is_bounded() -> None:
         await going.wait()
         yield b"]}"
 
-    async with face.caller("viewer") as viewer:
+    async with api_setup.caller("viewer") as viewer:
         sending = [asyncio.create_task(viewer.stream("/v1/plan", slowly())) for _ in range(4)]
         for _ in sending:
             await arrived.acquire()
@@ -87,7 +87,7 @@ async def test_what_all_callers_send_at_once_is_bounded() -> None:
     assert [one.status_code for one in (*answers, after)] == [200] * 5
 
 
-async def test_a_plan_tells_what_would_become_of_jobs_and_does_nothing(admin: Somebody) -> None:
+async def test_a_plan_tells_what_would_become_of_jobs_and_does_nothing(admin: ApiCaller) -> None:
     await admin.registered()
 
     planned = (await admin.post("/v1/plan", {"jobs": [{**JOB, "schedule": "0 10 * * *"}, OTHER], "days": 2})).json()
@@ -103,7 +103,7 @@ async def test_a_plan_tells_what_would_become_of_jobs_and_does_nothing(admin: So
 
 
 @pytest.mark.req("H-26")
-async def test_a_coming_tick_is_skipped_moved_and_put_back(admin: Somebody) -> None:
+async def test_a_coming_tick_is_skipped_moved_and_put_back(admin: ApiCaller) -> None:
     await admin.registered()
     at = "2026-03-03T09:00:00Z"
 
@@ -121,17 +121,19 @@ async def test_a_coming_tick_is_skipped_moved_and_put_back(admin: Somebody) -> N
     "said",
     [{}, {"at": None}, {"at": "soon"}, {"at": "2026-03-03T09:00:00"}, {"at": 2**63}, {"at": "2026-03-03T10:00Z"}],
 )
-async def test_a_tick_that_cannot_be_meant_is_not_skipped(admin: Somebody, said: dict[str, Any]) -> None:
+async def test_a_tick_that_cannot_be_meant_is_not_skipped(admin: ApiCaller, said: dict[str, Any]) -> None:
     await admin.registered()
 
     assert (await admin.post("/v1/jobs/report/skip", said)).status_code == 422
 
 
 @pytest.mark.req("H-26")
-async def test_whoever_resumes_a_job_says_what_becomes_of_what_the_pause_swallowed(face: Face, admin: Somebody) -> None:
+async def test_whoever_resumes_a_job_says_what_becomes_of_what_the_pause_swallowed(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
     await admin.registered(overlap="queue")
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
 
     resumed = (await admin.post("/v1/jobs/report/resume", {"missed": "since", "since": "2026-03-04T00:00Z"})).json()
 
@@ -151,7 +153,7 @@ async def test_whoever_resumes_a_job_says_what_becomes_of_what_the_pause_swallow
         {"missed": "since", "since": None},
     ],
 )
-async def test_a_choice_that_cannot_be_meant_leaves_the_job_paused(admin: Somebody, said: dict[str, Any]) -> None:
+async def test_a_choice_that_cannot_be_meant_leaves_the_job_paused(admin: ApiCaller, said: dict[str, Any]) -> None:
     await admin.registered()
     await admin.post("/v1/jobs/report/pause")
 
@@ -164,17 +166,17 @@ async def test_a_choice_that_cannot_be_meant_leaves_the_job_paused(admin: Somebo
 # ---- backfills -----------------------------------------------------------------------------------
 
 
-async def lived(face: Face, admin: Somebody) -> dict[str, str]:
+async def lived(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     """A job that rested for three days, and that stretch of time."""
     await admin.registered()
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
     return {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
 
 
-async def test_a_backfill_is_previewed_started_looked_at_and_cancelled(face: Face, admin: Somebody) -> None:
-    stretch = await lived(face, admin)
+async def test_a_backfill_is_previewed_started_looked_at_and_cancelled(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    stretch = await lived(api_setup, admin)
 
     preview = (await admin.post("/v1/jobs/report/backfill/preview", stretch)).json()
     started = await admin.post("/v1/jobs/report/backfill", {**stretch, "max_parallel": 2})
@@ -190,8 +192,8 @@ async def test_a_backfill_is_previewed_started_looked_at_and_cancelled(face: Fac
 
 
 @pytest.mark.req("H-23")
-async def test_backfills_and_skips_leave_entries_in_the_audit_trail(face: Face, admin: Somebody) -> None:
-    stretch = await lived(face, admin)
+async def test_backfills_and_skips_leave_entries_in_the_audit_trail(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    stretch = await lived(api_setup, admin)
     await admin.post("/v1/jobs/report/skip", {"at": "2026-03-06T09:00:00Z"})
     name = (await admin.post("/v1/jobs/report/backfill", stretch)).json()["backfill_id"]
     await admin.post(f"/v1/backfills/{name}/cancel")
@@ -211,7 +213,7 @@ async def test_backfills_and_skips_leave_entries_in_the_audit_trail(face: Face, 
 
 
 @pytest.mark.req("H-23")
-async def test_the_audit_trail_is_read_page_by_page(admin: Somebody) -> None:
+async def test_the_audit_trail_is_read_page_by_page(admin: ApiCaller) -> None:
     await admin.registered()
     for word in ("pause", "resume", "pause"):
         await admin.post(f"/v1/jobs/report/{word}")
@@ -229,15 +231,15 @@ async def test_the_audit_trail_is_read_page_by_page(admin: Somebody) -> None:
 # ---- ledgers, logs, items ------------------------------------------------------------------------
 
 
-async def test_ledgers_of_all_jobs_are_read_one_after_the_other(face: Face, admin: Somebody) -> None:
+async def test_ledgers_of_all_jobs_are_read_one_after_the_other(api_setup: ApiFixture, admin: ApiCaller) -> None:
     for name in ("a", "b", "c"):
         await admin.registered(name=name)
         await admin.post(f"/v1/jobs/{name}/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
     for name in ("a", "c"):
         await admin.post(f"/v1/jobs/{name}/resume")
         await admin.post(f"/v1/jobs/{name}/pause")
-    face.clock.advance(DAY_MS)
+    api_setup.clock.advance(DAY_MS)
     for name in ("a", "c"):
         await admin.post(f"/v1/jobs/{name}/resume")
 
@@ -251,10 +253,12 @@ async def test_ledgers_of_all_jobs_are_read_one_after_the_other(face: Face, admi
     assert len((await admin.get("/v1/ticks?kind=skipped&since=2026-03-06T00:00Z")).json()["items"]) == 2
 
 
-async def test_logs_are_read_page_by_page(face: Face, admin: Somebody) -> None:
+async def test_logs_are_read_page_by_page(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     execution = await admin.triggered()
-    await face.ends(execution, logs=tuple(LogLine(NOON + number, "info", str(number)) for number in range(5)))
+    await api_setup.finish_execution(
+        execution, logs=tuple(LogLine(NOON + number, "info", str(number)) for number in range(5))
+    )
 
     found, path = list[str](), f"/v1/executions/{execution}/logs?limit=2"
     while path:
@@ -268,21 +272,21 @@ async def test_logs_are_read_page_by_page(face: Face, admin: Somebody) -> None:
 
 
 @pytest.fixture
-async def past(face: Face, admin: Somebody) -> dict[str, str]:
+async def past(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     """A stretch that has had no run."""
     await admin.registered()
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
     return {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
 
 
 @pytest.mark.req("H-12")
-async def test_the_same_key_starts_one_backfill(face: Face, admin: Somebody, past: dict[str, str]) -> None:
+async def test_the_same_key_starts_one_backfill(api_setup: ApiFixture, admin: ApiCaller, past: dict[str, str]) -> None:
     key = {"Idempotency-Key": "monday"}
 
     first = await admin.post("/v1/jobs/report/backfill", past, **key)
-    face.clock.advance(DAY_MS)
+    api_setup.clock.advance(DAY_MS)
     again = await admin.post("/v1/jobs/report/backfill", past, **key)
 
     assert (again.status_code, again.json()) == (202, first.json())
@@ -293,7 +297,7 @@ async def test_the_same_key_starts_one_backfill(face: Face, admin: Somebody, pas
 @pytest.mark.req("H-12")
 @pytest.mark.parametrize("other", [{"again": True}, {"max_parallel": 2}, {"to": "2026-03-04T12:00:00Z"}])
 async def test_a_key_with_another_backfill_is_refused(
-    admin: Somebody, past: dict[str, str], other: dict[str, object]
+    admin: ApiCaller, past: dict[str, str], other: dict[str, object]
 ) -> None:
     key = {"Idempotency-Key": "monday"}
     await admin.post("/v1/jobs/report/backfill", past, **key)
@@ -304,7 +308,7 @@ async def test_a_key_with_another_backfill_is_refused(
     assert len((await admin.get("/v1/backfills")).json()["items"]) == 1
 
 
-async def test_backfills_are_read_page_by_page(admin: Somebody, past: dict[str, str]) -> None:
+async def test_backfills_are_read_page_by_page(admin: ApiCaller, past: dict[str, str]) -> None:
     made = [(await admin.post("/v1/jobs/report/backfill", past)).json()["backfill_id"] for _ in range(3)]
 
     seen, path = [], "/v1/backfills?limit=2"
@@ -317,7 +321,7 @@ async def test_backfills_are_read_page_by_page(admin: Somebody, past: dict[str, 
 
 
 @pytest.mark.req("H-23")
-async def test_the_audit_trail_says_which_tick_was_skipped_moved_or_put_back(admin: Somebody) -> None:
+async def test_the_audit_trail_says_which_tick_was_skipped_moved_or_put_back(admin: ApiCaller) -> None:
     await admin.registered()
     tick, instead = "2026-03-03T09:00:00+00:00", "2026-03-03T10:30:00+00:00"
     await admin.post("/v1/jobs/report/skip", {"at": tick})

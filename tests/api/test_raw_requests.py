@@ -6,15 +6,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.faces import Face
-from support.serving import served
+from support.faces import ApiFixture
+from support.serving import serve_api_fixture
 
 
 @pytest.fixture
-def address(face: Face) -> Iterator[str]:
-    with served(face) as found:
+def address(api_setup: ApiFixture) -> Iterator[str]:
+    with serve_api_fixture(api_setup) as found:
         yield found
-    assert face.surprises == []
+    assert api_setup.unhandled_errors == []
 
 
 def answered(address: str, raw: bytes) -> bytes:

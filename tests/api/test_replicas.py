@@ -9,9 +9,9 @@ import pytest
 import gnomon
 from gnomon import errors
 from gnomon.client import requests
-from gnomon.client.transport import Ask
+from gnomon.client.transport import ApiRequest
 from gnomon.core.responses import Execution, Page
-from support.serving import running
+from support.serving import background_scheduler
 
 JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "overlap": "allow"}
 
@@ -19,8 +19,8 @@ JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "o
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[list[gnomon.AsyncClient]]:
     """One for each of two servers, of which the second stands by."""
-    first = await asyncio.to_thread(running, tmp_path / "gnomon.db")
-    second = await asyncio.to_thread(running, tmp_path / "gnomon.db")
+    first = await asyncio.to_thread(background_scheduler, tmp_path / "gnomon.db")
+    second = await asyncio.to_thread(background_scheduler, tmp_path / "gnomon.db")
     token = (tmp_path / "gnomon.db.token").read_text()
     found = [gnomon.AsyncClient(str(one.address), token=token) for one in (first, second)]
     try:
@@ -71,9 +71,9 @@ async def test_a_cursor_of_one_is_good_at_the_other(clients: list[gnomon.AsyncCl
     for number in range(5):
         await clients[0].trigger("report", key=str(number))
 
-    first = await clients[0].ask(requests.executions(page=2))
+    first = await clients[0].send(requests.executions(page=2))
     assert first.next is not None
-    rest: Page[Execution] = await clients[1].ask(Ask(method="GET", path=first.next, answer=Page[Execution]))
+    rest: Page[Execution] = await clients[1].send(ApiRequest(method="GET", path=first.next, answer=Page[Execution]))
 
     assert len({one.execution_id for one in (*first.items, *rest.items)}) == 4
 

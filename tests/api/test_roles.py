@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gnomon.api.route import Permission, Route
+from gnomon.api.route import ApiRoute, Permission
 from gnomon.api.routes import ROUTES
 from gnomon.ports.auth import Caller, Role
-from support.faces import Face, Somebody
+from support.faces import ApiCaller, ApiFixture
 
 #: What the seed's roles may do, and what everybody may.
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
@@ -28,7 +28,7 @@ ADMIN = OPERATOR | {
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
 
-async def status_of(somebody: Somebody, route: Route) -> int:
+async def status_of(somebody: ApiCaller, route: ApiRoute) -> int:
     path = route.path.replace("{name}", "report").replace("{id}", "run_1").replace("{step}", "main")
     body = dict(route.body.example) if route.body is not None else None
     return (await somebody.ask(route.method, path, body)).status_code
@@ -37,8 +37,10 @@ async def status_of(somebody: Somebody, route: Route) -> int:
 @pytest.mark.req("H-20")
 @pytest.mark.parametrize("role", MAY)
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name != "follow_changes"], ids=lambda one: one.name)
-async def test_every_route_lets_in_those_who_may_and_nobody_else(face: Face, route: Route, role: str) -> None:
-    async with face.caller(role) as somebody:
+async def test_every_route_lets_in_those_who_may_and_nobody_else(
+    api_setup: ApiFixture, route: ApiRoute, role: str
+) -> None:
+    async with api_setup.caller(role) as somebody:
         status = await status_of(somebody, route)
 
     assert (status != 403) == (route.name in MAY[role] | EVERYBODY)
@@ -47,8 +49,10 @@ async def test_every_route_lets_in_those_who_may_and_nobody_else(face: Face, rou
 @pytest.mark.req("H-20")
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in EVERYBODY], ids=lambda one: one.name)
 @pytest.mark.parametrize("token", [None, "stolen"])
-async def test_whoever_is_not_known_is_let_in_nowhere(face: Face, route: Route, token: str | None) -> None:
-    async with face.caller(token) as somebody:
+async def test_whoever_is_not_known_is_let_in_nowhere(
+    api_setup: ApiFixture, route: ApiRoute, token: str | None
+) -> None:
+    async with api_setup.caller(token) as somebody:
         path = route.path.replace("{name}", "report").replace("{id}", "run_1").replace("{step}", "main")
         refused = await somebody.ask(route.method, path, {})
 
@@ -64,16 +68,18 @@ def test_a_route_that_does_not_say_who_may_cannot_be_made() -> None:
     said = {field: getattr(ROUTES[0], field) for field in ROUTES[0].__struct_fields__ if field != "needs"}
 
     with pytest.raises(TypeError, match="needs"):
-        Route(**said)
+        ApiRoute(**said)
 
 
 def test_only_how_the_scheduler_is_may_be_asked_by_everybody() -> None:
-    assert {route.name for route in ROUTES if route.needs is Permission.EVERYBODY} == EVERYBODY
+    assert {route.name for route in ROUTES if route.permission is Permission.EVERYBODY} == EVERYBODY
 
 
 @pytest.mark.req("H-20", "H-23")
-async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(face: Face, admin: Somebody) -> None:
-    async with face.caller("viewer") as viewer:
+async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    async with api_setup.caller("viewer") as viewer:
         for name in ("report", "other"):
             await viewer.ask("DELETE", f"/v1/jobs/{name}")
         await viewer.post("/v1/jobs/report/trigger")
@@ -84,17 +90,17 @@ async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(fa
     assert told[1]["details"] == {"reason": "this needs one of the roles scheduler-admin"}
 
 
-async def test_who_may_not_is_refused_before_anything_is_read(face: Face) -> None:
-    async with face.caller("viewer") as viewer:
+async def test_who_may_not_is_refused_before_anything_is_read(api_setup: ApiFixture) -> None:
+    async with api_setup.caller("viewer") as viewer:
         refused = await viewer.ask("POST", "/v1/jobs", raw=b"[" * 100_000)
 
     assert refused.status_code == 403
 
 
-async def test_nobody_sees_or_touches_what_is_another_tenants(face: Face, admin: Somebody) -> None:
+async def test_nobody_sees_or_touches_what_is_another_tenants(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     execution = await admin.triggered()
-    async with face.caller("admin/other") as other:
+    async with api_setup.caller("admin/other") as other:
         unseen = [
             await other.get("/v1/jobs/report"),
             await other.get(f"/v1/executions/{execution}"),
@@ -109,18 +115,20 @@ async def test_nobody_sees_or_touches_what_is_another_tenants(face: Face, admin:
     assert free.status_code == 201
 
 
-async def test_what_is_anothers_and_what_is_not_there_are_told_in_the_same_words(face: Face, admin: Somebody) -> None:
+async def test_what_is_anothers_and_what_is_not_there_are_told_in_the_same_words(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
     await admin.registered()
     execution = await admin.triggered()
-    async with face.caller("admin/other") as other:
+    async with api_setup.caller("admin/other") as other:
         foreign = (await other.get(f"/v1/executions/{execution}")).text.replace(execution, "X")
         missing = (await other.get("/v1/executions/run_none")).text.replace("run_none", "X")
 
     assert foreign == missing
 
 
-async def test_two_tokens_are_one_too_many(face: Face) -> None:
-    async with face.caller(None) as somebody:
+async def test_two_tokens_are_one_too_many(api_setup: ApiFixture) -> None:
+    async with api_setup.caller(None) as somebody:
         client = somebody._client  # noqa: SLF001 - headers twice are nothing that a caller does by itself
         twice = [("Authorization", "Bearer viewer"), ("Authorization", "Bearer admin")]
         refused = await client.get("/v1/jobs", headers=twice)
@@ -129,14 +137,14 @@ async def test_two_tokens_are_one_too_many(face: Face) -> None:
 
 
 @pytest.mark.parametrize("said", ["admin", "Basic YWRtaW4=", "Bearer", "Bearer ", "Bearer " + "x" * 10_000])
-async def test_what_is_no_bearer_token_lets_nobody_in(face: Face, said: str) -> None:
-    async with face.caller(None) as somebody:
+async def test_what_is_no_bearer_token_lets_nobody_in(api_setup: ApiFixture, said: str) -> None:
+    async with api_setup.caller(None) as somebody:
         assert (await somebody.get("/v1/jobs", Authorization=said)).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs?access_token=admin", "/v1/jobs?token=admin"])
-async def test_a_token_in_the_address_lets_nobody_in(face: Face, path: str) -> None:
-    async with face.caller(None) as somebody:
+async def test_a_token_in_the_address_lets_nobody_in(api_setup: ApiFixture, path: str) -> None:
+    async with api_setup.caller(None) as somebody:
         assert (await somebody.get(path)).status_code == 401
 
 
@@ -149,9 +157,11 @@ class _Open:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://gnomon.evil.example", "http://gnomon:1"])
-async def test_a_page_of_another_site_changes_nothing_where_no_token_is_needed(face: Face, origin: str) -> None:
-    face.put(replace(face.desk, tokens=_Open()))
-    async with face.caller(None) as browser:
+async def test_a_page_of_another_site_changes_nothing_where_no_token_is_needed(
+    api_setup: ApiFixture, origin: str
+) -> None:
+    api_setup.put(replace(api_setup.services, tokens=_Open()))
+    async with api_setup.caller(None) as browser:
         await browser.registered()
         refused = await browser.post("/v1/jobs/report/trigger", Origin=origin)
         executions = (await browser.get("/v1/executions")).json()["items"]
@@ -160,27 +170,27 @@ async def test_a_page_of_another_site_changes_nothing_where_no_token_is_needed(f
     assert executions == []
 
 
-async def test_a_page_of_our_own_and_whoever_shows_a_token_may(face: Face) -> None:
-    async with face.caller("admin") as admin:
+async def test_a_page_of_our_own_and_whoever_shows_a_token_may(api_setup: ApiFixture) -> None:
+    async with api_setup.caller("admin") as admin:
         await admin.registered(overlap="allow")
         elsewhere = await admin.post("/v1/jobs/report/trigger", Origin="https://ui.example")
-    face.put(replace(face.desk, tokens=_Open()))
-    async with face.caller(None) as browser:
+    api_setup.put(replace(api_setup.services, tokens=_Open()))
+    async with api_setup.caller(None) as browser:
         here = await browser.post("/v1/jobs/report/trigger", Origin="http://gnomon")
 
     assert (elsewhere.status_code, here.status_code) == (202, 202)
 
 
-async def test_headers_from_outside_make_nobody_somebody_else(face: Face) -> None:
+async def test_headers_from_outside_make_nobody_somebody_else(api_setup: ApiFixture) -> None:
     claims = {
         "X-Tenant": "other",
         "X-Forwarded-User": "root",
         "X-Original-URL": "/v1/jobs/report",
         "X-HTTP-Method-Override": "DELETE",
     }
-    async with face.caller("admin") as admin:
+    async with api_setup.caller("admin") as admin:
         await admin.registered()
-    async with face.caller("viewer") as viewer:
+    async with api_setup.caller("viewer") as viewer:
         seen = await viewer.get("/v1/jobs/report", **claims)
 
     assert (seen.status_code, seen.json()["job"]) == (200, "report")
@@ -188,8 +198,8 @@ async def test_headers_from_outside_make_nobody_somebody_else(face: Face) -> Non
 
 @pytest.mark.req("H-20", "H-22")
 @pytest.mark.parametrize("given", [{"url": "https://evil.example/${secret:API_TOKEN}"}, {"a": [{"b": "${secret:X}"}]}])
-async def test_who_may_not_write_jobs_gives_them_no_secrets(face: Face, given: dict[str, object]) -> None:
-    async with face.caller("admin") as admin, face.caller("operator") as operator:
+async def test_who_may_not_write_jobs_gives_them_no_secrets(api_setup: ApiFixture, given: dict[str, object]) -> None:
+    async with api_setup.caller("admin") as admin, api_setup.caller("operator") as operator:
         await admin.registered(overlap="allow", input={"authorization": "Bearer ${secret:API_TOKEN}"})
         refused = await operator.post("/v1/jobs/report/trigger", {"input": given})
         listed = (await admin.get("/v1/executions")).json()["items"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.api.route import Route
+from gnomon.api.route import ApiRoute
 from gnomon.api.routes import ROUTES
 from gnomon.core.model import DAY_MS, Result
-from support.faces import Face, Somebody
+from support.faces import ApiCaller, ApiFixture
 
 #: What belongs to everybody: how the scheduler is, who works for it.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
@@ -23,14 +23,14 @@ LISTS = {
 
 
 @pytest.fixture
-async def known(face: Face, admin: Somebody) -> dict[str, str]:
+async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     """One of each thing, all of them somebody's; and their names."""
     await admin.registered(overlap="allow")
     await admin.post("/v1/jobs/report/pause")
-    face.clock.advance(3 * DAY_MS)
+    api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
     execution, failed = await admin.triggered(), await admin.triggered()
-    await face.ends(failed, Result.FAILED, error="disk full")
+    await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     stretch = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
     return {
         "execution": execution,
@@ -40,26 +40,28 @@ async def known(face: Face, admin: Somebody) -> dict[str, str]:
     }
 
 
-def path_of(route: Route, known: dict[str, str]) -> str:
+def path_of(route: ApiRoute, known: dict[str, str]) -> str:
     thing = {"executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event"}
     name = known.get(thing.get(route.path.split("/")[2], ""), "report")
     return route.path.replace("{name}", "report").replace("{id}", name).replace("{step}", "main")
 
 
-async def everything(face: Face) -> list[Any]:
+async def everything(api_setup: ApiFixture) -> list[Any]:
     """All that its owner sees, in the order of time."""
-    async with face.caller("admin") as owner:
+    async with api_setup.caller("admin") as owner:
         return [(await owner.get(f"/v1/{name}")).json() for name in ("jobs", "executions", "dead-letters", "backfills")]
 
 
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in SHARED], ids=lambda one: one.name)
-async def test_what_is_anothers_is_not_seen_and_not_touched(face: Face, known: dict[str, str], route: Route) -> None:
-    before = await everything(face)
-    async with face.caller("admin/other") as other:
+async def test_what_is_anothers_is_not_seen_and_not_touched(
+    api_setup: ApiFixture, known: dict[str, str], route: ApiRoute
+) -> None:
+    before = await everything(api_setup)
+    async with api_setup.caller("admin/other") as other:
         body = None if route.body is None else dict(route.body.example)
         answer = await other.ask(route.method, path_of(route, known), body)
 
-    assert await everything(face) == before
+    assert await everything(api_setup) == before
     if route.name in LISTS:
         assert (answer.status_code, answer.json()["items"]) == (200, [])
     elif route.name not in OWN:
@@ -71,8 +73,8 @@ async def test_what_is_anothers_is_not_seen_and_not_touched(face: Face, known: d
 
 
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name in LISTS], ids=lambda one: one.name)
-async def test_its_owner_sees_what_others_do_not(face: Face, known: dict[str, str], route: Route) -> None:
-    async with face.caller("admin") as owner:
+async def test_its_owner_sees_what_others_do_not(api_setup: ApiFixture, known: dict[str, str], route: ApiRoute) -> None:
+    async with api_setup.caller("admin") as owner:
         listed = (await owner.get(path_of(route, known))).json()["items"]
 
     assert listed

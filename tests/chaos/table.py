@@ -7,29 +7,29 @@ from functools import partial
 from chaos import failing_over, straining
 from chaos import hurting as do
 from gnomon.adapters.nats.leases import BUCKET
-from gnomon.core.subjects import REPORTS, SCHEDULERS, WORK, executors
-from support.proxy import Fault as Wire
-from support.trial import Shape, Trial
+from gnomon.core.subjects import REPORTS, SCHEDULERS, WORK, consumer_name
+from support.proxy import WireFault as Wire
+from support.trial import ChaosFleet, ChaosTopology
 
-PG = Shape()
-BUS = Shape(nats=True)
-SHARED = Shape(redis=True)
-CLUSTER = Shape(cluster=True)
-POOLED = Shape(pooled=True)
-SPLIT = Shape(redis=True, split=True)
+PG = ChaosTopology()
+BUS = ChaosTopology(nats=True)
+SHARED = ChaosTopology(redis=True)
+CLUSTER = ChaosTopology(cluster=True)
+POOLED = ChaosTopology(pooled=True)
+SPLIT = ChaosTopology(redis=True, split=True)
 _HOUR = 3_600_000
-Hurt = Callable[[Trial], Awaitable[None]]
+InjectFault = Callable[[ChaosFleet], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class FaultCase:
     """One fault."""
 
     name: str
     #: Its number in the matrix of faults; several, if it is what they have in common.
     number: str
-    shape: Shape
-    hurt: Hurt
+    shape: ChaosTopology
+    hurt: InjectFault
     #: Guarantees, beside those that are judged in every trial.
     proves: tuple[str, ...]
     #: Among the few that every run of the tests has.
@@ -40,9 +40,9 @@ class Row:
     own_pg: bool = False
 
 
-def _processes(shape: Shape, where: str, *, short: frozenset[str] = frozenset()) -> list[Row]:
+def _processes(shape: ChaosTopology, where: str, *, short: frozenset[str] = frozenset()) -> list[FaultCase]:
     """What can happen to processes of ours, wherever tasks go."""
-    rows: list[tuple[str, str, Hurt, tuple[str, ...]]] = [
+    rows: list[tuple[str, str, InjectFault, tuple[str, ...]]] = [
         ("a server is killed", "F01 F02", do.a_server_killed, ("C1", "C3")),
         ("a server is killed again and again", "F12", do.a_server_killed_again_and_again, ("S10", "S17")),
         ("all servers are killed", "F11", partial(do.all_killed, servers=True, workers=False), ("C2", "S10")),
@@ -58,12 +58,12 @@ def _processes(shape: Shape, where: str, *, short: frozenset[str] = frozenset())
         ("a worker is frozen past its lease", "F09 F56", do.a_worker_frozen, ("C4", "S7", "S9")),
     ]
     return [
-        Row(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
+        FaultCase(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
         for name, number, hurt, proves in rows
     ]
 
 
-def _database(shape: Shape, where: str, *, short: frozenset[str] = frozenset()) -> list[Row]:
+def _database(shape: ChaosTopology, where: str, *, short: frozenset[str] = frozenset()) -> list[FaultCase]:
     """What can happen to PostgreSQL."""
     rows = [
         ("PostgreSQL is killed", "F40", do.pg_killed, ("C7", "C8")),
@@ -74,37 +74,40 @@ def _database(shape: Shape, where: str, *, short: frozenset[str] = frozenset()) 
         ("tables are locked for longer than leases last", "F49", do.pg_locked, ("C7", "S10")),
     ]
     return [
-        Row(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
+        FaultCase(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
         for name, number, hurt, proves in rows
     ]
 
 
-def _wires(shape: Shape, wire: str, number: str, *, slow: float, short: frozenset[str] = frozenset()) -> list[Row]:
+def _wires(
+    shape: ChaosTopology, wire: str, number: str, *, slow: float, short: frozenset[str] = frozenset()
+) -> list[FaultCase]:
     """What can happen to a wire."""
     between = f"the wire {wire}"
     rows = [
-        (f"{between} is cut", partial(do.wire, name=wire, fault=Wire.CUT)),
-        (f"{between} carries nothing", partial(do.wire, name=wire, fault=Wire.DEAF)),
-        (f"{between} loses answers", partial(do.wire, name=wire, fault=Wire.MUTE)),
-        (f"{between} loses questions", partial(do.wire, name=wire, fault=Wire.UNHEARD)),
+        (f"{between} is cut", partial(do.wire_fault, name=wire, fault=Wire.CUT)),
+        (f"{between} carries nothing", partial(do.wire_fault, name=wire, fault=Wire.DEAF)),
+        (f"{between} loses answers", partial(do.wire_fault, name=wire, fault=Wire.MUTE)),
+        (f"{between} loses questions", partial(do.wire_fault, name=wire, fault=Wire.UNHEARD)),
         (f"{between} is slow", partial(do.slow_wire, name=wire, seconds=slow)),
     ]
     proves = {"db": ("C4", "C7", "C8"), "nats": ("C4", "C5"), "redis": ("C6",)}[wire.partition("-")[2]]
     return [
-        Row(name=name, number=number, shape=shape, hurt=hurt, proves=proves, short=name in short) for name, hurt in rows
+        FaultCase(name=name, number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
+        for name, hurt in rows
     ]
 
 
-def _bus() -> list[Row]:
+def _bus() -> list[FaultCase]:
     """What can happen to NATS and to what it keeps."""
-    rows: list[tuple[str, str, Hurt]] = [
+    rows: list[tuple[str, str, InjectFault]] = [
         ("NATS is killed", "F52", do.nats_killed),
         ("NATS is stopped for longer than leases last", "F61", do.nats_stopped),
         ("NATS is frozen past all leases", "F61", do.nats_frozen),
         ("NATS comes back with nothing", "F58", do.nats_wiped),
         ("the stream of work is deleted", "F57", partial(do.stream_deleted, stream=WORK)),
         ("the stream of reports is deleted", "F57", partial(do.stream_deleted, stream=REPORTS)),
-        ("the consumer of work is deleted", "F57", partial(do.consumer_deleted, stream=WORK, consumer=executors())),
+        ("the consumer of work is deleted", "F57", partial(do.consumer_deleted, stream=WORK, consumer=consumer_name())),
         (
             "the consumer of reports is deleted",
             "F57",
@@ -113,28 +116,32 @@ def _bus() -> list[Row]:
         ("work is purged", "F57", partial(do.stream_purged, stream=WORK)),
         ("reports are purged", "F57", partial(do.stream_purged, stream=REPORTS)),
         ("the bucket of leases is deleted", "F59", partial(do.stream_deleted, stream=f"KV_{BUCKET}")),
-        ("every message is doubled and comes again in the opposite order", "F53 F54", do.doubled_and_shuffled),
+        (
+            "every message is doubled and comes again in the opposite order",
+            "F53 F54",
+            do.messages_duplicated_and_reordered,
+        ),
         ("the stream of work is full", "F60", partial(straining.stream_full, stream=WORK)),
         ("the stream of reports is full", "F60", partial(straining.stream_full, stream=REPORTS)),
-        ("work is given back until nobody may have it", "F60", straining.given_back_for_ever),
+        ("work is given back until nobody may have it", "F60", straining.redelivered_forever),
     ]
     short = {"NATS is killed", "every message is doubled and comes again in the opposite order"}
     return [
-        Row(name=name, number=number, shape=BUS, hurt=hurt, proves=("C5", "S5", "S9"), short=name in short)
+        FaultCase(name=name, number=number, shape=BUS, hurt=hurt, proves=("C5", "S5", "S9"), short=name in short)
         for name, number, hurt in rows
     ]
 
 
-def _cluster() -> list[Row]:
-    rows: list[tuple[str, Hurt]] = [
+def _cluster() -> list[FaultCase]:
+    rows: list[tuple[str, InjectFault]] = [
         ("a cluster of NATS loses its first server", partial(do.cluster_loses, number=0)),
         ("a cluster of NATS loses its last server", partial(do.cluster_loses, number=2)),
         ("a server of a cluster of NATS is frozen", do.cluster_freezes),
     ]
-    return [Row(name=name, number="F52", shape=CLUSTER, hurt=hurt, proves=("C1", "C5")) for name, hurt in rows]
+    return [FaultCase(name=name, number="F52", shape=CLUSTER, hurt=hurt, proves=("C1", "C5")) for name, hurt in rows]
 
 
-def _redis() -> list[Row]:
+def _redis() -> list[FaultCase]:
     rows = [
         ("Redis forgets everything again and again", "F62", do.redis_flushed),
         ("Redis is killed", "F63", do.redis_killed),
@@ -143,18 +150,18 @@ def _redis() -> list[Row]:
     ]
     short = {"Redis forgets everything again and again"}
     return [
-        Row(name=name, number=number, shape=SHARED, hurt=hurt, proves=("C1", "C6"), short=name in short)
+        FaultCase(name=name, number=number, shape=SHARED, hurt=hurt, proves=("C1", "C6"), short=name in short)
         for name, number, hurt in rows
     ]
 
 
-def _clocks_of_workers() -> list[Row]:
+def _clocks_of_workers() -> list[FaultCase]:
     """An hour ahead and an hour behind: a worker is told how long it has, and never until when."""
     return [
-        Row(
+        FaultCase(
             name=f"the clocks of workers are two hours apart, and one is frozen past its lease {where}",
             number="F09 F24",
-            shape=Shape(nats=nats, worker_skews=(_HOUR, -_HOUR)),
+            shape=ChaosTopology(nats=nats, worker_skews=(_HOUR, -_HOUR)),
             hurt=do.a_worker_frozen,
             proves=("C4", "C10", "S16"),
         )
@@ -162,18 +169,22 @@ def _clocks_of_workers() -> list[Row]:
     ]
 
 
-def _failing_over() -> list[Row]:
+def _failing_over() -> list[FaultCase]:
     rows = [
-        ("PostgreSQL is lost, and one that agreed to everything takes its place", "F45", failing_over.agreed),
+        (
+            "PostgreSQL is lost, and one that agreed to everything takes its place",
+            "F45",
+            failing_over.with_synchronous_standby,
+        ),
         ("PostgreSQL is lost with all that was done last", "F46", failing_over.with_lost_tail),
     ]
     return [
-        Row(name=name, number=number, shape=PG, hurt=hurt, proves=("C9", "S15"), own_pg=True)
+        FaultCase(name=name, number=number, shape=PG, hurt=hurt, proves=("C9", "S15"), own_pg=True)
         for name, number, hurt in rows
     ]
 
 
-def _pooled() -> list[Row]:
+def _pooled() -> list[FaultCase]:
     """Behind a pooler that deals out sessions by the transaction."""
     rows = [
         ("a server is killed", "F01 F48", do.a_server_killed),
@@ -182,28 +193,28 @@ def _pooled() -> list[Row]:
         ("PostgreSQL hangs up again and again", "F47 F48", do.pg_hangs_up),
     ]
     return [
-        Row(name=f"{name} behind a pooler", number=number, shape=POOLED, hurt=hurt, proves=("C7", "C13"))
+        FaultCase(name=f"{name} behind a pooler", number=number, shape=POOLED, hurt=hurt, proves=("C7", "C13"))
         for name, number, hurt in rows
     ]
 
 
-def _others() -> list[Row]:
+def _others() -> list[FaultCase]:
     return [
-        Row(
+        FaultCase(
             name="strangers take all connections of PostgreSQL",
             number="F51",
             shape=PG,
             hurt=straining.no_connection_left,
             proves=("C3", "C7"),
         ),
-        Row(
+        FaultCase(
             name="servers ask two Redis that know nothing of each other",
             number="F65",
             shape=SPLIT,
-            hurt=straining.two_of_one,
+            hurt=straining.duplicate_worker_ids,
             proves=("C3", "C6"),
         ),
-        Row(
+        FaultCase(
             name="the disk of PostgreSQL is full",
             number="F31",
             shape=PG,
@@ -211,18 +222,18 @@ def _others() -> list[Row]:
             proves=("C7", "E4"),
             small_disk=True,
         ),
-        Row(
+        FaultCase(
             name="the clocks of servers differ by twenty seconds",
             number="F24",
-            shape=Shape(skews=(10_000, -10_000)),
+            shape=ChaosTopology(skews=(10_000, -10_000)),
             hurt=do.clocks_differ,
             proves=("C10", "S16"),
         ),
-        Row(
+        FaultCase(
             name="a server whose clock is far off does not lead",
             number="F25",
-            shape=Shape(skews=(0, 45_000)),
-            hurt=do.far_off_does_not_lead,
+            shape=ChaosTopology(skews=(0, 45_000)),
+            hurt=do.skewed_server_does_not_lead,
             proves=("C10",),
         ),
     ]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.table import FAULTS, Row
+from chaos.table import FAULTS, FaultCase
 from support.servers import Postgres, postgres
 from support.small_disk import PostgresOnSmallDisk
-from support.trial import on_trial
+from support.trial import chaos_fleet
 from support.verdicts import violations
 
 #: What is judged after every fault, whichever it was.
@@ -30,7 +30,7 @@ def cases() -> list[object]:
 
 
 @pytest.fixture
-def pg(row: Row) -> Postgres:
+def pg(row: FaultCase) -> Postgres:
     if row.own_pg:
         return Postgres(18)
     if not row.small_disk:
@@ -41,7 +41,7 @@ def pg(row: Row) -> Postgres:
 
 
 @pytest.fixture
-async def database(pg: Postgres, row: Row) -> AsyncIterator[str]:
+async def database(pg: Postgres, row: FaultCase) -> AsyncIterator[str]:
     pg.start()
     try:
         yield await pg.fresh()
@@ -53,19 +53,19 @@ async def database(pg: Postgres, row: Row) -> AsyncIterator[str]:
 @pytest.mark.req("H-16", "R-15", "C-12")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("row", cases())
-async def test_a_fault_costs_time_and_nothing_else(row: Row, pg: Postgres, database: str, tmp_path: Path) -> None:
-    async with on_trial(tmp_path, row.shape, pg, database) as trial:
-        await trial.ask(10)
+async def test_a_fault_costs_time_and_nothing_else(row: FaultCase, pg: Postgres, database: str, tmp_path: Path) -> None:
+    async with chaos_fleet(tmp_path, row.shape, pg, database) as trial:
+        await trial.trigger_runs(10)
         enough = asyncio.Event()
-        load = asyncio.create_task(trial.keep_asking(enough))
-        await trial.some_work()
+        load = asyncio.create_task(trial.generate_load(enough))
+        await trial.wait_for_effects()
 
         await row.hurt(trial)
 
-        await trial.decided()
-        await trial.some_work()
+        await trial.wait_until_decided()
+        await trial.wait_for_effects()
         enough.set()
         await load
-        await trial.drained()
-        await trial.stopped()
+        await trial.drain()
+        await trial.stop_processes()
         assert await violations(trial, skew_ms=row.shape.skew_ms) == []

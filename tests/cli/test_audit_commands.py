@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from gnomon.adapters.sql import open_sqlite
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    prompt = Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    prompt = CliPrompt(tmp_path, monkeypatch, capsys)
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
     return prompt
 
 
-def seal(prompt: Prompt) -> None:
+def seal(prompt: CliPrompt) -> None:
     async def done() -> None:
         store = await open_sqlite(str(prompt.folder / "gnomon.db"))
         await store.seal_audit(limit=100)
@@ -26,14 +26,14 @@ def seal(prompt: Prompt) -> None:
     asyncio.run(done())
 
 
-def tamper(prompt: Prompt, statement: str) -> None:
+def tamper(prompt: CliPrompt, statement: str) -> None:
     with sqlite3.connect(prompt.folder / "gnomon.db") as conn:
         conn.execute(statement)
     conn.close()
 
 
 @pytest.mark.req("H-23")
-def test_everything_that_was_typed_is_written_down(prompt: Prompt) -> None:
+def test_everything_that_was_typed_is_written_down(prompt: CliPrompt) -> None:
     letter = prompt.failed()
     prompt.lines("jobs", "pause", "report")
     prompt.lines("jobs", "resume", "report")
@@ -62,7 +62,7 @@ def test_everything_that_was_typed_is_written_down(prompt: Prompt) -> None:
     ]
 
 
-def test_entries_are_listed_for_people(prompt: Prompt) -> None:
+def test_entries_are_listed_for_people(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "pause", "report")
 
     [heading, line] = prompt.lines("audit", "list", "--name", "report", "--action", "pause")
@@ -71,7 +71,7 @@ def test_entries_are_listed_for_people(prompt: Prompt) -> None:
     assert "ada    pause   job report" in line
 
 
-def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: Prompt) -> None:
+def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: CliPrompt) -> None:
     assert prompt.lines("audit", "list", "--actor", "nobody") == ["no entries"]
     assert prompt.lines("audit", "list", "--since", "2999-01-01T00:00:00Z") == ["no entries"]
 
@@ -86,7 +86,7 @@ def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: Prom
         (("verify", "--expect", "abc", "--head", "head"), "error: --expect and --head"),
     ],
 )
-def test_what_is_typed_wrongly_is_said(prompt: Prompt, arguments: tuple[str, ...], error: str) -> None:
+def test_what_is_typed_wrongly_is_said(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
     done = prompt.run("audit", *arguments)
 
     assert done.code == 2
@@ -94,7 +94,7 @@ def test_what_is_typed_wrongly_is_said(prompt: Prompt, arguments: tuple[str, ...
 
 
 @pytest.mark.req("H-23")
-def test_a_whole_chain_is_proven(prompt: Prompt) -> None:
+def test_a_whole_chain_is_proven(prompt: CliPrompt) -> None:
     seal(prompt)
 
     shown = prompt.lines("audit", "verify")
@@ -104,7 +104,7 @@ def test_a_whole_chain_is_proven(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-23")
-def test_a_broken_chain_ends_with_1_and_says_where(prompt: Prompt) -> None:
+def test_a_broken_chain_ends_with_1_and_says_where(prompt: CliPrompt) -> None:
     seal(prompt)
     tamper(prompt, "UPDATE audit SET actor = 'eve' WHERE seq = 2")
 
@@ -116,7 +116,7 @@ def test_a_broken_chain_ends_with_1_and_says_where(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-23")
-def test_a_file_keeps_the_head_so_that_an_end_that_was_cut_off_is_missed(prompt: Prompt) -> None:
+def test_a_file_keeps_the_head_so_that_an_end_that_was_cut_off_is_missed(prompt: CliPrompt) -> None:
     seal(prompt)
     first = prompt.lines("audit", "verify", "--head", "head")
     assert (prompt.folder / "head").read_text() == first[-1].removeprefix("head ") + "\n"

@@ -6,16 +6,16 @@ import pytest
 import yaml
 
 from gnomon.config.settings import Settings
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 SEEDS_FILE = Path(__file__).parents[1] / "data" / "seed_configuration.yaml"
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
     for name in ("NATS_URL", "TICK_MS", "GNOMON_METRICS__PORT"):
         monkeypatch.delenv(name, raising=False)
-    return Prompt(tmp_path, monkeypatch, capsys)
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 def seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.req("H-18")
-def test_every_setting_is_shown(prompt: Prompt) -> None:
+def test_every_setting_is_shown(prompt: CliPrompt) -> None:
     shown = {one["setting"] for one in prompt.data("config", "show")}
 
     usual = Settings()
@@ -38,7 +38,7 @@ def test_every_setting_is_shown(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-18")
-def test_it_is_said_where_each_value_comes_from(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_said_where_each_value_comes_from(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     (prompt.folder / "gnomon.yaml").write_text("leader: {ttl: 20s}\nreliability: {scheduler_poll_secs: 30}\n")
     monkeypatch.setenv("GNOMON_TICKER__BATCH", "7")
     monkeypatch.setenv("TICK_MS", "500")
@@ -59,7 +59,7 @@ def test_it_is_said_where_each_value_comes_from(prompt: Prompt, monkeypatch: pyt
 @pytest.mark.req("H-18")
 @pytest.mark.guarantee("S24")
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
-def test_no_credentials_are_shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_no_credentials_are_shown(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     seeds(monkeypatch)
 
     shown = "\n".join(prompt.lines("config", "show", "--config", str(SEEDS_FILE), "-o", form))
@@ -69,7 +69,7 @@ def test_no_credentials_are_shown(prompt: Prompt, monkeypatch: pytest.MonkeyPatc
     assert "https://hanzo.id" in shown
 
 
-def test_a_section_can_be_shown_alone_for_people(prompt: Prompt) -> None:
+def test_a_section_can_be_shown_alone_for_people(prompt: CliPrompt) -> None:
     shown = prompt.lines("config", "show", "metrics")
 
     assert [line.split() for line in shown] == [
@@ -82,7 +82,7 @@ def test_a_section_can_be_shown_alone_for_people(prompt: Prompt) -> None:
     ]
 
 
-def test_an_unknown_section_is_refused_with_a_suggestion(prompt: Prompt) -> None:
+def test_an_unknown_section_is_refused_with_a_suggestion(prompt: CliPrompt) -> None:
     done = prompt.run("config", "show", "metrix")
 
     assert (done.code, done.err) == (2, ["error: section: 'metrix' is no setting; did you mean metrics?"])
@@ -99,7 +99,7 @@ def test_an_unknown_section_is_refused_with_a_suggestion(prompt: Prompt) -> None
     ],
 )
 def test_what_is_misspelt_is_refused_with_a_suggestion(
-    prompt: Prompt, monkeypatch: pytest.MonkeyPatch, text: str, environment: dict[str, str], error: str
+    prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch, text: str, environment: dict[str, str], error: str
 ) -> None:
     (prompt.folder / "gnomon.yaml").write_text(text)
     for name, value in environment.items():
@@ -110,7 +110,7 @@ def test_what_is_misspelt_is_refused_with_a_suggestion(
     assert (done.code, done.err) == (2, [error])
 
 
-def test_a_file_that_everybody_may_write_to_is_refused(prompt: Prompt) -> None:
+def test_a_file_that_everybody_may_write_to_is_refused(prompt: CliPrompt) -> None:
     file = prompt.folder / "gnomon.yaml"
     file.write_text("auth: {verify_tokens: true}")
     file.chmod(0o666)
@@ -121,7 +121,7 @@ def test_a_file_that_everybody_may_write_to_is_refused(prompt: Prompt) -> None:
     assert (done.code, done.err) == (2, [f"error: gnomon.yaml: {reason}"])
 
 
-def test_what_is_shown_can_be_written_to_a_file_and_read_again(prompt: Prompt) -> None:
+def test_what_is_shown_can_be_written_to_a_file_and_read_again(prompt: CliPrompt) -> None:
     shown = prompt.data("config", "show")
     sections: dict[str, dict[str, object]] = {}
     for one in shown:

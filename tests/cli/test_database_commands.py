@@ -8,12 +8,12 @@ import pytest
 
 from acceptance.test_killed_cleaners import RUNS, prepared
 from gnomon.adapters.archive import read_archive
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    made = Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    made = CliPrompt(tmp_path, monkeypatch, capsys)
     asyncio.run(prepared(str(tmp_path / "gnomon.db")))
     return made
 
@@ -25,7 +25,7 @@ def runs_left(folder: Path) -> int:
 
 
 @pytest.mark.req("H-11")
-def test_a_dry_run_says_what_would_go(prompt: Prompt, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_would_go(prompt: CliPrompt, tmp_path: Path) -> None:
     assert prompt.lines("db", "clean", "--dry-run") == [
         "what  would go",
         f"runs  {RUNS}",
@@ -35,7 +35,7 @@ def test_a_dry_run_says_what_would_go(prompt: Prompt, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("H-11")
-def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: Prompt, tmp_path: Path) -> None:
+def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: CliPrompt, tmp_path: Path) -> None:
     done = prompt.data("db", "clean")
 
     assert done["gone"] == {"runs": RUNS}
@@ -45,7 +45,7 @@ def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: Prompt, tmp_pa
     assert prompt.lines("db", "clean") == ["nothing is old enough to go"]
 
 
-def test_who_wants_no_archive_gets_none(prompt: Prompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_wants_no_archive_gets_none(prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_EXECUTION__ARCHIVE_DIR", "none")
 
     prompt.lines("db", "clean")
@@ -54,7 +54,7 @@ def test_who_wants_no_archive_gets_none(prompt: Prompt, tmp_path: Path, monkeypa
     assert not (tmp_path / "gnomon.db.archive").exists()
 
 
-def test_on_a_server_nothing_goes_until_a_folder_is_named(prompt: Prompt) -> None:
+def test_on_a_server_nothing_goes_until_a_folder_is_named(prompt: CliPrompt) -> None:
     done = prompt.run("db", "clean", "--database", "postgresql://ada@nowhere/gnomon")
 
     assert done.code == 2

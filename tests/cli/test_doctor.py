@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
-from gnomon.ports.maintenance import Survey
-from gnomon.services.observability.health import Grade, disk, findings
+from gnomon.ports.maintenance import StoreStats
+from gnomon.services.observability.health import Severity, disk_finding, store_findings
 from support.processes import TESTS, up
 
-WELL = Survey(
+WELL = StoreStats(
     store_at=1_000_000,
     schema=3,
     jobs=5,
@@ -105,35 +105,35 @@ def test_a_database_that_is_not_there_is_a_mistake_and_is_not_made(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "about", "grade"),
     [
-        ({}, "ledger", Grade.OK),
-        ({"shards": 0, "holders": 0}, "leader", Grade.WARNING),
-        ({"shards": 128}, "leader", Grade.WARNING),
-        ({"workers": 0}, "workers", Grade.WARNING),
-        ({"due": 1, "oldest_due_at": NOW - 1000}, "ledger", Grade.OK),
-        ({"due": 1, "oldest_due_at": NOW - 60_000, "overdue": 1}, "ledger", Grade.ERROR),
-        ({"ready_since_at": NOW - 1000}, "tasks", Grade.OK),
-        ({"ready_since_at": NOW - 61_000}, "tasks", Grade.WARNING),
-        ({"unresolved": 2}, "dead letters", Grade.WARNING),
-        ({"store_at": NOW - 2_001}, "clock", Grade.WARNING),
-        ({"store_at": NOW + 30_001}, "clock", Grade.ERROR),
+        ({}, "ledger", Severity.OK),
+        ({"shards": 0, "holders": 0}, "leader", Severity.WARNING),
+        ({"shards": 128}, "leader", Severity.WARNING),
+        ({"workers": 0}, "workers", Severity.WARNING),
+        ({"due": 1, "oldest_due_at": NOW - 1000}, "ledger", Severity.OK),
+        ({"due": 1, "oldest_due_at": NOW - 60_000, "overdue": 1}, "ledger", Severity.ERROR),
+        ({"ready_since_at": NOW - 1000}, "tasks", Severity.OK),
+        ({"ready_since_at": NOW - 61_000}, "tasks", Severity.WARNING),
+        ({"unresolved": 2}, "dead letters", Severity.WARNING),
+        ({"store_at": NOW - 2_001}, "clock", Severity.WARNING),
+        ({"store_at": NOW + 30_001}, "clock", Severity.ERROR),
     ],
 )
-def test_what_is_found_is_graded(change: dict[str, int], about: str, grade: Grade) -> None:
-    found = {one.about: one.grade for one in findings(replace(WELL, **change), Settings(), now=NOW)}
+def test_what_is_found_is_graded(change: dict[str, int], about: str, grade: Severity) -> None:
+    found = {one.about: one.grade for one in store_findings(replace(WELL, **change), Settings(), now=NOW)}
 
     assert found[about] is grade
-    assert all(other is Grade.OK for name, other in found.items() if name != about)
+    assert all(other is Severity.OK for name, other in found.items() if name != about)
 
 
 @pytest.mark.parametrize(
-    ("mib", "grade"), [(63, Grade.ERROR), (64, Grade.WARNING), (1023, Grade.WARNING), (1024, Grade.OK)]
+    ("mib", "grade"), [(63, Severity.ERROR), (64, Severity.WARNING), (1023, Severity.WARNING), (1024, Severity.OK)]
 )
-def test_a_disk_is_graded_by_what_is_free(mib: int, grade: Grade) -> None:
-    found = disk(mib * 2**20)
+def test_a_disk_is_graded_by_what_is_free(mib: int, grade: Severity) -> None:
+    found = disk_finding(mib * 2**20)
 
     assert found is not None
     assert found.grade is grade
 
 
 def test_a_server_has_no_disk_of_ours() -> None:
-    assert disk(None) is None
+    assert disk_finding(None) is None

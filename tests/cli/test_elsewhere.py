@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.remote import Elsewhere as Server
-from support.prompt import Done, Prompt
-from support.serving import running
+from gnomon.cli.remote import RemoteServer as Server
+from support.prompt import CliPrompt, CommandResult
+from support.serving import background_scheduler
 
 JOBS = """
 jobs:
@@ -35,13 +35,13 @@ LOGGED = re.compile(r"[-0-9]{10} [:0-9]{8} \[")
 NOW = re.compile('(from|until|compared_until|at|local)"?: ')
 
 
-class Elsewhere(Prompt):
+class RemotePrompt(CliPrompt):
     """A prompt in a folder without a database, and the address of a server."""
 
     address: str
     token: str
 
-    def run(self, *arguments: str) -> Done:
+    def run(self, *arguments: str) -> CommandResult:
         """What was printed, without what the server in this process logs meanwhile."""
         done = super().run(*arguments)
         return done._replace(out=[line for line in done.out if not LOGGED.match(line)])
@@ -53,20 +53,22 @@ class Elsewhere(Prompt):
         file.chmod(mode)
         return file
 
-    def there(self, *arguments: str) -> Done:
+    def there(self, *arguments: str) -> CommandResult:
         return self.run("--server", self.address, *arguments)
 
-    def here(self, *arguments: str) -> Done:
+    def here(self, *arguments: str) -> CommandResult:
         return self.run(*arguments, "--database", str(self.folder / "server" / "gnomon.db"))
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Elsewhere]:
-    found = Elsewhere(tmp_path, monkeypatch, capsys)
+def prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[RemotePrompt]:
+    found = RemotePrompt(tmp_path, monkeypatch, capsys)
     found.write(JOBS)
     (tmp_path / "server").mkdir()
     database = tmp_path / "server" / "gnomon.db"
-    with running(database) as server:
+    with background_scheduler(database) as server:
         found.address = str(server.address)
         found.token = (tmp_path / "server" / "gnomon.db.token").read_text().strip()
         for name in ("GNOMON_SERVER", "GNOMON_PROFILE"):
@@ -79,7 +81,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.fixture
-def lived(prompt: Elsewhere) -> Elsewhere:
+def lived(prompt: RemotePrompt) -> RemotePrompt:
     """A server at which something has happened."""
     for command in (
         ("jobs", "trigger", "greet", "--wait"),
@@ -93,7 +95,7 @@ def lived(prompt: Elsewhere) -> Elsewhere:
     return prompt
 
 
-def timeless(done: Done) -> Done:
+def timeless(done: CommandResult) -> CommandResult:
     """What was printed, without when that was."""
     return done._replace(out=[line for line in done.out if not NOW.search(line)])
 
@@ -138,14 +140,14 @@ LOOKS = [
 
 
 @pytest.mark.req("H-19")
-def test_what_is_looked_at_elsewhere_is_what_is_looked_at_here(lived: Elsewhere) -> None:
+def test_what_is_looked_at_elsewhere_is_what_is_looked_at_here(lived: RemotePrompt) -> None:
     for command in LOOKS:
         for form in ((), ("-o", "json"), ("-o", "yaml")):
             there, here = lived.there(*command, *form), lived.here(*command, *form)
             assert timeless(there) == timeless(here), command
 
 
-def test_an_execution_elsewhere_is_waited_for_shown_and_read(prompt: Elsewhere) -> None:
+def test_an_execution_elsewhere_is_waited_for_shown_and_read(prompt: RemotePrompt) -> None:
     started = prompt.there("jobs", "trigger", "greet", "--wait")
     execution = started.out[0].split()[0]
 
@@ -157,7 +159,7 @@ def test_an_execution_elsewhere_is_waited_for_shown_and_read(prompt: Elsewhere) 
         assert [line.split()[-1] for line in said.out] == ["hello"]
 
 
-def test_a_graph_elsewhere_is_drawn_as_here(prompt: Elsewhere) -> None:
+def test_a_graph_elsewhere_is_drawn_as_here(prompt: RemotePrompt) -> None:
     execution = prompt.there("jobs", "trigger", "pipeline", "--wait").out[0].split()[0]
 
     there = prompt.there("executions", "show", execution)
@@ -166,7 +168,7 @@ def test_a_graph_elsewhere_is_drawn_as_here(prompt: Elsewhere) -> None:
     assert "each: 2 of 2 done" in "\n".join(there.out)
 
 
-def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(prompt: Elsewhere) -> None:
+def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(prompt: RemotePrompt) -> None:
     for command in (
         ("jobs", "skip", "report", "--at", "2027-01-01T09:00"),
         ("jobs", "skip", "report", "--at", "2027-01-01T09:00", "--undo"),
@@ -198,7 +200,9 @@ def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(p
         (("--server", "http://127.0.0.1:1", "--token-file", "none", "jobs", "list"), 2, "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(prompt: Elsewhere, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be_meant_is_refused(
+    prompt: RemotePrompt, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     done = prompt.run(*arguments)
 
     assert (done.code, done.out) == (code, [])
@@ -206,7 +210,7 @@ def test_what_cannot_be_meant_is_refused(prompt: Elsewhere, arguments: tuple[str
 
 
 def test_the_server_may_come_from_the_environment_and_a_database_is_stronger(
-    prompt: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    prompt: RemotePrompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GNOMON_SERVER", prompt.address)
 
@@ -214,7 +218,9 @@ def test_the_server_may_come_from_the_environment_and_a_database_is_stronger(
     assert prompt.run("jobs", "list", "--database", "none.db").err[0].startswith("error: there is no database")
 
 
-def test_who_shows_no_token_is_told_where_one_may_come_from(prompt: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_shows_no_token_is_told_where_one_may_come_from(
+    prompt: RemotePrompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GNOMON_TOKEN")
 
     done = prompt.there("jobs", "list")
@@ -224,7 +230,7 @@ def test_who_shows_no_token_is_told_where_one_may_come_from(prompt: Elsewhere, m
     assert "--token-file" in done.err[0]
 
 
-def test_on_its_own_machine_the_owner_needs_no_token(prompt: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_its_own_machine_the_owner_needs_no_token(prompt: RemotePrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GNOMON_TOKEN")
     monkeypatch.chdir(prompt.folder / "server")
 
@@ -243,13 +249,13 @@ def test_on_its_own_machine_the_owner_needs_no_token(prompt: Elsewhere, monkeypa
 def test_a_token_that_anybody_on_the_way_can_read_is_noticed(
     server: str, token: str | None, *, open_to_all: bool
 ) -> None:
-    assert Server(server=server, token=token).in_the_open is open_to_all
+    assert Server(server=server, token=token).sends_token_in_clear is open_to_all
 
 
 # ---- profiles ------------------------------------------------------------------------------------
 
 
-def test_a_profile_names_a_server_and_where_its_token_is(prompt: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_names_a_server_and_where_its_token_is(prompt: RemotePrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GNOMON_TOKEN")
     prompt.keep_token(0o600)
 
@@ -270,7 +276,7 @@ def test_a_profile_names_a_server_and_where_its_token_is(prompt: Elsewhere, monk
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
-def test_a_token_that_others_can_read_is_shown_with_a_warning(prompt: Elsewhere, mode: int) -> None:
+def test_a_token_that_others_can_read_is_shown_with_a_warning(prompt: RemotePrompt, mode: int) -> None:
     file = prompt.keep_token(mode)
     prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-file", "token")
 
@@ -282,7 +288,7 @@ def test_a_token_that_others_can_read_is_shown_with_a_warning(prompt: Elsewhere,
 
 @pytest.mark.parametrize("typed", [(), ("--token-file", "open")])
 def test_a_token_that_nobody_else_can_read_or_that_was_named_at_the_prompt_needs_no_warning(
-    prompt: Elsewhere, typed: tuple[str, ...]
+    prompt: RemotePrompt, typed: tuple[str, ...]
 ) -> None:
     file = prompt.keep_token(0o644)
     file.rename(prompt.folder / "open")
@@ -292,7 +298,7 @@ def test_a_token_that_nobody_else_can_read_or_that_was_named_at_the_prompt_needs
     assert prompt.run("--profile", "prod", *typed, "jobs", "list").err == []
 
 
-def test_the_file_of_profiles_is_its_owners_alone(prompt: Elsewhere) -> None:
+def test_the_file_of_profiles_is_its_owners_alone(prompt: RemotePrompt) -> None:
     prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-env", "PROD_TOKEN")
     file = prompt.folder / "config" / "gnomon" / "profiles.json"
     mode = stat.S_IMODE(file.stat().st_mode)
@@ -314,7 +320,7 @@ def test_the_file_of_profiles_is_its_owners_alone(prompt: Elsewhere) -> None:
         (("--server", "http://x", "--key-file", "a"), "goes with --cert-file"),
     ],
 )
-def test_a_profile_that_cannot_be_meant_is_refused(prompt: Elsewhere, said: tuple[str, ...], reason: str) -> None:
+def test_a_profile_that_cannot_be_meant_is_refused(prompt: RemotePrompt, said: tuple[str, ...], reason: str) -> None:
     done = prompt.run("profiles", "add", "prod", *said)
 
     assert done.code == 2
@@ -322,7 +328,7 @@ def test_a_profile_that_cannot_be_meant_is_refused(prompt: Elsewhere, said: tupl
     assert not (prompt.folder / "config").exists()
 
 
-def test_a_profile_whose_variable_is_not_set_is_refused(prompt: Elsewhere) -> None:
+def test_a_profile_whose_variable_is_not_set_is_refused(prompt: RemotePrompt) -> None:
     prompt.lines("profiles", "add", "prod", "--server", prompt.address, "--token-env", "NO_SUCH_VARIABLE")
 
     assert "NO_SUCH_VARIABLE" not in os.environ

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from support.certificates import Authority
-from support.prompt import Prompt
-from support.serving import running
+from support.prompt import CliPrompt
+from support.serving import background_scheduler
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
     for name in ("GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return Prompt(tmp_path, monkeypatch, capsys)
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 def speaking_tls(authority: Authority, *certificates: str) -> dict[str, object]:
@@ -28,10 +28,10 @@ def speaking_tls(authority: Authority, *certificates: str) -> dict[str, object]:
 
 
 @pytest.mark.req("C-15")
-def test_who_shows_a_certificate_is_not_the_owner_of_the_database_besides(tmp_path: Path, prompt: Prompt) -> None:
+def test_who_shows_a_certificate_is_not_the_owner_of_the_database_besides(tmp_path: Path, prompt: CliPrompt) -> None:
     authority = Authority(tmp_path)
     guest = authority.vouches("guest")
-    with running(tmp_path / "gnomon.db", **speaking_tls(authority, "guest=viewer")) as scheduler:
+    with background_scheduler(tmp_path / "gnomon.db", **speaking_tls(authority, "guest=viewer")) as scheduler:
         own = ("--ca-file", authority.file, "--cert-file", guest.cert, "--key-file", guest.key)
         prompt.lines("profiles", "add", "guest", "--server", str(scheduler.address), *own)
 
@@ -42,11 +42,11 @@ def test_who_shows_a_certificate_is_not_the_owner_of_the_database_besides(tmp_pa
 
 
 @pytest.mark.req("C-15")
-def test_a_profile_shows_a_certificate_instead_of_a_token(tmp_path: Path, prompt: Prompt) -> None:
+def test_a_profile_shows_a_certificate_instead_of_a_token(tmp_path: Path, prompt: CliPrompt) -> None:
     authority = Authority(tmp_path)
     ops = authority.vouches("ops")
     (tmp_path / "server").mkdir()
-    with running(tmp_path / "server" / "gnomon.db", **speaking_tls(authority, "ops=admin")) as scheduler:
+    with background_scheduler(tmp_path / "server" / "gnomon.db", **speaking_tls(authority, "ops=admin")) as scheduler:
         address = str(scheduler.address)
         own = ("--cert-file", ops.cert, "--key-file", ops.key)
         prompt.lines("profiles", "add", "prod", "--server", address, "--ca-file", authority.file, *own)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.app.server import Running, Serving
+from gnomon.app.server import BackgroundScheduler, ServerOptions
 from gnomon.config.settings import load
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.runners.workflow_builder import Workflows, index, item, step
 from gnomon.testing.clock import Recorder
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 GRAPH = """
 jobs:
@@ -69,12 +69,12 @@ def announce() -> str:
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    return Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
-def working(prompt: Prompt) -> Iterator[Prompt]:
+def working(prompt: CliPrompt) -> Iterator[CliPrompt]:
     """A prompt in a folder whose database a scheduler works on."""
     functions = Functions()
     for body in (extract, convert, tell, announce):
@@ -88,11 +88,11 @@ def working(prompt: Prompt) -> Iterator[Prompt]:
         step(tell, name="alarm", after=[each], when="any_failed", condition=f"{found.output['date']} == 'today'")
 
     settings = load(flags={"database.url": f"sqlite:///{prompt.folder / 'gnomon.db'}"})
-    with Running(Serving(settings=settings, functions=functions, events=Recorder())):
+    with BackgroundScheduler(ServerOptions(settings=settings, functions=functions, events=Recorder())):
         yield prompt
 
 
-def applied(prompt: Prompt, text: str) -> Prompt:
+def applied(prompt: CliPrompt, text: str) -> CliPrompt:
     prompt.write(text)
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
     return prompt
@@ -102,7 +102,7 @@ def applied(prompt: Prompt, text: str) -> Prompt:
 
 
 @pytest.mark.req("H-07")
-def test_a_graph_is_drawn_with_what_became_of_each_step(working: Prompt) -> None:
+def test_a_graph_is_drawn_with_what_became_of_each_step(working: CliPrompt) -> None:
     ended = working.run("jobs", "trigger", "nightly", "--wait", "-o", "json").data()
     assert (ended["status"], ended["error"]) == ("failed", "step convert: 1 of 3 items did not succeed")
 
@@ -124,7 +124,7 @@ def test_a_graph_is_drawn_with_what_became_of_each_step(working: Prompt) -> None
 
 
 @pytest.mark.req("H-07")
-def test_as_data_a_graph_has_everything(working: Prompt) -> None:
+def test_as_data_a_graph_has_everything(working: CliPrompt) -> None:
     run = working.run("jobs", "trigger", "nightly", "--wait", "-o", "json").data()
 
     steps = {one["step"]: one for one in working.data("executions", "show", run["execution_id"])["steps"]}
@@ -141,7 +141,7 @@ def test_as_data_a_graph_has_everything(working: Prompt) -> None:
     assert [one["result"] for one in steps["alarm"]["attempts"]] == ["succeeded"]
 
 
-def test_a_step_that_waits_for_its_time_says_when_that_is(working: Prompt) -> None:
+def test_a_step_that_waits_for_its_time_says_when_that_is(working: CliPrompt) -> None:
     execution = applied(working, PAUSED).triggered("paused")
     waits = "PENDING (delay)"
 
@@ -154,7 +154,7 @@ def test_a_step_that_waits_for_its_time_says_when_that_is(working: Prompt) -> No
     assert " until Sat 2126-03-02 00:00:00 UTC" in found[0]
 
 
-def test_steps_whose_turn_has_not_come_are_waiting(prompt: Prompt) -> None:
+def test_steps_whose_turn_has_not_come_are_waiting(prompt: CliPrompt) -> None:
     execution = applied(prompt, GRAPH).triggered("etl")
 
     steps = prompt.data("executions", "show", execution)["steps"]
@@ -181,7 +181,7 @@ def test_steps_whose_turn_has_not_come_are_waiting(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-24")
-def test_an_event_says_what_it_started(prompt: Prompt) -> None:
+def test_an_event_says_what_it_started(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
 
     shown = prompt.lines("events", "emit", "model.drift", "--body", '{"model": "other"}')
@@ -194,7 +194,7 @@ def test_an_event_says_what_it_started(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-24")
-def test_an_event_with_a_key_is_emitted_once(prompt: Prompt) -> None:
+def test_an_event_with_a_key_is_emitted_once(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
 
     emit = ("events", "emit", "model.drift", "--body", '{"model": "zen"}', "--key", "monday")
@@ -204,7 +204,7 @@ def test_an_event_with_a_key_is_emitted_once(prompt: Prompt) -> None:
     assert len(prompt.data("executions", "list", "--job", "retrain")) == 1
 
 
-def test_events_are_listed_and_shown(prompt: Prompt) -> None:
+def test_events_are_listed_and_shown(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
     (prompt.folder / "body.json").write_text('{"model": "zen"}')
     prompt.lines("events", "emit", "other")
@@ -233,7 +233,7 @@ def test_events_are_listed_and_shown(prompt: Prompt) -> None:
         (("show", "evt_nothing"), "evt_nothing"),
     ],
 )
-def test_what_is_wrong_about_an_event_is_said(prompt: Prompt, words: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_about_an_event_is_said(prompt: CliPrompt, words: tuple[str, ...], said: str) -> None:
     applied(prompt, LISTENING)
 
     done = prompt.run("events", *words)
@@ -242,14 +242,14 @@ def test_what_is_wrong_about_an_event_is_said(prompt: Prompt, words: tuple[str, 
     assert said in done.err[0]
 
 
-def test_a_definition_that_is_not_there_is_named_as_it_was_given(prompt: Prompt) -> None:
+def test_a_definition_that_is_not_there_is_named_as_it_was_given(prompt: CliPrompt) -> None:
     done = prompt.run("workflows", "deploy", "-f", "nowhere.json")
 
     assert done.code == 2
     assert done.err[0].startswith("error: --file: 'nowhere.json' cannot be read")
 
 
-def test_where_no_event_was_emitted_none_is_listed(prompt: Prompt) -> None:
+def test_where_no_event_was_emitted_none_is_listed(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
 
     assert prompt.lines("events", "list") == ["no events"]
@@ -257,7 +257,7 @@ def test_where_no_event_was_emitted_none_is_listed(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-24")
-async def test_gathered_events_start_a_run_beside_a_scheduler_that_works(working: Prompt) -> None:
+async def test_gathered_events_start_a_run_beside_a_scheduler_that_works(working: CliPrompt) -> None:
     def emitted() -> str:
         applied(working, LISTENING)
         return str(working.data("events", "emit", "model.drift", "--body", '{"model": "zen"}')["event_id"])
@@ -275,7 +275,7 @@ async def test_gathered_events_start_a_run_beside_a_scheduler_that_works(working
 
 
 @pytest.mark.req("H-24")
-def test_a_body_emits_into_the_database_of_its_scheduler(working: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_emits_into_the_database_of_its_scheduler(working: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     applied(working, "jobs:\n- {name: announce, function: announce}\n")
     monkeypatch.setenv("GNOMON_DATABASE__URL", "sqlite:////nowhere/at/all.db")
 
@@ -288,7 +288,7 @@ def test_a_body_emits_into_the_database_of_its_scheduler(working: Prompt, monkey
     assert (event["name"], event["actor"]) == ("model.drift", "ada")
 
 
-def test_a_program_emits_where_it_says(prompt: Prompt) -> None:
+def test_a_program_emits_where_it_says(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
 
     event = gnomon.emit("model.drift", {"model": "zen"}, key="monday", database=str(prompt.folder / "gnomon.db"))
@@ -305,7 +305,7 @@ async def test_a_coroutine_is_told_how_to_emit() -> None:
 
 
 @pytest.mark.req("C-16")
-def test_a_definition_is_deployed_and_shown(prompt: Prompt) -> None:
+def test_a_definition_is_deployed_and_shown(prompt: CliPrompt) -> None:
     (prompt.folder / "etl.json").write_text(json.dumps(DEPLOYED))
 
     assert prompt.lines("workflows", "deploy", "-f", "etl.json") == ["etl version 1", "schedule etl.nightly"]
@@ -321,7 +321,7 @@ def test_a_definition_is_deployed_and_shown(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("C-16")
-def test_a_schedule_that_a_later_version_does_not_have_is_deleted(prompt: Prompt) -> None:
+def test_a_schedule_that_a_later_version_does_not_have_is_deleted(prompt: CliPrompt) -> None:
     both: list[list[Any]] = [DEPLOYED["triggers"], []]
     for triggers in both:
         (prompt.folder / "etl.json").write_text(json.dumps({**DEPLOYED, "triggers": triggers}))
@@ -332,7 +332,7 @@ def test_a_schedule_that_a_later_version_does_not_have_is_deleted(prompt: Prompt
 
 
 @pytest.mark.parametrize(("text", "said"), [("[]", "no JSON object"), ("{", "is no JSON"), ("{}", "workflow_id")])
-def test_a_definition_that_is_none_is_refused(prompt: Prompt, text: str, said: str) -> None:
+def test_a_definition_that_is_none_is_refused(prompt: CliPrompt, text: str, said: str) -> None:
     (prompt.folder / "etl.json").write_text(text)
 
     done = prompt.run("workflows", "deploy", "-f", "etl.json")
@@ -341,7 +341,7 @@ def test_a_definition_that_is_none_is_refused(prompt: Prompt, text: str, said: s
     assert said in done.err[0]
 
 
-def test_workflows_are_listed_in_their_newest_versions(prompt: Prompt) -> None:
+def test_workflows_are_listed_in_their_newest_versions(prompt: CliPrompt) -> None:
     (prompt.folder / "etl.json").write_text(json.dumps(DEPLOYED))
     (prompt.folder / "newer.json").write_text(json.dumps(DEPLOYED | {"tags": ["night"]}))
     for file in ("etl.json", "newer.json"):
@@ -353,7 +353,7 @@ def test_workflows_are_listed_in_their_newest_versions(prompt: Prompt) -> None:
     ]
 
 
-def test_a_workflow_that_there_is_not_is_not_found(prompt: Prompt) -> None:
+def test_a_workflow_that_there_is_not_is_not_found(prompt: CliPrompt) -> None:
     applied(prompt, LISTENING)
 
     done = prompt.run("workflows", "show", "nothing")

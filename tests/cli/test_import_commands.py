@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runners.hands import environment_of_tests
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 DATA = Path(__file__).parents[1] / "data" / "importing"
 KINDS = {
@@ -20,12 +20,12 @@ KINDS = {
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    return Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_a_jobs_file(prompt: Prompt, kind: str) -> None:
+def test_what_is_written_is_a_jobs_file(prompt: CliPrompt, kind: str) -> None:
     done = prompt.run("import", *map(str, KINDS[kind]), "-o", "out.yaml")
 
     assert (done.code, done.out) == (0, [])
@@ -33,7 +33,7 @@ def test_what_is_written_is_a_jobs_file(prompt: Prompt, kind: str) -> None:
     assert checked[-1].endswith("nothing wrong")
 
 
-def test_without_a_file_it_goes_to_the_terminal_and_the_report_beside_it(prompt: Prompt) -> None:
+def test_without_a_file_it_goes_to_the_terminal_and_the_report_beside_it(prompt: CliPrompt) -> None:
     done = prompt.run("import", *map(str, KINDS["crontab"]))
 
     assert done.out[3] == "jobs:"
@@ -50,14 +50,14 @@ def test_without_a_file_it_goes_to_the_terminal_and_the_report_beside_it(prompt:
     assert done.err[6] == "6 found, 4 carried over, 2 of them not whole"
 
 
-def test_strict_is_for_those_who_want_all_of_it(prompt: Prompt) -> None:
+def test_strict_is_for_those_who_want_all_of_it(prompt: CliPrompt) -> None:
     (prompt.folder / "whole").write_text("@daily ls\n")
 
     assert prompt.run("import", "crontab", "whole", "--strict").code == 0
     assert prompt.run("import", *map(str, KINDS["crontab"]), "--strict").code == 1
 
 
-def test_a_file_that_is_there_is_not_written_over_unless_asked_to(prompt: Prompt) -> None:
+def test_a_file_that_is_there_is_not_written_over_unless_asked_to(prompt: CliPrompt) -> None:
     (prompt.folder / "tab").write_text("@daily ls\n")
     (prompt.folder / "out.yaml").write_text("mine")
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked_to(prompt: Prompt
     assert "name: ls" in (prompt.folder / "out.yaml").read_text()
 
 
-def test_several_files_make_one_file_with_names_that_differ(prompt: Prompt) -> None:
+def test_several_files_make_one_file_with_names_that_differ(prompt: CliPrompt) -> None:
     folder = prompt.folder / "cron.d"
     folder.mkdir()
     (folder / "b").write_text("@daily root ls\n")
@@ -83,13 +83,13 @@ def test_several_files_make_one_file_with_names_that_differ(prompt: Prompt) -> N
     assert [line.split()[0] for line in done.err[:3]] == ["a:1", "b:1", "tab:1"]
 
 
-def test_a_timer_alone_finds_its_service_beside_it(prompt: Prompt) -> None:
+def test_a_timer_alone_finds_its_service_beside_it(prompt: CliPrompt) -> None:
     done = prompt.run("import", "systemd", str(DATA / "systemd" / "probe.timer"))
 
     assert "  - name: probe" in done.out
 
 
-def test_a_crontab_can_be_piped_in(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crontab_can_be_piped_in(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"@daily ls\n")))
 
     assert "  - name: ls" in prompt.run("import", "crontab", "-").out
@@ -107,7 +107,7 @@ def test_a_crontab_can_be_piped_in(prompt: Prompt, monkeypatch: pytest.MonkeyPat
         (b"a: 2026-99-99", "cronjob", "is no YAML"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_line(prompt: Prompt, content: bytes, kind: str, error: str) -> None:
+def test_what_cannot_be_read_is_said_in_a_line(prompt: CliPrompt, content: bytes, kind: str, error: str) -> None:
     (prompt.folder / "file").write_bytes(content)
 
     done = prompt.run("import", kind, "file")
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_said_in_a_line(prompt: Prompt, content: bytes, k
     assert error in done.err[0]
 
 
-def test_a_file_that_is_not_there_and_a_zone_that_is_none(prompt: Prompt) -> None:
+def test_a_file_that_is_not_there_and_a_zone_that_is_none(prompt: CliPrompt) -> None:
     assert prompt.run("import", "crontab", "nowhere").err == [
         "error: nowhere: cannot be read: No such file or directory"
     ]
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_there_and_a_zone_that_is_none(prompt: Prompt) -> Non
     assert prompt.run("import", "crontab", "tab", "--tz", "Mars/Olympus").code == 2
 
 
-def test_the_zone_of_the_machine_is_taken_if_none_is_said(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zone_of_the_machine_is_taken_if_none_is_said(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     (prompt.folder / "tab").write_text("@daily ls\n")
 
     monkeypatch.setenv("TZ", ":Asia/Tokyo")
@@ -134,7 +134,7 @@ def test_the_zone_of_the_machine_is_taken_if_none_is_said(prompt: Prompt, monkey
     assert prompt.run("import", "crontab", "tab").code == 0
 
 
-def test_nothing_becomes_an_empty_file_of_jobs(prompt: Prompt) -> None:
+def test_nothing_becomes_an_empty_file_of_jobs(prompt: CliPrompt) -> None:
     (prompt.folder / "tab").write_text("# nothing\n")
 
     done = prompt.run("import", "crontab", "tab", "-o", "out.yaml")
@@ -143,7 +143,7 @@ def test_nothing_becomes_an_empty_file_of_jobs(prompt: Prompt) -> None:
     assert prompt.lines("jobs", "validate", "-f", "out.yaml") == ["out.yaml: 0 jobs, nothing wrong"]
 
 
-def test_what_was_imported_runs(prompt: Prompt) -> None:
+def test_what_was_imported_runs(prompt: CliPrompt) -> None:
     """Percent signs and all: the whole way from a crontab to what a command prints."""
     (prompt.folder / "tab").write_text('WHO=world\n0 0 1 1 * echo "hello $WHO"; cat%one%two\\%\n')
     prompt.run("import", "crontab", "tab", "-o", "jobs.yaml", "--tz", "UTC", "--force")

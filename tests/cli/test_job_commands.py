@@ -14,21 +14,21 @@ from typer.main import get_command
 
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli.commands import app
-from gnomon.core.ledger.plan import plan, settled
+from gnomon.core.ledger.plan import plan, schedule_after
 from gnomon.core.model import DAY_MS, LogLine, Result
-from gnomon.ports.tasks import Load, WorkerCard
-from support.prompt import JOBS, Prompt
+from gnomon.ports.tasks import HostLoad, WorkerInfo
+from support.prompt import JOBS, CliPrompt
 
 PROGRAM = Path(sys.executable).with_name("gnomon")
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    return Prompt(tmp_path, monkeypatch, capsys)
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
-def prompt(empty: Prompt) -> Prompt:
+def prompt(empty: CliPrompt) -> CliPrompt:
     empty.lines("jobs", "apply", "-f", "jobs.yaml")
     return empty
 
@@ -48,7 +48,7 @@ def prompt(empty: Prompt) -> Prompt:
     ],
     ids=" ".join,
 )
-def test_a_database_that_is_not_there_is_said_and_not_made(empty: Prompt, command: tuple[str, ...]) -> None:
+def test_a_database_that_is_not_there_is_said_and_not_made(empty: CliPrompt, command: tuple[str, ...]) -> None:
     done = empty.run(*command)
 
     assert done.err == ["error: there is no database gnomon.db: start with gnomon up or gnomon jobs apply"]
@@ -57,7 +57,7 @@ def test_a_database_that_is_not_there_is_said_and_not_made(empty: Prompt, comman
 
 
 @pytest.mark.req("H-19")
-def test_applying_a_file_says_what_became_of_each_job(empty: Prompt) -> None:
+def test_applying_a_file_says_what_became_of_each_job(empty: CliPrompt) -> None:
     shown = empty.lines("jobs", "apply", "-f", "jobs.yaml")
 
     assert [line.split()[:3] for line in shown[1:3]] == [["report", "created", "1"], ["cleanup", "created", "1"]]
@@ -65,11 +65,11 @@ def test_applying_a_file_says_what_became_of_each_job(empty: Prompt) -> None:
 
 
 @pytest.mark.req("H-19")
-def test_applying_a_file_again_changes_nothing(prompt: Prompt) -> None:
+def test_applying_a_file_again_changes_nothing(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
 
 
-def test_applying_a_changed_file_shows_what_changed(prompt: Prompt) -> None:
+def test_applying_a_changed_file_shows_what_changed(prompt: CliPrompt) -> None:
     prompt.write(JOBS.replace("disk.clean", "disk.sweep"))
 
     changed = [one for one in prompt.data("jobs", "apply", "-f", "jobs.yaml") if one["change"] != "unchanged"]
@@ -78,7 +78,7 @@ def test_applying_a_changed_file_shows_what_changed(prompt: Prompt) -> None:
     assert changed == [{"job": "cleanup", **facts, "schedule": "only when it is triggered", "cron": None}]
 
 
-def test_a_file_that_is_wrong_registers_nothing(empty: Prompt) -> None:
+def test_a_file_that_is_wrong_registers_nothing(empty: CliPrompt) -> None:
     empty.write(JOBS.replace("overlap: queue", "overlap: sometimes"))
 
     done = empty.run("jobs", "apply", "-f", "jobs.yaml")
@@ -88,12 +88,12 @@ def test_a_file_that_is_wrong_registers_nothing(empty: Prompt) -> None:
     assert not (empty.folder / "gnomon.db").exists()
 
 
-def test_a_file_is_checked_without_a_database(empty: Prompt) -> None:
+def test_a_file_is_checked_without_a_database(empty: CliPrompt) -> None:
     assert empty.lines("jobs", "validate", "-f", "jobs.yaml") == ["jobs.yaml: 2 jobs, nothing wrong"]
     assert not (empty.folder / "gnomon.db").exists()
 
 
-def test_what_may_not_do_what_was_meant_is_a_warning(empty: Prompt) -> None:
+def test_what_may_not_do_what_was_meant_is_a_warning(empty: CliPrompt) -> None:
     empty.write("jobs: [{name: a, schedule: '@daily', function: f, catchup: all, overlap: skip}]")
 
     done = empty.run("jobs", "validate", "-f", "jobs.yaml")
@@ -103,13 +103,13 @@ def test_what_may_not_do_what_was_meant_is_a_warning(empty: Prompt) -> None:
 
 
 @pytest.mark.parametrize("place", ["other.db", "sqlite:///other.db"])
-def test_the_database_may_be_named_by_a_flag(empty: Prompt, place: str) -> None:
+def test_the_database_may_be_named_by_a_flag(empty: CliPrompt, place: str) -> None:
     empty.lines("jobs", "apply", "-f", "jobs.yaml", "--database", place)
 
     assert (empty.folder / "other.db").exists()
 
 
-def test_the_database_may_be_named_by_the_environment(empty: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_may_be_named_by_the_environment(empty: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "sqlite:///other.db")
 
     empty.lines("jobs", "apply", "-f", "jobs.yaml")
@@ -117,7 +117,7 @@ def test_the_database_may_be_named_by_the_environment(empty: Prompt, monkeypatch
     assert (empty.folder / "other.db").exists()
 
 
-def test_the_database_may_be_named_by_a_configuration_file(empty: Prompt) -> None:
+def test_the_database_may_be_named_by_a_configuration_file(empty: CliPrompt) -> None:
     (empty.folder / "gnomon.yaml").write_text('database: {url: "sqlite:///other.db"}')
 
     empty.lines("jobs", "apply", "-f", "jobs.yaml", "--config", "gnomon.yaml")
@@ -125,7 +125,7 @@ def test_the_database_may_be_named_by_a_configuration_file(empty: Prompt) -> Non
     assert (empty.folder / "other.db").exists()
 
 
-def test_the_schema_of_a_file_admits_the_file(empty: Prompt) -> None:
+def test_the_schema_of_a_file_admits_the_file(empty: CliPrompt) -> None:
     from jsonschema_rs import validator_for
 
     schema = json.loads("\n".join(empty.lines("jobs", "schema")))
@@ -137,7 +137,7 @@ def test_the_schema_of_a_file_admits_the_file(empty: Prompt) -> None:
 
 
 @pytest.mark.req("H-19", "H-25")
-def test_jobs_are_listed_with_their_next_run_on_their_own_clocks(prompt: Prompt) -> None:
+def test_jobs_are_listed_with_their_next_run_on_their_own_clocks(prompt: CliPrompt) -> None:
     cleanup, report = prompt.lines("jobs", "list")[1:]
 
     assert cleanup.split(maxsplit=2) == ["cleanup", "active", "only when it is triggered"]
@@ -145,7 +145,7 @@ def test_jobs_are_listed_with_their_next_run_on_their_own_clocks(prompt: Prompt)
     assert " 09:00:00 E" in report
 
 
-def test_jobs_are_listed_for_machines(prompt: Prompt) -> None:
+def test_jobs_are_listed_for_machines(prompt: CliPrompt) -> None:
     cleanup, report = prompt.data("jobs", "list")
 
     assert (cleanup["job"], cleanup["next_run_at"], cleanup["functions"]) == ("cleanup", None, ["disk.clean"])
@@ -153,7 +153,7 @@ def test_jobs_are_listed_for_machines(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-06", "C-14")
-def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: Prompt) -> None:
+def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
 
     shown = prompt.lines("jobs", "show", "report")
@@ -164,7 +164,7 @@ def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: Prompt) -> None:
     assert sum("09:00:00 E" in line for line in shown) == 5
 
 
-def test_what_is_shown_of_a_job_can_be_applied_again(prompt: Prompt) -> None:
+def test_what_is_shown_of_a_job_can_be_applied_again(prompt: CliPrompt) -> None:
     shown = [prompt.data("jobs", "show", name)["definition"] for name in ("report", "cleanup")]
     prompt.write(yaml.safe_dump({"jobs": shown}))
 
@@ -172,14 +172,14 @@ def test_what_is_shown_of_a_job_can_be_applied_again(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-19", "H-26")
-def test_a_job_rests_and_goes_on(prompt: Prompt) -> None:
+def test_a_job_rests_and_goes_on(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "pause", "report") == ["report is paused"]
     assert prompt.data("jobs", "show", "report")["state"] == "paused"
     assert prompt.lines("jobs", "resume", "report")[0].startswith("report goes on; its next run is at ")
     assert prompt.lines("jobs", "resume", "cleanup") == ["cleanup goes on; nothing is planned"]
 
 
-def test_a_deletion_has_to_be_meant(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_has_to_be_meant(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     with (prompt.folder / "answer").open("w+") as answer:
         answer.write("n\n")
         answer.seek(0)
@@ -190,12 +190,12 @@ def test_a_deletion_has_to_be_meant(prompt: Prompt, monkeypatch: pytest.MonkeyPa
     assert len(prompt.data("jobs", "list")) == 2
 
 
-def test_a_job_is_deleted(prompt: Prompt) -> None:
+def test_a_job_is_deleted(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "delete", "report", "--yes") == ["report is deleted; its history stays"]
     assert [job["job"] for job in prompt.data("jobs", "list")] == ["cleanup"]
 
 
-def test_the_next_runs_are_shown_on_the_jobs_clocks_and_in_utc(prompt: Prompt) -> None:
+def test_the_next_runs_are_shown_on_the_jobs_clocks_and_in_utc(prompt: CliPrompt) -> None:
     shown = prompt.lines("jobs", "next", "report", "-n", "3")
 
     assert shown[0].split() == ["next", "runs", "utc"]
@@ -203,25 +203,25 @@ def test_the_next_runs_are_shown_on_the_jobs_clocks_and_in_utc(prompt: Prompt) -
     assert all(" 09:00:00 E" in line and line.endswith(" UTC") for line in shown[1:])
 
 
-def test_the_next_runs_of_a_paused_job_are_those_it_would_have(prompt: Prompt) -> None:
+def test_the_next_runs_of_a_paused_job_are_those_it_would_have(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "pause", "report")
 
     assert prompt.lines("jobs", "next", "report")[0] == "report is paused; if it were not:"
 
 
-def test_a_job_that_only_waits_has_nothing_planned(prompt: Prompt) -> None:
+def test_a_job_that_only_waits_has_nothing_planned(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "next", "cleanup") == ["nothing is planned"]
 
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "next", "trigger"])
-def test_a_job_that_is_not_there_is_an_error_in_one_line(prompt: Prompt, command: str) -> None:
+def test_a_job_that_is_not_there_is_an_error_in_one_line(prompt: CliPrompt, command: str) -> None:
     done = prompt.run("jobs", command, "nobody")
 
     assert (done.code, done.out, done.err) == (2, [], ["error: there is no job 'nobody'"])
 
 
 @pytest.mark.req("H-25")
-def test_the_fires_of_registered_jobs_are_listed(prompt: Prompt) -> None:
+def test_the_fires_of_registered_jobs_are_listed(prompt: CliPrompt) -> None:
     shown = prompt.lines("schedule", "--from", "2036-03-07T12:00:00Z", "-n", "1", "--hours", "100")
 
     assert shown == [
@@ -231,7 +231,7 @@ def test_the_fires_of_registered_jobs_are_listed(prompt: Prompt) -> None:
     ]
 
 
-def test_when_nothing_fires_that_is_said(prompt: Prompt) -> None:
+def test_when_nothing_fires_that_is_said(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "pause", "report")
 
     assert prompt.lines("schedule", "--from", "2036-03-07T12:00:00Z") == ["nothing fires before 2036-03-08 12:00 UTC"]
@@ -241,7 +241,7 @@ def test_when_nothing_fires_that_is_said(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-19", "H-26")
-def test_a_trigger_names_its_execution(prompt: Prompt) -> None:
+def test_a_trigger_names_its_execution(prompt: CliPrompt) -> None:
     [line] = prompt.lines("jobs", "trigger", "report", "--input", '{"day": "monday"}')
 
     execution, became = line.split()
@@ -250,7 +250,7 @@ def test_a_trigger_names_its_execution(prompt: Prompt) -> None:
     assert shown["input"] == {"day": "monday"}
 
 
-def test_an_input_may_stand_in_a_file(prompt: Prompt) -> None:
+def test_an_input_may_stand_in_a_file(prompt: CliPrompt) -> None:
     (prompt.folder / "input.json").write_text('{"day": "friday"}')
 
     execution = prompt.triggered("report", "--input", "@input.json")
@@ -258,11 +258,11 @@ def test_an_input_may_stand_in_a_file(prompt: Prompt) -> None:
     assert prompt.data("executions", "show", execution)["input"] == {"day": "friday"}
 
 
-def test_a_trigger_without_an_input_has_that_of_its_job(prompt: Prompt) -> None:
+def test_a_trigger_without_an_input_has_that_of_its_job(prompt: CliPrompt) -> None:
     assert prompt.data("executions", "show", prompt.triggered())["input"] == {"day": "yesterday"}
 
 
-def test_a_second_trigger_is_refused_and_the_first_is_named(prompt: Prompt) -> None:
+def test_a_second_trigger_is_refused_and_the_first_is_named(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
 
     done = prompt.run("jobs", "trigger", "report")
@@ -270,13 +270,13 @@ def test_a_second_trigger_is_refused_and_the_first_is_named(prompt: Prompt) -> N
     assert (done.code, done.err) == (1, [f"error: a run of 'report' is under way: {execution}"])
 
 
-def test_force_starts_it_all_the_same(prompt: Prompt) -> None:
+def test_force_starts_it_all_the_same(prompt: CliPrompt) -> None:
     prompt.triggered()
 
     assert prompt.lines("jobs", "trigger", "report", "--force")[0].endswith(" started")
 
 
-def test_the_same_key_is_the_same_execution(prompt: Prompt) -> None:
+def test_the_same_key_is_the_same_execution(prompt: CliPrompt) -> None:
     first, second = (prompt.lines("jobs", "trigger", "report", "--key", "monday")[0].split() for _ in range(2))
 
     assert (first[1], second) == ("started", [first[0], "already"])
@@ -291,7 +291,7 @@ def test_the_same_key_is_the_same_execution(prompt: Prompt) -> None:
         pytest.param('{"day": 5}', "input.day: 5 is refused by input_schema", id="against the schema"),
     ],
 )
-def test_an_input_that_is_wrong_is_an_error_in_one_line(prompt: Prompt, given: str, problem: str) -> None:
+def test_an_input_that_is_wrong_is_an_error_in_one_line(prompt: CliPrompt, given: str, problem: str) -> None:
     done = prompt.run("jobs", "trigger", "report", "--input", given)
 
     assert (done.code, len(done.err)) == (2, 1)
@@ -301,13 +301,15 @@ def test_an_input_that_is_wrong_is_an_error_in_one_line(prompt: Prompt, given: s
 @pytest.mark.parametrize(
     ("result", "code", "said"), [(Result.SUCCEEDED, 0, "completed in "), (Result.FAILED, 1, "failed in ")]
 )
-def test_a_trigger_that_waits_ends_as_its_execution_does(prompt: Prompt, result: Result, code: int, said: str) -> None:
+def test_a_trigger_that_waits_ends_as_its_execution_does(
+    prompt: CliPrompt, result: Result, code: int, said: str
+) -> None:
     with subprocess.Popen(
         [PROGRAM, "jobs", "trigger", "report", "--wait"], stdout=subprocess.PIPE, text=True, cwd=prompt.folder
     ) as process:
         assert process.stdout is not None
         execution = process.stdout.readline().split()[0]
-        prompt.ends(execution, result)
+        prompt.finish_execution(execution, result)
         rest = process.stdout.read()
 
     assert rest.startswith(f"{execution} {said}")
@@ -318,9 +320,9 @@ def test_a_trigger_that_waits_ends_as_its_execution_does(prompt: Prompt, result:
 
 
 @pytest.mark.req("H-10", "H-19")
-def test_executions_are_listed_newest_first_with_how_they_went(prompt: Prompt) -> None:
+def test_executions_are_listed_newest_first_with_how_they_went(prompt: CliPrompt) -> None:
     first = prompt.triggered()
-    prompt.ends(first, Result.FAILED, error="disk full\nTraceback")
+    prompt.finish_execution(first, Result.FAILED, error="disk full\nTraceback")
     second = prompt.triggered()
 
     newest, oldest = prompt.lines("executions", "list", "--job", "report")[1:]
@@ -330,9 +332,9 @@ def test_executions_are_listed_newest_first_with_how_they_went(prompt: Prompt) -
     assert oldest.endswith("  1.2 s  disk full")
 
 
-def test_executions_are_listed_by_status(prompt: Prompt) -> None:
+def test_executions_are_listed_by_status(prompt: CliPrompt) -> None:
     done, waiting = prompt.triggered("cleanup"), prompt.triggered("report")
-    prompt.ends(done)
+    prompt.finish_execution(done)
 
     assert [one["execution_id"] for one in prompt.data("executions", "list", "--status", "completed")] == [done]
     assert [one["execution_id"] for one in prompt.data("executions", "list", "--status", "pending")] == [waiting]
@@ -353,27 +355,27 @@ def test_executions_are_listed_by_status(prompt: Prompt) -> None:
     ],
 )
 def test_executions_are_listed_by_what_started_them_tag_and_time(
-    prompt: Prompt, asked: tuple[str, ...], found: int
+    prompt: CliPrompt, asked: tuple[str, ...], found: int
 ) -> None:
     prompt.triggered()
 
     assert len(prompt.data("executions", "list", *asked)) == found
 
 
-def test_jobs_are_listed_by_tag(prompt: Prompt) -> None:
+def test_jobs_are_listed_by_tag(prompt: CliPrompt) -> None:
     assert [one["job"] for one in prompt.data("jobs", "list", "--tag", "numbers")] == ["report"]
     assert prompt.lines("jobs", "list", "--tag", "letters") == ["no jobs with that tag"]
 
 
-def test_ticks_without_an_execution_are_listed_as_skipped(prompt: Prompt) -> None:
+def test_ticks_without_an_execution_are_listed_as_skipped(prompt: CliPrompt) -> None:
     async def ten_days_later(store: SqlStore) -> None:
         schedule = await store.find("default", "report")
         assert schedule is not None
         now = schedule.mark_at + 10 * DAY_MS
         verdict = plan(schedule, now=now)
-        assert await store.change(verdict, settled(verdict), now=now, actor="", tzdata="")
+        assert await store.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
 
-    prompt.at_the_store(ten_days_later)
+    prompt.with_store(ten_days_later)
 
     missed = prompt.data("executions", "list", "--job", "report", "--status", "skipped")
     assert {(one["status"], one["kind"], one["reason"]) for one in missed} == {("skipped", "missed", "catchup_none")}
@@ -383,7 +385,7 @@ def test_ticks_without_an_execution_are_listed_as_skipped(prompt: Prompt) -> Non
     ]
 
 
-def test_skipped_ticks_are_those_of_one_job(prompt: Prompt) -> None:
+def test_skipped_ticks_are_those_of_one_job(prompt: CliPrompt) -> None:
     for asked in ((), ("--job", "report", "--tag", "numbers")):
         done = prompt.run("executions", "list", "--status", "skipped", *asked)
 
@@ -391,9 +393,9 @@ def test_skipped_ticks_are_those_of_one_job(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-10")
-def test_an_execution_is_shown_whole(prompt: Prompt) -> None:
+def test_an_execution_is_shown_whole(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
-    prompt.ends(execution, output=b'{"rows":3}')
+    prompt.finish_execution(execution, output=b'{"rows":3}')
 
     shown = prompt.data("executions", "show", execution)
 
@@ -404,9 +406,9 @@ def test_an_execution_is_shown_whole(prompt: Prompt) -> None:
     assert (attempt["worker"], attempt["result"]) == ("worker-1", "succeeded")
 
 
-def test_an_execution_is_shown_to_a_person(prompt: Prompt) -> None:
+def test_an_execution_is_shown_to_a_person(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
-    prompt.ends(execution, Result.FAILED, error="disk full\n  line 5")
+    prompt.finish_execution(execution, Result.FAILED, error="disk full\n  line 5")
 
     shown = prompt.lines("executions", "show", execution)
 
@@ -417,7 +419,7 @@ def test_an_execution_is_shown_to_a_person(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-26")
-def test_an_execution_is_cancelled_once(prompt: Prompt) -> None:
+def test_an_execution_is_cancelled_once(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
 
     assert prompt.lines("executions", "cancel", execution) == [f"{execution} is cancelled"]
@@ -427,10 +429,10 @@ def test_an_execution_is_cancelled_once(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
-def test_what_an_execution_said_is_printed(prompt: Prompt, follow: tuple[str, ...]) -> None:
+def test_what_an_execution_said_is_printed(prompt: CliPrompt, follow: tuple[str, ...]) -> None:
     execution = prompt.triggered()
     said = (LogLine(1_772_452_800_000, "info", "began \x1b[31m"), LogLine(1_772_452_801_500, "error", "ended"))
-    prompt.ends(execution, logs=said)
+    prompt.finish_execution(execution, logs=said)
 
     assert prompt.lines("executions", "logs", execution, *follow) == [
         "2026-03-02 12:00:00.000Z  info     main  began ?[31m",
@@ -438,9 +440,9 @@ def test_what_an_execution_said_is_printed(prompt: Prompt, follow: tuple[str, ..
     ]
 
 
-def test_what_an_execution_said_is_printed_for_machines(prompt: Prompt) -> None:
+def test_what_an_execution_said_is_printed_for_machines(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
-    prompt.ends(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
+    prompt.finish_execution(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
 
     assert prompt.data("executions", "logs", execution) == [
         {"at": "2026-03-02T12:00:00Z", "level": "info", "step": "main", "item": None, "line": 1, "text": "began"}
@@ -451,7 +453,7 @@ def test_what_an_execution_said_is_printed_for_machines(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-09", "H-19")
-def test_dead_letters_are_listed_until_they_are_dealt_with(prompt: Prompt) -> None:
+def test_dead_letters_are_listed_until_they_are_dealt_with(prompt: CliPrompt) -> None:
     letter = prompt.failed()
 
     [line] = prompt.lines("dead-letters", "list", "--unresolved")[1:]
@@ -463,14 +465,14 @@ def test_dead_letters_are_listed_until_they_are_dealt_with(prompt: Prompt) -> No
 
 
 @pytest.mark.req("H-09")
-def test_a_dead_letter_is_shown_with_every_attempt(prompt: Prompt) -> None:
+def test_a_dead_letter_is_shown_with_every_attempt(prompt: CliPrompt) -> None:
     shown = prompt.data("dead-letters", "show", prompt.failed())
 
     assert (shown["job"], shown["attempts"], shown["last_error"]) == ("report", 1, "disk full\nTraceback")
     assert [(one["attempt"], one["result"]) for one in shown["attempt_history"]] == [(1, "failed")]
 
 
-def test_a_dead_letter_is_shown_to_a_person(prompt: Prompt) -> None:
+def test_a_dead_letter_is_shown_to_a_person(prompt: CliPrompt) -> None:
     letter = prompt.failed()
 
     shown = prompt.lines("dead-letters", "show", letter)
@@ -479,7 +481,7 @@ def test_a_dead_letter_is_shown_to_a_person(prompt: Prompt) -> None:
     assert shown[-1].split()[:2] == ["1", "worker-1"]
 
 
-def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: Prompt, tmp_path: Path) -> None:
+def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: CliPrompt, tmp_path: Path) -> None:
     letter = prompt.failed()
     with closing(sqlite3.connect(tmp_path / "gnomon.db")) as file, file:
         for table in ("attempt", "task", "run"):
@@ -495,7 +497,7 @@ def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: Prompt, tmp_p
 
 @pytest.mark.req("H-09", "H-19")
 @pytest.mark.guarantee("S14")
-def test_a_dead_letter_is_replayed_once(prompt: Prompt) -> None:
+def test_a_dead_letter_is_replayed_once(prompt: CliPrompt) -> None:
     letter = prompt.failed()
 
     first, second = (prompt.lines("dead-letters", "replay", letter)[0].split() for _ in range(2))
@@ -505,7 +507,7 @@ def test_a_dead_letter_is_replayed_once(prompt: Prompt) -> None:
 
 
 @pytest.mark.req("H-09", "H-19")
-def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: Prompt) -> None:
+def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: CliPrompt) -> None:
     for _ in range(2):
         prompt.failed()
 
@@ -516,14 +518,14 @@ def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: Pro
     assert sum("a run of 'report' is under way" in line for line in done.out) == 1
 
 
-def test_replaying_all_when_there_are_none_is_well(prompt: Prompt) -> None:
+def test_replaying_all_when_there_are_none_is_well(prompt: CliPrompt) -> None:
     assert prompt.lines("dead-letters", "replay", "--all") == ["there are none to replay"]
 
 
 @pytest.mark.parametrize(
     "arguments", [(), ("dl_x", "--all"), ("dl_x", "--job", "report"), ("--all", "--key", "k")], ids=" ".join
 )
-def test_a_replay_is_of_one_or_of_all(prompt: Prompt, arguments: tuple[str, ...]) -> None:
+def test_a_replay_is_of_one_or_of_all(prompt: CliPrompt, arguments: tuple[str, ...]) -> None:
     done = prompt.run("dead-letters", "replay", *arguments)
 
     assert (done.code, len(done.err)) == (2, 1)
@@ -533,8 +535,8 @@ def test_a_replay_is_of_one_or_of_all(prompt: Prompt, arguments: tuple[str, ...]
 
 
 @pytest.mark.req("R-18")
-def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: Prompt) -> None:
-    card = WorkerCard(
+def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: CliPrompt) -> None:
+    card = WorkerInfo(
         worker="worker-1",
         functions=("a.b", "c.d"),
         slots=4,
@@ -543,10 +545,10 @@ def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: 
         labels={"node.zone": "eu"},
         capabilities=("cuda",),
         in_hand=3,
-        load=Load(cpu=42),
+        load=HostLoad(cpu=42),
         draining=True,
     )
-    prompt.at_the_store(lambda store: store.enlist(card, ttl_ms=60_000))
+    prompt.with_store(lambda store: store.register_worker(card, ttl_ms=60_000))
 
     [line] = prompt.lines("workers")[1:]
     [told] = json.loads("\n".join(prompt.lines("workers", "-o", "json")))
@@ -558,7 +560,7 @@ def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: 
     assert told["seen_at"] > told["started_at"]
 
 
-def test_no_workers_are_said_to_be_none(prompt: Prompt) -> None:
+def test_no_workers_are_said_to_be_none(prompt: CliPrompt) -> None:
     assert prompt.lines("workers") == ["no worker is alive: gnomon up starts one, and so does gnomon worker"]
 
 
@@ -574,7 +576,7 @@ def test_no_workers_are_said_to_be_none(prompt: Prompt) -> None:
         ("dead-letters", "list show replay resolve"),
     ],
 )
-def test_help_names_every_command_of_a_group(empty: Prompt, group: str, commands: str) -> None:
+def test_help_names_every_command_of_a_group(empty: CliPrompt, group: str, commands: str) -> None:
     text = "\n".join(empty.lines(group, "--help"))
 
     assert all(command in text for command in commands.split())

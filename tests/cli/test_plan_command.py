@@ -7,20 +7,20 @@ import pytest
 
 from gnomon.adapters.host import SystemClock
 from gnomon.core.instants import ms_of
-from support.prompt import JOBS, Prompt
+from support.prompt import JOBS, CliPrompt
 
 MONDAY = ms_of(datetime(2027, 3, 1, 6, tzinfo=UTC))
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
     # How many fires move depends on the time of day.
     monkeypatch.setattr(SystemClock, "now", lambda _: MONDAY)
-    return Prompt(tmp_path, monkeypatch, capsys)
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
-def prompt(empty: Prompt) -> Prompt:
+def prompt(empty: CliPrompt) -> CliPrompt:
     empty.lines("jobs", "apply", "-f", "jobs.yaml")
     return empty
 
@@ -28,7 +28,7 @@ def prompt(empty: Prompt) -> Prompt:
 LATER = JOBS.replace("at 9am", "at 10am")
 
 
-def test_a_plan_shows_fields_and_fires(prompt: Prompt) -> None:
+def test_a_plan_shows_fields_and_fires(prompt: CliPrompt) -> None:
     prompt.write(LATER)
 
     shown = prompt.lines("jobs", "plan", "-f", "jobs.yaml", "--days", "28", "-n", "1")
@@ -43,7 +43,7 @@ def test_a_plan_shows_fields_and_fires(prompt: Prompt) -> None:
     assert shown[-2:] == ["1 changed, 1 unchanged", "fires of the next 28 days: 20 moved, 0 as before"]
 
 
-def test_a_plan_does_nothing(prompt: Prompt) -> None:
+def test_a_plan_does_nothing(prompt: CliPrompt) -> None:
     prompt.write(LATER)
     before = prompt.data("jobs", "show", "report")
 
@@ -52,7 +52,7 @@ def test_a_plan_does_nothing(prompt: Prompt) -> None:
     assert prompt.data("jobs", "show", "report")["definition"] == before["definition"]
 
 
-def test_a_plan_without_a_database_makes_none(empty: Prompt) -> None:
+def test_a_plan_without_a_database_makes_none(empty: CliPrompt) -> None:
     done = empty.run("jobs", "plan", "-f", "jobs.yaml")
 
     assert (done.code, done.err) == (0, ["there is no database yet: every job would be new"])
@@ -60,7 +60,7 @@ def test_a_plan_without_a_database_makes_none(empty: Prompt) -> None:
     assert not (empty.folder / "gnomon.db").exists()
 
 
-def test_a_plan_is_data_for_machines(prompt: Prompt) -> None:
+def test_a_plan_is_data_for_machines(prompt: CliPrompt) -> None:
     prompt.write(LATER)
 
     found = prompt.data("jobs", "plan", "-f", "jobs.yaml", "--days", "28")
@@ -76,20 +76,20 @@ def test_a_plan_is_data_for_machines(prompt: Prompt) -> None:
     ("said", "code"),
     [("moved", 3), ("removed,moved", 3), ("changed", 3), ("removed", 0), ("created, added", 0)],
 )
-def test_a_plan_fails_on_what_it_is_told_to(prompt: Prompt, said: str, code: int) -> None:
+def test_a_plan_fails_on_what_it_is_told_to(prompt: CliPrompt, said: str, code: int) -> None:
     prompt.write(LATER)
 
     assert prompt.run("jobs", "plan", "-f", "jobs.yaml", "--fail-on", said).code == code
 
 
-def test_a_word_that_means_nothing_is_refused_before_anything_is_read(empty: Prompt) -> None:
+def test_a_word_that_means_nothing_is_refused_before_anything_is_read(empty: CliPrompt) -> None:
     done = empty.run("jobs", "plan", "-f", "nowhere.yaml", "--fail-on", "lost")
 
     assert done.err == ["error: --fail-on: 'lost' must be some of added, changed, created, moved, removed"]
     assert (done.code, done.out) == (2, [])
 
 
-def test_a_job_every_second_is_told_in_numbers(empty: Prompt) -> None:
+def test_a_job_every_second_is_told_in_numbers(empty: CliPrompt) -> None:
     empty.write("jobs: [{name: beat, schedule: '* * * * * *', function: f}]")
 
     shown = empty.run("jobs", "plan", "-f", "jobs.yaml").out
@@ -98,13 +98,13 @@ def test_a_job_every_second_is_told_in_numbers(empty: Prompt) -> None:
     assert len(shown) < 12
 
 
-def test_a_paused_job_is_said_to_stay_so(prompt: Prompt) -> None:
+def test_a_paused_job_is_said_to_stay_so(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "pause", "report")
 
     assert prompt.lines("jobs", "plan", "-f", "jobs.yaml")[0] == "= report: unchanged (stays paused)"
 
 
-def test_pruning_removes_what_no_file_names_and_says_which(prompt: Prompt) -> None:
+def test_pruning_removes_what_no_file_names_and_says_which(prompt: CliPrompt) -> None:
     prompt.write("jobs: [{name: report, function: reports.make}]")
 
     planned = prompt.lines("jobs", "plan", "-f", "jobs.yaml", "--prune")
@@ -115,7 +115,7 @@ def test_pruning_removes_what_no_file_names_and_says_which(prompt: Prompt) -> No
     assert [one["job"] for one in prompt.data("jobs", "list")] == ["report"]
 
 
-def test_several_files_count_as_one(prompt: Prompt) -> None:
+def test_several_files_count_as_one(prompt: CliPrompt) -> None:
     (prompt.folder / "more.yaml").write_text("jobs: [{name: more, function: f}]")
 
     prompt.lines("jobs", "apply", "-f", "jobs.yaml", "-f", "more.yaml", "--prune")
@@ -123,7 +123,7 @@ def test_several_files_count_as_one(prompt: Prompt) -> None:
     assert [one["job"] for one in prompt.data("jobs", "list")] == ["cleanup", "more", "report"]
 
 
-def test_a_job_in_two_files_is_refused(prompt: Prompt) -> None:
+def test_a_job_in_two_files_is_refused(prompt: CliPrompt) -> None:
     (prompt.folder / "more.yaml").write_text("jobs: [{name: report, function: f}]")
 
     done = prompt.run("jobs", "plan", "-f", "jobs.yaml", "-f", "more.yaml")
@@ -131,7 +131,7 @@ def test_a_job_in_two_files_is_refused(prompt: Prompt) -> None:
     assert (done.code, done.err) == (2, ["error: the job 'report' stands in jobs.yaml and in more.yaml"])
 
 
-def test_pruning_may_be_kept_to_a_tag(prompt: Prompt) -> None:
+def test_pruning_may_be_kept_to_a_tag(prompt: CliPrompt) -> None:
     prompt.write("jobs: []")
 
     done = prompt.lines("jobs", "apply", "-f", "jobs.yaml", "--prune-tag", "numbers")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 JOBS = """
 jobs:
@@ -18,8 +18,8 @@ MARCH = ("simulate", "-f", "jobs.yaml", "--from", "2027-03-22T00:00Z", "--days",
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    prompt = Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    prompt = CliPrompt(tmp_path, monkeypatch, capsys)
     prompt.write(JOBS)
     return prompt
 
@@ -29,7 +29,7 @@ def job(found: Any, name: str) -> Any:  # noqa: ANN401 - what was printed
     return one
 
 
-def test_a_simulation_needs_no_database_and_makes_none(prompt: Prompt) -> None:
+def test_a_simulation_needs_no_database_and_makes_none(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH)
 
     assert shown[0] == "7 days from Mon 2027-03-22 00:00:00 UTC: 3 jobs, 679 runs"
@@ -37,7 +37,7 @@ def test_a_simulation_needs_no_database_and_makes_none(prompt: Prompt) -> None:
     assert not (prompt.folder / "gnomon.db").exists()
 
 
-def test_every_day_is_a_line_of_the_heat_map(prompt: Prompt) -> None:
+def test_every_day_is_a_line_of_the_heat_map(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH)
 
     days = [line for line in shown if line[4:11] == "2027-03"]
@@ -47,28 +47,28 @@ def test_every_day_is_a_line_of_the_heat_map(prompt: Prompt) -> None:
     assert days[-1].startswith("Sun 2027-03-28 *")
 
 
-def test_what_a_clock_change_does_is_said(prompt: Prompt) -> None:
+def test_what_a_clock_change_does_is_said(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH)
 
     assert shown[-2].startswith("* Sun 2027-03-28 03:00:00 CEST Europe/Berlin: clocks go forward from 02:00 to 03:00")
     assert shown[-1] == "  backup"
 
 
-def test_durations_are_given_for_one_job_and_for_all_others(prompt: Prompt) -> None:
+def test_durations_are_given_for_one_job_and_for_all_others(prompt: CliPrompt) -> None:
     found = prompt.data(*MARCH, "--duration", "20m", "--duration", "backup=30h")
 
     assert (job(found, "probe")["lasts_ms"], job(found, "backup")["lasts_ms"]) == (1_200_000, 108_000_000)
     assert {"kind": "skipped", "reason": "overlap", "count": 336} in job(found, "probe")["decisions"]
 
 
-def test_runs_that_their_timeout_would_end_are_told(prompt: Prompt) -> None:
+def test_runs_that_their_timeout_would_end_are_told(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--duration", "probe=2h", "--duration", "backup=2h")
 
     assert "probe is said to last 2 h, but its timeout ends it after 1 h" in shown
     assert not [line for line in shown if line.startswith("backup is said to last")]
 
 
-def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: Prompt) -> None:
+def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: CliPrompt) -> None:
     prompt.write('jobs: [{ name: vacuum, schedule: "@daily", command: vacuumdb }]')
 
     shown = prompt.lines(*MARCH, "--duration", "2h")
@@ -76,22 +76,22 @@ def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: Prompt) -> 
     assert "vacuum is said to last 2 h, but its timeout ends it after 2 min" in shown
 
 
-def test_a_duration_of_a_job_that_is_not_there_is_refused(prompt: Prompt) -> None:
+def test_a_duration_of_a_job_that_is_not_there_is_refused(prompt: CliPrompt) -> None:
     done = prompt.run(*MARCH, "--duration", "bakcup=5m")
 
     assert (done.code, done.err) == (2, ["error: --duration: 'bakcup' is no job of the file"])
 
 
-def test_durations_may_come_from_what_was_recorded(prompt: Prompt) -> None:
+def test_durations_may_come_from_what_was_recorded(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
-    prompt.ends(prompt.triggered("asked"))
+    prompt.finish_execution(prompt.triggered("asked"))
 
     found = prompt.data(*MARCH, "--durations-from", "gnomon.db")
 
     assert (job(found, "asked")["lasts_ms"], job(found, "probe")["lasts_ms"]) == (1200, 0)
 
 
-def test_an_outage_shows_what_becomes_of_its_ticks(prompt: Prompt) -> None:
+def test_an_outage_shows_what_becomes_of_its_ticks(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--outage", "mon 01:00-04:00")
 
     place = shown.index("down for 3h from Mon 2027-03-22 01:00:00 UTC")
@@ -101,21 +101,21 @@ def test_an_outage_shows_what_becomes_of_its_ticks(prompt: Prompt) -> None:
     ]
 
 
-def test_of_an_outage_that_goes_on_it_is_not_said_that_nothing_was_due(prompt: Prompt) -> None:
+def test_of_an_outage_that_goes_on_it_is_not_said_that_nothing_was_due(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--outage", "2027-03-28T00:00Z/2027-04-28T00:00Z")
 
     assert "  it goes on to the end: what was due in it is not decided" in shown
     assert "  nothing was due" not in shown
 
 
-def test_an_outage_that_cannot_be_read_is_refused(prompt: Prompt) -> None:
+def test_an_outage_that_cannot_be_read_is_refused(prompt: CliPrompt) -> None:
     done = prompt.run(*MARCH, "--outage", "sometimes")
 
     assert done.code == 2
     assert done.err[0].startswith("error: --outage: 'sometimes' is no outage such as mon 02:00-04:00")
 
 
-def test_a_simulation_is_data_for_machines(prompt: Prompt) -> None:
+def test_a_simulation_is_data_for_machines(prompt: CliPrompt) -> None:
     found = prompt.data(*MARCH, "--tz", "Europe/Berlin")
 
     assert (found["runs"], found["timezone"], found["not_enabled"]) == (679, "Europe/Berlin", ["resting"])
@@ -124,5 +124,5 @@ def test_a_simulation_is_data_for_machines(prompt: Prompt) -> None:
     assert found["clock_changes"][0]["jobs"] == ["backup"]
 
 
-def test_a_zone_that_nobody_knows_is_refused(prompt: Prompt) -> None:
+def test_a_zone_that_nobody_knows_is_refused(prompt: CliPrompt) -> None:
     assert prompt.run(*MARCH, "--tz", "Mars/Base").code == 2

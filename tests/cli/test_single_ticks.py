@@ -6,18 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.ledger.edits import verdict_before
-from support.prompt import Prompt
+from gnomon.core.ledger.edits import verdict_before_edit
+from support.prompt import CliPrompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    prompt = Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    prompt = CliPrompt(tmp_path, monkeypatch, capsys)
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
     return prompt
 
 
-def planned(prompt: Prompt) -> list[str]:
+def planned(prompt: CliPrompt) -> list[str]:
     found: list[str] = prompt.data("jobs", "next", "report", "-n", "3")["next_runs"]
     return found
 
@@ -25,7 +25,7 @@ def planned(prompt: Prompt) -> list[str]:
 # ---- skip ----------------------------------------------------------------------------------------
 
 
-def test_a_coming_run_is_skipped_and_shown_as_such(prompt: Prompt) -> None:
+def test_a_coming_run_is_skipped_and_shown_as_such(prompt: CliPrompt) -> None:
     first, second, third = planned(prompt)
 
     [said] = prompt.lines("jobs", "skip", "report", "--at", second)
@@ -37,7 +37,7 @@ def test_a_coming_run_is_skipped_and_shown_as_such(prompt: Prompt) -> None:
     assert any(line.startswith("exceptions") for line in prompt.lines("jobs", "show", "report"))
 
 
-def test_a_run_is_moved_on_the_clocks_of_the_job_and_applying_the_file_keeps_that(prompt: Prompt) -> None:
+def test_a_run_is_moved_on_the_clocks_of_the_job_and_applying_the_file_keeps_that(prompt: CliPrompt) -> None:
     first = planned(prompt)[0]
     day = first[:10]
 
@@ -49,7 +49,7 @@ def test_a_run_is_moved_on_the_clocks_of_the_job_and_applying_the_file_keeps_tha
     assert planned(prompt)[0] == moved["moved_to"]
 
 
-def test_a_skip_is_undone(prompt: Prompt) -> None:
+def test_a_skip_is_undone(prompt: CliPrompt) -> None:
     before = planned(prompt)
     prompt.lines("jobs", "skip", "report", "--at", before[0])
 
@@ -67,7 +67,7 @@ def test_a_skip_is_undone(prompt: Prompt) -> None:
         (("--at", "2099-01-01T00:00Z", "--undo", "--move-to", "2099-01-01T00:00Z"), "two different things"),
     ],
 )
-def test_what_cannot_be_skipped_is_said(prompt: Prompt, told: tuple[str, ...], reason: str) -> None:
+def test_what_cannot_be_skipped_is_said(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:
     done = prompt.run("jobs", "skip", "report", *told)
 
     assert done.code == 2
@@ -82,7 +82,7 @@ jobs:
 """
 
 
-def resting(prompt: Prompt, seconds: int = 100) -> Prompt:
+def resting(prompt: CliPrompt, seconds: int = 100) -> CliPrompt:
     """The job rests since so many seconds."""
     prompt.write(BEAT)
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
@@ -92,14 +92,14 @@ def resting(prompt: Prompt, seconds: int = 100) -> Prompt:
         assert found is not None
         at = found.mark_at - seconds * 1000
         before = replace(found, mark_at=at, paused_at=at)
-        verdict = verdict_before(found, now=found.mark_at)
+        verdict = verdict_before_edit(found, now=found.mark_at)
         assert await store.change(verdict, before, now=at, actor="ada", tzdata="")
 
-    prompt.at_the_store(earlier)
+    prompt.with_store(earlier)
     return prompt
 
 
-def test_resuming_says_what_the_pause_swallowed_and_how_to_run_it(prompt: Prompt) -> None:
+def test_resuming_says_what_the_pause_swallowed_and_how_to_run_it(prompt: CliPrompt) -> None:
     goes_on, swallowed, hint = resting(prompt).lines("jobs", "resume", "beat")
 
     assert goes_on.startswith("beat goes on; its next run is at ")
@@ -110,7 +110,7 @@ def test_resuming_says_what_the_pause_swallowed_and_how_to_run_it(prompt: Prompt
 @pytest.mark.parametrize(
     ("choice", "runs"), [(["latest"], 1), (["all"], 100), (["spread", "10m"], 100), (["since 2020-01-01"], 100)]
 )
-def test_what_was_swallowed_runs_if_it_is_chosen(prompt: Prompt, choice: list[str], runs: int) -> None:
+def test_what_was_swallowed_runs_if_it_is_chosen(prompt: CliPrompt, choice: list[str], runs: int) -> None:
     *_, told = resting(prompt).lines("jobs", "resume", "beat", "--missed", *choice)
 
     assert int(told.split()[0]) >= runs
@@ -121,7 +121,7 @@ def test_what_was_swallowed_runs_if_it_is_chosen(prompt: Prompt, choice: list[st
 @pytest.mark.parametrize(
     "choice", [["often"], ["since"], ["all", "10m"], ["spread", "soon"], ["since 2020-01-01", "x"]]
 )
-def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: Prompt, choice: list[str]) -> None:
+def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: CliPrompt, choice: list[str]) -> None:
     done = resting(prompt).run("jobs", "resume", "beat", "--missed", *choice)
 
     assert done.code == 2
@@ -133,7 +133,7 @@ def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: Prompt, 
 WEEK = ("jobs", "backfill", "report", "--from", "2026-03-02", "--to", "2026-03-09")
 
 
-def test_a_preview_says_what_would_run_and_changes_nothing(prompt: Prompt) -> None:
+def test_a_preview_says_what_would_run_and_changes_nothing(prompt: CliPrompt) -> None:
     *times, told = prompt.lines(*WEEK, "--dry-run")
 
     assert times[0] == "Mon 2026-03-02 09:00:00 EST"
@@ -141,7 +141,7 @@ def test_a_preview_says_what_would_run_and_changes_nothing(prompt: Prompt) -> No
     assert prompt.lines("jobs", "backfills") == ["no backfills"]
 
 
-def test_a_backfill_is_listed_with_its_progress_and_cancelled(prompt: Prompt) -> None:
+def test_a_backfill_is_listed_with_its_progress_and_cancelled(prompt: CliPrompt) -> None:
     [said] = prompt.lines(*WEEK, "--max-parallel", "2", "--detach")
     backfill = said.split()[0]
 
@@ -159,7 +159,7 @@ def test_a_backfill_is_listed_with_its_progress_and_cancelled(prompt: Prompt) ->
     assert "cancelled" in prompt.lines("jobs", "backfills")[1]
 
 
-def test_without_a_worker_nobody_waits(prompt: Prompt) -> None:
+def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:
     done = prompt.run(*WEEK)
 
     assert (done.code, done.err) == (0, ["no worker is alive: it begins as soon as gnomon up runs"])
@@ -174,7 +174,7 @@ def test_without_a_worker_nobody_waits(prompt: Prompt) -> None:
         (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is yet to come"),
     ],
 )
-def test_a_backfill_that_makes_no_sense_is_refused(prompt: Prompt, told: tuple[str, ...], reason: str) -> None:
+def test_a_backfill_that_makes_no_sense_is_refused(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:
     done = prompt.run("jobs", "backfill", *told)
 
     assert done.code == 2

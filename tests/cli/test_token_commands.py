@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from support.issuers import token
-from support.prompt import Prompt
+from support.prompt import CliPrompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    return Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    return CliPrompt(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.req("H-20")
-def test_a_token_is_printed_alone_and_says_what_was_asked_for(prompt: Prompt) -> None:
+def test_a_token_is_printed_alone_and_says_what_was_asked_for(prompt: CliPrompt) -> None:
     [made] = prompt.lines("token", "create", "--role", "operator", "--subject", "ci", "--tenant", "acme")
 
     shown = prompt.data("token", "inspect", made)
@@ -26,19 +26,19 @@ def test_a_token_is_printed_alone_and_says_what_was_asked_for(prompt: Prompt) ->
     assert (shown["signed_here"], shown["refused"]) == (True, None)
 
 
-def test_without_a_subject_the_token_is_for_whoever_types(prompt: Prompt) -> None:
+def test_without_a_subject_the_token_is_for_whoever_types(prompt: CliPrompt) -> None:
     assert prompt.data("token", "create", "--role", "viewer")["sub"] == "ada"
 
 
 @pytest.mark.guarantee("S24")
-def test_looking_at_a_token_does_not_show_what_makes_it_worth_stealing(prompt: Prompt) -> None:
+def test_looking_at_a_token_does_not_show_what_makes_it_worth_stealing(prompt: CliPrompt) -> None:
     [made] = prompt.lines("token", "create", "--role", "admin")
 
     for form in ("table", "json", "yaml"):
         assert made.rpartition(".")[2] not in "\n".join(prompt.lines("token", "inspect", made, "-o", form))
 
 
-def test_a_token_can_be_read_from_a_file_or_the_input(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_can_be_read_from_a_file_or_the_input(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
     [made] = prompt.lines("token", "create", "--role", "admin")
     (prompt.folder / "token").write_text(made + "\n")
     monkeypatch.setattr(sys, "stdin", io.StringIO(made + "\n"))
@@ -46,7 +46,7 @@ def test_a_token_can_be_read_from_a_file_or_the_input(prompt: Prompt, monkeypatc
     assert prompt.lines("token", "inspect", "--file", "token") == prompt.lines("token", "inspect", "-")
 
 
-def test_a_token_that_would_be_refused_ends_with_1(prompt: Prompt) -> None:
+def test_a_token_that_would_be_refused_ends_with_1(prompt: CliPrompt) -> None:
     done = prompt.run("token", "inspect", token())
 
     assert done.code == 1
@@ -66,7 +66,9 @@ def test_a_token_that_would_be_refused_ends_with_1(prompt: Prompt) -> None:
         (("inspect", "--file", "nowhere"), "error: --file: 'nowhere' cannot be read"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_leaves_nothing(prompt: Prompt, arguments: tuple[str, ...], error: str) -> None:
+def test_what_cannot_be_done_is_said_and_leaves_nothing(
+    prompt: CliPrompt, arguments: tuple[str, ...], error: str
+) -> None:
     done = prompt.run("token", *arguments)
 
     assert (done.code, done.out) == (2, [])

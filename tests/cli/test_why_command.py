@@ -8,16 +8,16 @@ import yaml
 from contracts.store import NOON
 from gnomon.cli.actions.why import show
 from gnomon.cli.output import Format
-from gnomon.core.explain.evidence import Answer, Explanation, Kind
+from gnomon.core.explain.evidence import ExplanationKind, JobExplanation, SubjectExplanation
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.services.operations.presenters import why_answer
-from support.prompt import JOBS, Prompt
+from gnomon.services.operations.presenters import why_response
+from support.prompt import JOBS, CliPrompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prompt:
-    made = Prompt(tmp_path, monkeypatch, capsys)
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    made = CliPrompt(tmp_path, monkeypatch, capsys)
     made.lines("jobs", "apply", "-f", "jobs.yaml")
     return made
 
@@ -30,15 +30,15 @@ def shown(lines: list[str]) -> str:
 def test_a_database_that_is_not_there_is_said_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = Prompt(tmp_path, monkeypatch, capsys).run("why", "report")
+    done = CliPrompt(tmp_path, monkeypatch, capsys).run("why", "report")
 
     assert done.err == ["error: there is no database gnomon.db: start with gnomon up or gnomon jobs apply"]
     assert done.code == 2
 
 
-def test_a_run_is_told_with_its_attempts(prompt: Prompt) -> None:
+def test_a_run_is_told_with_its_attempts(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
-    prompt.ends(execution, Result.FAILED, error="disk full\nTraceback")
+    prompt.finish_execution(execution, Result.FAILED, error="disk full\nTraceback")
 
     lines = prompt.lines("why", "report")
 
@@ -53,7 +53,7 @@ def test_a_run_is_told_with_its_attempts(prompt: Prompt) -> None:
     assert lines[-1].startswith("  It will fire in ")
 
 
-def test_a_job_that_nobody_has_asked_for_says_so(prompt: Prompt) -> None:
+def test_a_job_that_nobody_has_asked_for_says_so(prompt: CliPrompt) -> None:
     lines = prompt.lines("why", "cleanup")
 
     assert lines == [
@@ -64,42 +64,58 @@ def test_a_job_that_nobody_has_asked_for_says_so(prompt: Prompt) -> None:
     ]
 
 
-def test_a_moment_is_told_on_the_clocks_of_the_schedule_and_in_utc(prompt: Prompt) -> None:
+def test_a_moment_is_told_on_the_clocks_of_the_schedule_and_in_utc(prompt: CliPrompt) -> None:
     lines = prompt.lines("why", "report", "--at", "2020-01-02 09:00")
 
     assert lines[2] == "Thu 2020-01-02 09:00 EST (14:00 UTC)  no tick"
     assert shown(lines[3:]).startswith("The job did not exist yet: ada created it at ")
 
 
-def test_a_day_of_its_own_is_named_in_utc_too(prompt: Prompt) -> None:
+def test_a_day_of_its_own_is_named_in_utc_too(prompt: CliPrompt) -> None:
     lines = prompt.lines("why", "report", "--at", "2020-01-02 23:30")
 
     assert lines[2] == "Thu 2020-01-02 23:30 EST (Fri 2020-01-03 04:30 UTC)  no tick"
 
 
-def test_a_deleted_job_is_told_of(prompt: Prompt) -> None:
+def test_a_deleted_job_is_told_of(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "delete", "report", "--yes")
 
     assert shown(prompt.lines("why", "report")[3:]).startswith("The job is gone: ada deleted it at ")
 
 
-def test_machines_get_every_fact(prompt: Prompt) -> None:
+def test_machines_get_every_fact(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
-    prompt.ends(execution, Result.FAILED, error="disk full")
+    prompt.finish_execution(execution, Result.FAILED, error="disk full")
 
     found = prompt.data("why", "report", "--last", "1")
 
     assert list(found) == ["job", "schedule", "timezone", "explanations", "more", "forgotten_before", "coming"]
     [one] = found["explanations"]
     assert list(one) == [
-        "at", "local", "kind", "reason", "sentence", "waits", "schedule", "timezone", "revision", "decision",
-        "previous_at", "next_at", "execution", "attempts",
-    ]  # fmt: skip
+        "at",
+        "local",
+        "kind",
+        "reason",
+        "sentence",
+        "waits",
+        "schedule",
+        "timezone",
+        "revision",
+        "decision",
+        "previous_at",
+        "next_at",
+        "execution",
+        "attempts",
+    ]
     assert (one["kind"], one["reason"], one["execution"]["execution_id"]) == ("started", "manual", execution)
     [attempt] = one["attempts"]
     assert (attempt["step"], attempt["fence"], attempt["worker"], attempt["result"], attempt["error"]) == (
-        "main", 1, "worker-1", "failed", "disk full",
-    )  # fmt: skip
+        "main",
+        1,
+        "worker-1",
+        "failed",
+        "disk full",
+    )
     assert (found["coming"]["kind"], found["coming"]["decision"]) == ("coming", None)
 
 
@@ -108,34 +124,47 @@ def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.
     numbers = range(12)
     tasks = tuple(
         Task(
-            task_id=TaskId(f"task_{99 - number}"), tenant="default", run_id=RunId("run_1"), step=f"step-{number}",
-            state=TaskState.SUCCEEDED, wait_reason=WaitReason.READY, available_at=NOON, created_at=NOON,
+            task_id=TaskId(f"task_{99 - number}"),
+            tenant="default",
+            run_id=RunId("run_1"),
+            step=f"step-{number}",
+            state=TaskState.SUCCEEDED,
+            wait_reason=WaitReason.READY,
+            available_at=NOON,
+            created_at=NOON,
         )
         for number in numbers
-    )  # fmt: skip
+    )
     attempts = tuple(
         Attempt(task_id=task.task_id, number=1, worker="w1", lease_until=NOON, dispatched_at=NOON + number)
         for number, task in zip(numbers, tasks, strict=True)
     )[::-1]
-    one = Explanation(
-        at=NOON, kind=Kind.FIRED, reason="on_time", sentence="It fired on time.", timezone="UTC", schedule="every hour",
-        revision=1, tasks=tasks, attempts=attempts,
-    )  # fmt: skip
+    one = SubjectExplanation(
+        at=NOON,
+        kind=ExplanationKind.FIRED,
+        reason="on_time",
+        sentence="It fired on time.",
+        timezone="UTC",
+        schedule="every hour",
+        revision=1,
+        tasks=tasks,
+        attempts=attempts,
+    )
 
-    answer = Answer(job="report", timezone="UTC", schedule="every hour", explanations=(one,))
-    show(why_answer(answer), Format.TABLE)
+    answer = JobExplanation(job="report", timezone="UTC", schedule="every hour", explanations=(one,))
+    show(why_response(answer), Format.TABLE)
 
     steps = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "w1" in line]
     assert steps == [f"step-{number}" for number in range(2, 12)]
 
 
-def test_yaml_says_the_same(prompt: Prompt) -> None:
+def test_yaml_says_the_same(prompt: CliPrompt) -> None:
     told = yaml.safe_load("\n".join(prompt.lines("why", "cleanup", "-o", "yaml")))
 
     assert (told["job"], told["explanations"], told["coming"]["reason"]) == ("cleanup", [], "on_demand")
 
 
-def test_of_many_ticks_the_rest_is_counted(prompt: Prompt) -> None:
+def test_of_many_ticks_the_rest_is_counted(prompt: CliPrompt) -> None:
     prompt.write(JOBS.replace('"every weekday at 9am"', '"* * * * * *"').replace("America/New_York", "UTC"))
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
 
@@ -153,14 +182,14 @@ def test_of_many_ticks_the_rest_is_counted(prompt: Prompt) -> None:
         (("report", "--at", "02:00", "--last", "2"), "error: --at asks about a moment and --last about the newest"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(prompt: Prompt, arguments: tuple[str, ...], error: str) -> None:
+def test_what_cannot_be_asked_is_refused(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
     done = prompt.run("why", *arguments)
 
     assert (done.code, done.out) == (2, [])
     assert done.err[0].startswith(error)
 
 
-def test_a_time_alone_is_the_last_one_on_the_clocks_of_the_schedule(prompt: Prompt) -> None:
+def test_a_time_alone_is_the_last_one_on_the_clocks_of_the_schedule(prompt: CliPrompt) -> None:
     found = prompt.data("why", "report", "--at", "09:00")
 
     assert found["explanations"][0]["local"][11:16] == "09:00"

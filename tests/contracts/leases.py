@@ -10,7 +10,7 @@ from gnomon.errors import FieldError
 from gnomon.ports.coordination import Leases
 
 TTL = SHORTEST_MS
-Pass = Callable[[int], Awaitable[None]]
+LetPass = Callable[[int], Awaitable[None]]
 STRANGE_KEYS = [
     "a b",
     "*",
@@ -66,7 +66,7 @@ class LeaseContract:
             assert tokens == sorted(tokens)
 
     async def test_one_that_has_ended_can_be_taken_and_its_last_holder_cannot_renew_it(
-        self, leases: Leases, let_pass: Pass
+        self, leases: Leases, let_pass: LetPass
     ) -> None:
         first = await taken(leases, "k", "a")
         await let_pass(TTL)
@@ -79,7 +79,7 @@ class LeaseContract:
         assert await leases.acquire("k", "c", ttl_ms=TTL) is None
 
     async def test_a_renewal_that_comes_too_late_is_refused_though_nobody_took_it(
-        self, leases: Leases, let_pass: Pass
+        self, leases: Leases, let_pass: LetPass
     ) -> None:
         token = await taken(leases, "k", "a")
         await let_pass(TTL)
@@ -87,7 +87,7 @@ class LeaseContract:
         assert await leases.renew("k", token, ttl_ms=TTL) is None
         await taken(leases, "k", "b")
 
-    async def test_one_that_is_renewed_lasts_on(self, leases: Leases, let_pass: Pass) -> None:
+    async def test_one_that_is_renewed_lasts_on(self, leases: Leases, let_pass: LetPass) -> None:
         token = await taken(leases, "k", "a")
         renewed = await leases.renew("k", token, ttl_ms=20 * TTL)
         await let_pass(2 * TTL)
@@ -132,7 +132,7 @@ class LeaseContract:
         await taken(leases, "k", "a", ttl_ms=LONGEST_MS)
         await taken(leases, "another", "a", ttl_ms=1999)
 
-    async def test_an_odd_time_is_not_cut(self, leases: Leases, let_pass: Pass) -> None:
+    async def test_an_odd_time_is_not_cut(self, leases: Leases, let_pass: LetPass) -> None:
         token = await taken(leases, "k", "a", ttl_ms=1999)
         await let_pass(1300)
 

@@ -7,40 +7,40 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.messaging import Delivered, Parcel, ServerSide, WorkerSide
+from gnomon.ports.messaging import InboundMessage, OutboundTask, ServerBus, WorkerBus
 
 ACK_WAIT_MS = 1_000
 MAX_DELIVER = 3
 #: Lets time pass on the bus.
-Pass = Callable[[int], Awaitable[None]]
+LetPass = Callable[[int], Awaitable[None]]
 #: How many messages are kept for people.
-Dead = Callable[[], Awaitable[Sequence[bytes]]]
+DeadMessages = Callable[[], Awaitable[Sequence[bytes]]]
 
 
-def parcel(name: str, *, job: str = "report", pool: str = "default", to: str | None = None) -> Parcel:
-    return Parcel(name=name, job=job, pool=pool, body=name.encode(), to=to)
+def outbound_task(name: str, *, job: str = "report", pool: str = "default", to: str | None = None) -> OutboundTask:
+    return OutboundTask(name=name, job=job, pool=pool, body=name.encode(), to=to)
 
 
-def bodies(delivered: Sequence[Delivered]) -> list[str]:
+def bodies(delivered: Sequence[InboundMessage]) -> list[str]:
     return [one.body.decode() for one in delivered]
 
 
-class QueueContract:
+class MessagingContract:
     """Tests for any bus. `server` and `worker` are its two sides, `other` is a worker of the pool gpu."""
 
     @pytest.fixture(autouse=True)
-    async def prepared(self, server: ServerSide) -> None:
+    async def prepared(self, server: ServerBus) -> None:
         await server.prepare(["default", "gpu"])
 
-    async def pulled(self, worker: WorkerSide, count: int) -> list[Delivered]:
+    async def pulled(self, worker: WorkerBus, count: int) -> list[InboundMessage]:
         """As many as there must be, however they come."""
-        found: list[Delivered] = []
+        found: list[InboundMessage] = []
         while len(found) < count:
             found += await worker.pull(limit=count - len(found), wait_ms=2_000)
         return found
 
-    async def collected(self, server: ServerSide, count: int) -> list[Delivered]:
-        found: list[Delivered] = []
+    async def collected(self, server: ServerBus, count: int) -> list[InboundMessage]:
+        found: list[InboundMessage] = []
         while len(found) < count:
             found += await server.collect(limit=count - len(found), wait_ms=2_000)
         return found
@@ -48,49 +48,52 @@ class QueueContract:
     # ---- to workers --------------------------------------------------------------------------
 
     @pytest.mark.req("H-13")
-    async def test_what_is_published_is_pulled_in_its_order(self, server: ServerSide, worker: WorkerSide) -> None:
+    async def test_what_is_published_is_pulled_in_its_order(self, server: ServerBus, worker: WorkerBus) -> None:
         names = [f"task_{number}:1" for number in range(20)]
 
-        assert await server.publish([parcel(name) for name in names]) == frozenset(names)
+        assert await server.publish([outbound_task(name) for name in names]) == frozenset(names)
         found = await self.pulled(worker, 20)
 
         assert (bodies(found), {one.tries for one in found}) == (names, {1})
 
-    async def test_whoever_pulls_gets_no_more_than_asked_for(self, server: ServerSide, worker: WorkerSide) -> None:
-        await server.publish([parcel(str(number)) for number in range(5)])
+    async def test_whoever_pulls_gets_no_more_than_asked_for(self, server: ServerBus, worker: WorkerBus) -> None:
+        await server.publish([outbound_task(str(number)) for number in range(5)])
 
         assert len(await self.pulled(worker, 2)) == 2
         assert bodies(await self.pulled(worker, 3)) == ["2", "3", "4"]
 
-    async def test_a_name_with_dots_is_sent_like_any_other(self, server: ServerSide, worker: WorkerSide) -> None:
-        await server.publish([parcel("a", job="every.day.report"), parcel("b", job="x.pool.gpu")])
+    async def test_a_name_with_dots_is_sent_like_any_other(self, server: ServerBus, worker: WorkerBus) -> None:
+        await server.publish([outbound_task("a", job="every.day.report"), outbound_task("b", job="x.pool.gpu")])
 
         assert bodies(await self.pulled(worker, 2)) == ["a", "b"]
 
     @pytest.mark.req("R-17")
-    async def test_sent_twice_under_one_name_it_is_there_once(self, server: ServerSide, worker: WorkerSide) -> None:
-        await server.publish([parcel("task_a:1")])
-        assert await server.publish([parcel("task_a:1")]) == {"task_a:1"}
+    async def test_sent_twice_under_one_name_it_is_there_once(self, server: ServerBus, worker: WorkerBus) -> None:
+        await server.publish([outbound_task("task_a:1")])
+        assert await server.publish([outbound_task("task_a:1")]) == {"task_a:1"}
 
         assert await server.under_way("default") == 1
         [found] = await self.pulled(worker, 1)
         await worker.acknowledge([found])
         assert not await worker.pull(limit=1, wait_ms=50)
 
-    async def test_each_pool_gets_its_own(self, server: ServerSide, worker: WorkerSide, other: WorkerSide) -> None:
-        await server.publish([parcel("for all"), parcel("for gpu", pool="gpu")])
+    async def test_each_pool_gets_its_own(self, server: ServerBus, worker: WorkerBus, other: WorkerBus) -> None:
+        await server.publish([outbound_task("for all"), outbound_task("for gpu", pool="gpu")])
 
         assert bodies(await self.pulled(other, 1)) == ["for gpu"]
         assert bodies(await self.pulled(worker, 1)) == ["for all"]
 
     @pytest.mark.req("H-13")
     async def test_what_is_for_one_worker_reaches_it_and_nobody_else(
-        self, server: ServerSide, worker: WorkerSide, other: WorkerSide
+        self, server: ServerBus, worker: WorkerBus, other: WorkerBus
     ) -> None:
         assert not await worker.pull(limit=1, wait_ms=50)
         assert not await other.pull(limit=1, wait_ms=50)
 
-        assert await server.publish([parcel("for all"), parcel("for one", to="worker_1")]) == {"for all", "for one"}
+        assert await server.publish([outbound_task("for all"), outbound_task("for one", to="worker_1")]) == {
+            "for all",
+            "for one",
+        }
         found = await self.pulled(worker, 2)
 
         assert sorted(bodies(found)) == ["for all", "for one"]
@@ -98,22 +101,22 @@ class QueueContract:
         await worker.extend(found)
         await worker.acknowledge(found)
 
-    async def test_what_is_for_a_worker_that_is_not_there_has_not_arrived(self, server: ServerSide) -> None:
-        assert await server.publish([parcel("for nobody", to="worker_9")]) == frozenset()
+    async def test_what_is_for_a_worker_that_is_not_there_has_not_arrived(self, server: ServerBus) -> None:
+        assert await server.publish([outbound_task("for nobody", to="worker_9")]) == frozenset()
         assert await server.under_way("default") == 0
 
     async def test_what_has_come_for_one_worker_is_handed_over_when_it_stops(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
         assert not await worker.pull(limit=1, wait_ms=50)
-        await server.publish([parcel("for one", to="worker_1")])
+        await server.publish([outbound_task("for one", to="worker_1")])
 
         assert bodies(await worker.stop_pulling()) == ["for one"]
 
     async def test_what_is_under_way_is_known_until_it_is_acknowledged(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
-        await server.publish([parcel("a"), parcel("b")])
+        await server.publish([outbound_task("a"), outbound_task("b")])
         first, second = await self.pulled(worker, 2)
         assert await server.under_way("default") == 2
 
@@ -122,14 +125,14 @@ class QueueContract:
 
         await self.until(server, 0)
 
-    async def until(self, server: ServerSide, under_way: int) -> None:
+    async def until(self, server: ServerBus, under_way: int) -> None:
         while await server.under_way("default") != under_way:  # noqa: ASYNC110 - nobody says when an ack has arrived
             await asyncio.sleep(0.01)
 
     async def test_what_nobody_acknowledges_comes_again(
-        self, server: ServerSide, worker: WorkerSide, passing: Pass
+        self, server: ServerBus, worker: WorkerBus, passing: LetPass
     ) -> None:
-        await server.publish([parcel("a")])
+        await server.publish([outbound_task("a")])
         await self.pulled(worker, 1)
         await passing(ACK_WAIT_MS + 200)
 
@@ -137,9 +140,9 @@ class QueueContract:
         assert (again.body, again.tries) == (b"a", 2)
 
     async def test_what_is_being_worked_on_goes_to_nobody_else(
-        self, server: ServerSide, worker: WorkerSide, passing: Pass
+        self, server: ServerBus, worker: WorkerBus, passing: LetPass
     ) -> None:
-        await server.publish([parcel("a")])
+        await server.publish([outbound_task("a")])
         found = await self.pulled(worker, 1)
         for _ in range(3):
             await passing(ACK_WAIT_MS // 2)
@@ -149,9 +152,9 @@ class QueueContract:
 
     @pytest.mark.req("R-17")
     async def test_what_was_given_out_as_often_as_it_may_is_kept_for_people(
-        self, server: ServerSide, worker: WorkerSide, passing: Pass, dead: Dead
+        self, server: ServerBus, worker: WorkerBus, passing: LetPass, dead: DeadMessages
     ) -> None:
-        await server.publish([parcel("poison")])
+        await server.publish([outbound_task("poison")])
         for _ in range(MAX_DELIVER):
             await self.pulled(worker, 1)
             await passing(ACK_WAIT_MS + 200)
@@ -164,32 +167,32 @@ class QueueContract:
 
     @pytest.mark.guarantee("C5", "S9")
     async def test_what_may_have_arrived_before_is_given_out_as_what_others_may_have(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
-        await server.publish([replace(parcel("a"), again=True)])
+        await server.publish([replace(outbound_task("a"), again=True)])
         [came] = await self.pulled(worker, 1)
 
         assert (came.tries, came.doubtful) == (1, True)
 
-    async def test_after_the_last_pull_nothing_more_comes(self, server: ServerSide, worker: WorkerSide) -> None:
-        await server.publish([parcel("a")])
+    async def test_after_the_last_pull_nothing_more_comes(self, server: ServerBus, worker: WorkerBus) -> None:
+        await server.publish([outbound_task("a")])
         await self.pulled(worker, 1)
         assert not await worker.stop_pulling()
-        await server.publish([parcel("b")])
+        await server.publish([outbound_task("b")])
 
         assert await server.under_way("default") == 2
 
     # ---- and back ----------------------------------------------------------------------------
 
     async def test_reports_come_in_the_order_in_which_a_worker_made_them(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
         for number in range(10):
             await worker.report(f"w1:{number}", str(number).encode())
 
         assert bodies(await self.collected(server, 10)) == [str(number) for number in range(10)]
 
-    async def test_told_twice_under_one_name_it_is_there_once(self, server: ServerSide, worker: WorkerSide) -> None:
+    async def test_told_twice_under_one_name_it_is_there_once(self, server: ServerBus, worker: WorkerBus) -> None:
         await worker.report("w1:1", b"a")
         await worker.report("w1:1", b"a")
         await server.acknowledge(await self.collected(server, 1))
@@ -198,10 +201,10 @@ class QueueContract:
 
     @pytest.mark.req("R-17")
     async def test_a_report_that_is_put_off_comes_again(
-        self, server: ServerSide, worker: WorkerSide, passing: Pass
+        self, server: ServerBus, worker: WorkerBus, passing: LetPass
     ) -> None:
         await worker.report("w1:1", b"a")
-        await server.put_off(await self.collected(server, 1), after_ms=300)
+        await server.redeliver_later(await self.collected(server, 1), after_ms=300)
         assert not await server.collect(limit=1, wait_ms=50)
         await passing(400)
 
@@ -209,31 +212,31 @@ class QueueContract:
         assert (again.body, again.tries) == (b"a", 2)
 
     async def test_a_server_knows_when_all_that_was_reported_is_dealt_with(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
-        await server.caught_up()
+        await server.wait_caught_up()
         await worker.report("w1:1", b"a")
         found = await self.collected(server, 1)
         with pytest.raises(Unavailable):
-            await server.caught_up()
+            await server.wait_caught_up()
         await server.acknowledge(found)
 
-        await server.caught_up()
+        await server.wait_caught_up()
 
     @pytest.mark.req("R-17")
     async def test_what_nobody_can_read_is_kept_for_people_and_does_not_come_again(
-        self, server: ServerSide, worker: WorkerSide, passing: Pass, dead: Dead
+        self, server: ServerBus, worker: WorkerBus, passing: LetPass, dead: DeadMessages
     ) -> None:
         await worker.report("w1:1", b"\xff")
         [found] = await self.collected(server, 1)
-        await server.put_away(found, reason="cannot be read: \r\nNats-Msg-Id: 1")
+        await server.dead_letter_message(found, reason="cannot be read: \r\nNats-Msg-Id: 1")
         await passing(ACK_WAIT_MS + 200)
 
         assert await dead() == [b"\xff"]
         assert not await server.collect(limit=1, wait_ms=50)
 
     async def test_requests_are_answered_and_both_kinds_are_kept_apart(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
         async def heard(body: bytes) -> bytes:
             return b"heard " + body
@@ -247,7 +250,7 @@ class QueueContract:
         assert await worker.ask(b"b") == b"granted b"
 
     async def test_a_question_that_is_too_large_for_the_bus_reaches_nobody(
-        self, server: ServerSide, worker: WorkerSide
+        self, server: ServerBus, worker: WorkerBus
     ) -> None:
         heard: list[bytes] = []
 

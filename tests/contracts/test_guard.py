@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from gnomon.adapters.memory.coordination import MemoryCounters, MemoryGuard
-from gnomon.adapters.redis.connection import client_of
-from gnomon.adapters.redis.coordination import RedisCounters, RedisGuard
+from gnomon.adapters.memory.coordination import MemoryCounters, MemoryDeduplicator
+from gnomon.adapters.redis.connection import create_client
+from gnomon.adapters.redis.coordination import RedisCounters, RedisDeduplicator
 from gnomon.config import sections
 from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Counters, Guard, Standing
-from gnomon.services.coordination import TolerantCounters, TolerantGuard
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState, SharedCounters
+from gnomon.services.coordination import FallbackCounters, FallbackDeduplicator
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.bus_servers import Redis
 
@@ -23,65 +23,67 @@ Pass = Callable[[int], Awaitable[None]]
 
 
 @pytest.mark.req("R-17")
-class GuardContract(ABC):
+class DeduplicatorContract(ABC):
     @pytest.fixture
     @abstractmethod
-    def guard(self) -> Guard: ...
+    def guard(self) -> Deduplicator: ...
 
-    async def test_a_message_is_new_once_then_in_flight_then_processed(self, guard: Guard) -> None:
-        assert await guard.begin("results", "1") is Standing.NEW
-        assert await guard.begin("results", "1") is Standing.IN_FLIGHT
-        await guard.processed("results", "1")
-        assert await guard.begin("results", "1") is Standing.PROCESSED
+    async def test_a_message_is_new_once_then_in_flight_then_processed(self, guard: Deduplicator) -> None:
+        assert await guard.begin("results", "1") is DedupState.NEW
+        assert await guard.begin("results", "1") is DedupState.IN_FLIGHT
+        await guard.mark_processed("results", "1")
+        assert await guard.begin("results", "1") is DedupState.PROCESSED
 
-    async def test_what_one_consumer_has_dealt_with_another_has_not(self, guard: Guard) -> None:
+    async def test_what_one_consumer_has_dealt_with_another_has_not(self, guard: Deduplicator) -> None:
         await guard.begin("results", "1")
-        await guard.processed("results", "1")
+        await guard.mark_processed("results", "1")
 
-        assert await guard.begin("audit", "1") is Standing.NEW
-        assert await guard.begin("results:1", "1") is Standing.NEW
-        assert await guard.begin("results", "1:1") is Standing.NEW
+        assert await guard.begin("audit", "1") is DedupState.NEW
+        assert await guard.begin("results:1", "1") is DedupState.NEW
+        assert await guard.begin("results", "1:1") is DedupState.NEW
 
-    async def test_of_twenty_who_get_it_at_once_one_deals_with_it(self, guard: Guard) -> None:
+    async def test_of_twenty_who_get_it_at_once_one_deals_with_it(self, guard: Deduplicator) -> None:
         found = await asyncio.gather(*(guard.begin("results", "1") for _ in range(20)))
 
-        assert found.count(Standing.NEW) == 1
-        assert found.count(Standing.IN_FLIGHT) == 19
+        assert found.count(DedupState.NEW) == 1
+        assert found.count(DedupState.IN_FLIGHT) == 19
 
-    async def test_what_is_given_up_is_new_again_but_not_what_was_processed(self, guard: Guard) -> None:
+    async def test_what_is_given_up_is_new_again_but_not_what_was_processed(self, guard: Deduplicator) -> None:
         await guard.begin("results", "1")
         await guard.give_up("results", "1")
-        assert await guard.begin("results", "1") is Standing.NEW
-        await guard.processed("results", "1")
+        assert await guard.begin("results", "1") is DedupState.NEW
+        await guard.mark_processed("results", "1")
         await guard.give_up("results", "1")
-        assert await guard.begin("results", "1") is Standing.PROCESSED
+        assert await guard.begin("results", "1") is DedupState.PROCESSED
         await guard.give_up("results", "unheard of")
 
-    async def test_whoever_deals_with_it_is_believed_to_live_for_a_while(self, guard: Guard, let_pass: Pass) -> None:
-        await guard.begin("results", "1", ttl_ms=TTL)
-        await let_pass(TTL)
-
-        assert await guard.begin("results", "1") is Standing.NEW
-
-    async def test_what_was_processed_is_known_for_as_long_as_it_may_come_again(
-        self, guard: Guard, let_pass: Pass
+    async def test_whoever_deals_with_it_is_believed_to_live_for_a_while(
+        self, guard: Deduplicator, let_pass: Pass
     ) -> None:
         await guard.begin("results", "1", ttl_ms=TTL)
-        await guard.processed("results", "1", ttl_ms=3 * TTL)
         await let_pass(TTL)
-        assert await guard.begin("results", "1") is Standing.PROCESSED
+
+        assert await guard.begin("results", "1") is DedupState.NEW
+
+    async def test_what_was_processed_is_known_for_as_long_as_it_may_come_again(
+        self, guard: Deduplicator, let_pass: Pass
+    ) -> None:
+        await guard.begin("results", "1", ttl_ms=TTL)
+        await guard.mark_processed("results", "1", ttl_ms=3 * TTL)
+        await let_pass(TTL)
+        assert await guard.begin("results", "1") is DedupState.PROCESSED
         await let_pass(2 * TTL)
-        assert await guard.begin("results", "1") is Standing.NEW
+        assert await guard.begin("results", "1") is DedupState.NEW
 
     def test_the_times_are_those_of_the_seed(self) -> None:
         assert (PROCESSED_MS, IN_FLIGHT_MS) == (600_000, 120_000)
 
     @pytest.mark.parametrize("name", ["", "a\nb", "x" * (LONGEST_KEY + 1), None])
-    async def test_what_is_no_name_is_refused(self, guard: Guard, name: str) -> None:
+    async def test_what_is_no_name_is_refused(self, guard: Deduplicator, name: str) -> None:
         with pytest.raises(FieldError, match="consumer"):
             await guard.begin(name, "1")
         with pytest.raises(FieldError, match="message"):
-            await guard.processed("results", name)
+            await guard.mark_processed("results", name)
         with pytest.raises(FieldError, match="message"):
             await guard.give_up("results", name)
 
@@ -90,16 +92,16 @@ class GuardContract(ABC):
 class CounterContract(ABC):
     @pytest.fixture
     @abstractmethod
-    def counters(self) -> Counters: ...
+    def counters(self) -> SharedCounters: ...
 
-    async def test_everyone_counts_together(self, counters: Counters) -> None:
+    async def test_everyone_counts_together(self, counters: SharedCounters) -> None:
         counts = await asyncio.gather(*(counters.count("kernel", ttl_ms=TTL) for _ in range(20)))
 
         assert sorted(counts) == list(range(1, 21))
         assert list(await counters.counted(["kernel", "output"])) == [20, 0]
         assert list(await counters.counted([])) == []
 
-    async def test_it_begins_anew_so_long_after_the_first(self, counters: Counters, let_pass: Pass) -> None:
+    async def test_it_begins_anew_so_long_after_the_first(self, counters: SharedCounters, let_pass: Pass) -> None:
         await counters.count("kernel", ttl_ms=2 * TTL)
         await let_pass(TTL)
         assert await counters.count("kernel", ttl_ms=60 * TTL) == 2
@@ -108,7 +110,7 @@ class CounterContract(ABC):
         assert list(await counters.counted(["kernel"])) == [0]
         assert await counters.count("kernel", ttl_ms=TTL) == 1
 
-    async def test_what_is_forgotten_is_none(self, counters: Counters) -> None:
+    async def test_what_is_forgotten_is_none(self, counters: SharedCounters) -> None:
         for name in ("kernel", "output", "other"):
             await counters.count(name, ttl_ms=60 * TTL)
         await counters.forget(["kernel", "output", "unheard of"])
@@ -116,7 +118,7 @@ class CounterContract(ABC):
 
         assert list(await counters.counted(["kernel", "output", "other"])) == [0, 0, 1]
 
-    async def test_what_is_no_name_of_a_counter_is_refused(self, counters: Counters) -> None:
+    async def test_what_is_no_name_of_a_counter_is_refused(self, counters: SharedCounters) -> None:
         with pytest.raises(FieldError, match="name"):
             await counters.count("", ttl_ms=TTL)
         with pytest.raises(FieldError, match="name"):
@@ -126,17 +128,17 @@ class CounterContract(ABC):
 # ---- those who keep it ---------------------------------------------------------------------------
 
 
-class TestInMemory(GuardContract, CounterContract):
+class TestInMemory(DeduplicatorContract, CounterContract):
     @pytest.fixture
     def clock(self) -> VirtualClock:
         return VirtualClock(NOON)
 
     @pytest.fixture
-    def guard(self, clock: VirtualClock) -> Guard:
-        return MemoryGuard(clock.now)
+    def guard(self, clock: VirtualClock) -> Deduplicator:
+        return MemoryDeduplicator(clock.now)
 
     @pytest.fixture
-    def counters(self, clock: VirtualClock) -> Counters:
+    def counters(self, clock: VirtualClock) -> SharedCounters:
         return MemoryCounters(clock.now)
 
     @pytest.fixture
@@ -147,12 +149,12 @@ class TestInMemory(GuardContract, CounterContract):
         return let_pass
 
     async def test_of_too_many_the_oldest_are_forgotten(self, clock: VirtualClock) -> None:
-        guard = MemoryGuard(clock.now, most=3)
+        guard = MemoryDeduplicator(clock.now, most=3)
         for message in "abcd":
-            await guard.processed("results", message)
+            await guard.mark_processed("results", message)
 
-        assert await guard.begin("results", "d") is Standing.PROCESSED
-        assert await guard.begin("results", "a") is Standing.NEW
+        assert await guard.begin("results", "d") is DedupState.PROCESSED
+        assert await guard.begin("results", "a") is DedupState.NEW
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +163,17 @@ def server() -> Iterator[Redis]:
         yield server
 
 
-class TestInRedis(GuardContract, CounterContract):
+class TestInRedis(DeduplicatorContract, CounterContract):
     @pytest.fixture
-    async def guard(self, server: Redis) -> AsyncIterator[Guard]:
-        client = client_of(sections.Redis(url=server.url))
-        yield RedisGuard(client, "test:")
+    async def guard(self, server: Redis) -> AsyncIterator[Deduplicator]:
+        client = create_client(sections.RedisSettings(url=server.url))
+        yield RedisDeduplicator(client, "test:")
         await client.flushall()
         await client.aclose()
 
     @pytest.fixture
-    async def counters(self, server: Redis) -> AsyncIterator[Counters]:
-        client = client_of(sections.Redis(url=server.url))
+    async def counters(self, server: Redis) -> AsyncIterator[SharedCounters]:
+        client = create_client(sections.RedisSettings(url=server.url))
         yield RedisCounters(client, "test:")
         await client.flushall()
         await client.aclose()
@@ -184,8 +186,8 @@ class TestInRedis(GuardContract, CounterContract):
 
         return let_pass
 
-    async def test_what_is_not_ours_is_no_answer(self, guard: Guard, server: Redis) -> None:
-        client = client_of(sections.Redis(url=server.url))
+    async def test_what_is_not_ours_is_no_answer(self, guard: Deduplicator, server: Redis) -> None:
+        client = create_client(sections.RedisSettings(url=server.url))
         await client.set("test:seen:7:results:1", "nonsense")
         await client.aclose()
 
@@ -196,22 +198,22 @@ class TestInRedis(GuardContract, CounterContract):
 # ---- while what is shared is away ----------------------------------------------------------------
 
 
-class House:
+class RedisClientProcess:
     """One of several processes with a guard and counters in a Redis that may die."""
 
     def __init__(self, server: Redis, *, timeout_ms: int = 5000) -> None:
         self.clock, self.events = VirtualClock(NOON), Recorder()
-        self.client = client_of(sections.Redis(url=server.url, timeout_ms=timeout_ms))
-        own, shared = MemoryGuard(self.clock.now), RedisGuard(self.client, "test:")
-        self.guard = TolerantGuard(shared, own, self.clock, self.events)
+        self.client = create_client(sections.RedisSettings(url=server.url, timeout_ms=timeout_ms))
+        own, shared = MemoryDeduplicator(self.clock.now), RedisDeduplicator(self.client, "test:")
+        self.guard = FallbackDeduplicator(shared, own, self.clock, self.events)
         counts, counters = MemoryCounters(self.clock.now), RedisCounters(self.client, "test:")
-        self.counters = TolerantCounters(counters, counts, self.clock, self.events)
+        self.counters = FallbackCounters(counters, counts, self.clock, self.events)
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[tuple[House, House, Redis]]:
+async def setup() -> AsyncIterator[tuple[RedisClientProcess, RedisClientProcess, Redis]]:
     with Redis() as server:
-        one, other = House(server), House(server)
+        one, other = RedisClientProcess(server), RedisClientProcess(server)
         yield one, other, server
         await one.client.aclose()
         await other.client.aclose()
@@ -220,45 +222,47 @@ async def house() -> AsyncIterator[tuple[House, House, Redis]]:
 @pytest.mark.req("R-17")
 @pytest.mark.guarantee("C6")
 async def test_without_redis_messages_are_dealt_with_at_least_once_and_that_is_said_once(
-    house: tuple[House, House, Redis],
+    setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
 ) -> None:
-    one, other, server = house
-    assert await one.guard.begin("results", "1") is Standing.NEW
-    assert await other.guard.begin("results", "1") is Standing.IN_FLIGHT
+    one, other, server = setup
+    assert await one.guard.begin("results", "1") is DedupState.NEW
+    assert await other.guard.begin("results", "1") is DedupState.IN_FLIGHT
     server.kill()
 
-    assert await one.guard.begin("results", "1") is Standing.IN_FLIGHT
-    assert await other.guard.begin("results", "1") is Standing.NEW
-    assert await one.guard.begin("results", "2") is Standing.NEW
-    await one.guard.processed("results", "2")
-    assert await one.guard.begin("results", "2") is Standing.PROCESSED
+    assert await one.guard.begin("results", "1") is DedupState.IN_FLIGHT
+    assert await other.guard.begin("results", "1") is DedupState.NEW
+    assert await one.guard.begin("results", "2") is DedupState.NEW
+    await one.guard.mark_processed("results", "2")
+    assert await one.guard.begin("results", "2") is DedupState.PROCESSED
     await one.guard.give_up("results", "1")
-    assert await one.guard.begin("results", "1") is Standing.NEW
+    assert await one.guard.begin("results", "1") is DedupState.NEW
     assert one.events.names() == ["degraded"]
 
     server.start()
     one.clock.advance(10_000)
-    assert await one.guard.begin("results", "3") is Standing.NEW
-    assert await other.guard.begin("results", "4") is Standing.NEW
+    assert await one.guard.begin("results", "3") is DedupState.NEW
+    assert await other.guard.begin("results", "4") is DedupState.NEW
     assert one.events.names() == ["degraded", "degraded_no_more"]
 
 
 @pytest.mark.guarantee("C6")
-async def test_a_redis_that_was_emptied_does_not_make_a_process_forget(house: tuple[House, House, Redis]) -> None:
-    one, other, _ = house
+async def test_a_redis_that_was_emptied_does_not_make_a_process_forget(
+    setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
+) -> None:
+    one, other, _ = setup
     await one.guard.begin("results", "1")
-    await one.guard.processed("results", "1")
+    await one.guard.mark_processed("results", "1")
     await one.client.flushall()
 
-    assert await one.guard.begin("results", "1") is Standing.PROCESSED
-    assert await other.guard.begin("results", "1") is Standing.NEW
+    assert await one.guard.begin("results", "1") is DedupState.PROCESSED
+    assert await other.guard.begin("results", "1") is DedupState.NEW
 
 
 async def test_a_redis_that_does_not_answer_costs_its_patience_once_and_not_for_every_message(
-    house: tuple[House, House, Redis],
+    setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
 ) -> None:
-    _, _, server = house
-    impatient = House(server, timeout_ms=300)
+    _, _, server = setup
+    impatient = RedisClientProcess(server, timeout_ms=300)
     loop = asyncio.get_running_loop()
     with server.frozen():
         await impatient.guard.begin("results", "0")
@@ -271,8 +275,10 @@ async def test_a_redis_that_does_not_answer_costs_its_patience_once_and_not_for_
 
 @pytest.mark.req("R-12")
 @pytest.mark.guarantee("C6")
-async def test_without_redis_each_process_counts_for_itself(house: tuple[House, House, Redis]) -> None:
-    one, other, server = house
+async def test_without_redis_each_process_counts_for_itself(
+    setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
+) -> None:
+    one, other, server = setup
     assert [await one.counters.count("kernel", ttl_ms=30_000), await other.counters.count("kernel", ttl_ms=30_000)] == [
         1,
         2,

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 from nats.js.errors import NotFoundError
 
-from contracts.leases import TTL, LeaseContract, Pass, taken
+from contracts.leases import TTL, LeaseContract, LetPass, taken
 from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET, NatsLeases
-from gnomon.adapters.redis.connection import client_of
+from gnomon.adapters.redis.connection import create_client
 from gnomon.adapters.redis.coordination import RedisLeases
 from gnomon.adapters.sql import open_postgres, open_sqlite
 from gnomon.adapters.sql.leases import SqlLeases
@@ -28,26 +28,26 @@ NOON = 1_800_000_000_000
 PATIENCE = 20
 
 
-class OnAVirtualClock(LeaseContract):
+class VirtualClockContract(LeaseContract):
     @pytest.fixture
     def clock(self) -> VirtualClock:
         return VirtualClock(NOON)
 
     @pytest.fixture
-    def let_pass(self, clock: VirtualClock) -> Pass:
+    def let_pass(self, clock: VirtualClock) -> LetPass:
         async def let_pass(ms: int) -> None:
             clock.advance(ms)
 
         return let_pass
 
 
-class TestMemoryLeases(OnAVirtualClock):
+class TestMemoryLeases(VirtualClockContract):
     @pytest.fixture
     def leases(self, clock: VirtualClock) -> MemoryLeases:
         return MemoryLeases(clock.now)
 
 
-class TestSqliteLeases(OnAVirtualClock):
+class TestSqliteLeases(VirtualClockContract):
     @pytest.fixture
     async def leases(self, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[SqlLeases]:
         store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
@@ -69,7 +69,7 @@ class TestPostgresLeases(LeaseContract):
         await store.close()
 
     @pytest.fixture
-    def let_pass(self, url: str, version: int) -> Pass:
+    def let_pass(self, url: str, version: int) -> LetPass:
         async def let_pass(ms: int) -> None:
             """Nobody moves the clock of a server, so what ends is moved towards it instead."""
             await postgres(version).run(f"UPDATE turn SET until_at = until_at - {ms}", url=url)  # noqa: S608 - a number
@@ -77,11 +77,11 @@ class TestPostgresLeases(LeaseContract):
         return let_pass
 
 
-class OnAServer(LeaseContract):
+class RealServerContract(LeaseContract):
     """With nothing but real time."""
 
     @pytest.fixture
-    def let_pass(self) -> Pass:
+    def let_pass(self) -> LetPass:
         async def let_pass(ms: int) -> None:
             # The server's own clock has to move, and its timers may be late by a little.
             await asyncio.sleep((ms + 250) / 1000)
@@ -103,7 +103,7 @@ def redis_server() -> Iterator[Redis]:
 
 @pytest.fixture
 async def nats_leases(nats_server: Nats) -> AsyncIterator[NatsLeases]:
-    settings = sections.Nats(url=nats_server.url, storage="memory")
+    settings = sections.NatsSettings(url=nats_server.url, storage="memory")
     client = await connect(settings, Recorder(), name="test")
     yield NatsLeases(client, settings)
     with suppress(NotFoundError):
@@ -113,19 +113,19 @@ async def nats_leases(nats_server: Nats) -> AsyncIterator[NatsLeases]:
 
 @pytest.fixture
 async def redis_leases(redis_server: Redis) -> AsyncIterator[RedisLeases]:
-    client = client_of(sections.Redis(url=redis_server.url))
+    client = create_client(sections.RedisSettings(url=redis_server.url))
     yield RedisLeases(client, "test:")
     await client.flushall()
     await client.aclose()
 
 
-class TestNatsLeases(OnAServer):
+class TestNatsLeases(RealServerContract):
     @pytest.fixture
     def leases(self, nats_leases: NatsLeases) -> NatsLeases:
         return nats_leases
 
 
-class TestRedisLeases(OnAServer):
+class TestRedisLeases(RealServerContract):
     @pytest.fixture
     def leases(self, redis_leases: RedisLeases) -> RedisLeases:
         return redis_leases
@@ -170,7 +170,7 @@ async def nobody_holds(leases: Leases, token: int) -> None:
 @pytest.mark.guarantee("C5")
 async def test_nats_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Nats() as server:
-        settings = sections.Nats(url=server.url, timeout_ms=3000)
+        settings = sections.NatsSettings(url=server.url, timeout_ms=3000)
         client = await connect(settings, Recorder(), name="test")
         leases = NatsLeases(client, settings)
         await survives_a_kill(server, leases)
@@ -189,13 +189,13 @@ async def test_a_keeper_that_does_not_answer_is_waited_for_no_longer_than_was_sa
     loop = asyncio.get_running_loop()
     with Nats() if keeper == "nats" else Redis() as server:
         if keeper == "nats":
-            patient = sections.Nats(url=server.url, timeout_ms=10_000)
+            patient = sections.NatsSettings(url=server.url, timeout_ms=10_000)
             nats = await connect(patient, Recorder(), name="test")
             leases: Leases = NatsLeases(nats, patient)
             impatient: Leases = NatsLeases(nats, replace(patient, timeout_ms=200))
             clients = [nats.close]
         else:
-            redis = [client_of(sections.Redis(url=server.url, timeout_ms=ms)) for ms in (10_000, 200)]
+            redis = [create_client(sections.RedisSettings(url=server.url, timeout_ms=ms)) for ms in (10_000, 200)]
             leases, impatient = (RedisLeases(client, "test:") for client in redis)
             clients = [client.aclose for client in redis]
         token = await taken(leases, "k", "a", ttl_ms=60_000)
@@ -212,7 +212,7 @@ async def test_a_keeper_that_does_not_answer_is_waited_for_no_longer_than_was_sa
 @pytest.mark.guarantee("C6")
 async def test_redis_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Redis() as server:
-        client = client_of(sections.Redis(url=server.url, timeout_ms=3000))
+        client = create_client(sections.RedisSettings(url=server.url, timeout_ms=3000))
         leases = RedisLeases(client, "test:")
         # What the server had learnt it has forgotten, scripts included.
         await survives_a_kill(server, leases)
@@ -237,4 +237,4 @@ async def test_what_redis_cannot_do_is_unavailable(redis_leases: RedisLeases) ->
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match=r"redis\.url"):
-        client_of(sections.Redis(url="localhost:6379"))
+        create_client(sections.RedisSettings(url="localhost:6379"))

@@ -6,39 +6,39 @@ import pytest
 
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
-from contracts.events import EventContract
-from contracts.keeping import KeepingContract
-from contracts.mending import MendingContract
-from contracts.placing import PlacingContract
-from contracts.store import HandClock, StoreContract
-from contracts.vitals import VitalsContract
-from contracts.work import WorkContract
-from support.planting import Plant, PlantedStore
+from contracts.events import ExternalEventContract
+from contracts.keeping import RetentionContract
+from contracts.mending import StuckRunsContract
+from contracts.placing import PlacementContract
+from contracts.store import ManualClock, StoreContract
+from contracts.vitals import InvariantContract
+from contracts.work import TaskContract
+from support.planting import EditableMemoryStore, EditRow
 
 
 class TestMemoryStore(
     StoreContract,
-    WorkContract,
-    PlacingContract,
-    EventContract,
+    TaskContract,
+    PlacementContract,
+    ExternalEventContract,
     AuditContract,
     BackfillContract,
-    KeepingContract,
-    MendingContract,
-    VitalsContract,
+    RetentionContract,
+    StuckRunsContract,
+    InvariantContract,
 ):
     @pytest.fixture
-    def clock(self) -> HandClock:
-        return HandClock()
+    def clock(self) -> ManualClock:
+        return ManualClock()
 
     @pytest.fixture
-    def store(self, clock: HandClock) -> PlantedStore:
-        return PlantedStore(lambda: clock.now)
+    def store(self, clock: ManualClock) -> EditableMemoryStore:
+        return EditableMemoryStore(lambda: clock.now)
 
     @pytest.fixture
-    def plant(self, store: PlantedStore) -> Plant:
+    def plant(self, store: EditableMemoryStore) -> EditRow:
         return store.plant
 
     @pytest.fixture
-    def advance(self, clock: HandClock) -> Callable[[int], None]:
+    def advance(self, clock: ManualClock) -> Callable[[int], None]:
         return clock.advance

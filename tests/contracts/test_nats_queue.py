@@ -9,25 +9,25 @@ from msgspec.structs import replace
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, Dead, Pass, QueueContract, bodies, parcel
+from contracts.queue import ACK_WAIT_MS, MAX_DELIVER, DeadMessages, LetPass, MessagingContract, bodies, outbound_task
 from gnomon.adapters.nats import queue
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
-from gnomon.adapters.nats.leases import LateNatsLeases
-from gnomon.adapters.nats.queue import NatsServerSide, NatsWorkerSide
-from gnomon.config.sections import Nats as Settings
+from gnomon.adapters.nats.leases import LazyNatsLeases
+from gnomon.adapters.nats.queue import NatsServerBus, NatsWorkerBus
+from gnomon.config.sections import NatsSettings as Settings
 from gnomon.core import subjects
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.coordination import Topic
-from gnomon.ports.messaging import Delivered
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.messaging import InboundMessage
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
-from support.scoped import PASSWORDS, scoped_nats
+from support.scoped import PASSWORDS, nats_with_users
 
 
 @pytest.fixture(scope="module")
 def nats() -> Iterator[Nats]:
-    with scoped_nats() as running:
+    with nats_with_users() as running:
         yield running
 
 
@@ -61,38 +61,38 @@ async def admin(nats: Nats) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def server(nats: Nats, admin: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsServerSide]:
+async def server(nats: Nats, admin: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsServerBus]:
     del admin
     monkeypatch.setattr(queue, "MAX_DELIVER", MAX_DELIVER)
     async with connected(nats, "scheduler") as client:
-        side = NatsServerSide(client, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=ACK_WAIT_MS)
+        side = NatsServerBus(client, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=ACK_WAIT_MS)
         yield side
         await side.close()
 
 
 @pytest.fixture
-async def worker(nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerSide]:
+async def worker(nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerBus]:
     del admin
     async with connected(nats, "worker") as client:
-        yield NatsWorkerSide(client, settings_of(nats, "worker"), worker="worker_1")
+        yield NatsWorkerBus(client, settings_of(nats, "worker"), worker="worker_1")
 
 
-class TestNatsQueue(QueueContract):
+class TestNatsQueue(MessagingContract):
     @pytest.fixture
-    async def other(self, nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerSide]:
+    async def other(self, nats: Nats, admin: Client) -> AsyncIterator[NatsWorkerBus]:
         del admin
         async with connected(nats, "worker") as client:
-            yield NatsWorkerSide(client, settings_of(nats, "worker"), worker="worker_2", pool="gpu")
+            yield NatsWorkerBus(client, settings_of(nats, "worker"), worker="worker_2", pool="gpu")
 
     @pytest.fixture
-    def passing(self) -> Pass:
+    def passing(self) -> LetPass:
         async def passing(ms: int) -> None:
             await asyncio.sleep(ms / 1000)
 
         return passing
 
     @pytest.fixture
-    def dead(self, admin: Client) -> Dead:
+    def dead(self, admin: Client) -> DeadMessages:
         async def dead() -> Sequence[bytes]:
             js = admin.jetstream()
             count = (await js.stream_info(subjects.DEAD)).state.messages
@@ -104,7 +104,7 @@ class TestNatsQueue(QueueContract):
 # ---- streams -------------------------------------------------------------------------------------
 
 
-async def test_streams_are_made_as_the_settings_say(admin: Client, server: NatsServerSide) -> None:
+async def test_streams_are_made_as_the_settings_say(admin: Client, server: NatsServerBus) -> None:
     await server.prepare(["default"])
     await server.prepare(["default"])
 
@@ -114,7 +114,7 @@ async def test_streams_are_made_as_the_settings_say(admin: Client, server: NatsS
     assert (consumer.ack_wait, consumer.ack_policy) == (ACK_WAIT_MS / 1000, "explicit")
 
 
-async def test_a_stream_that_differs_is_brought_into_line(admin: Client, server: NatsServerSide) -> None:
+async def test_a_stream_that_differs_is_brought_into_line(admin: Client, server: NatsServerBus) -> None:
     await server.prepare(["default"])
     changed = (await admin.jetstream().stream_info(subjects.REPORTS)).config
     changed.max_age = 60.0
@@ -127,28 +127,28 @@ async def test_a_stream_that_differs_is_brought_into_line(admin: Client, server:
     assert (found.max_age, found.duplicate_window) == (7 * 24 * 3600.0, 120.0)
 
 
-async def test_a_stream_that_cannot_be_changed_is_refused_by_name(nats: Nats, server: NatsServerSide) -> None:
+async def test_a_stream_that_cannot_be_changed_is_refused_by_name(nats: Nats, server: NatsServerBus) -> None:
     await server.prepare(["default"])
     in_memory = settings_of(nats, "scheduler", storage="memory")
     async with connected(nats, "scheduler") as client:
-        side = NatsServerSide(client, in_memory, Recorder(), ack_wait_ms=ACK_WAIT_MS)
+        side = NatsServerBus(client, in_memory, Recorder(), ack_wait_ms=ACK_WAIT_MS)
         with pytest.raises(FieldError, match=r"nats.storage.*memory.*GNOMON_WORK has 'file'"):
             await side.prepare(["default"])
 
 
 @pytest.mark.guarantee("C5")
 async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
-    admin: Client, server: NatsServerSide, worker: NatsWorkerSide
+    admin: Client, server: NatsServerBus, worker: NatsWorkerBus
 ) -> None:
     await server.prepare(["default"])
-    await server.publish([parcel("a")])
+    await server.publish([outbound_task("a")])
     await worker.acknowledge(await worker.pull(limit=5, wait_ms=1_000))
     await admin.jetstream().delete_stream(subjects.WORK)
     with pytest.raises(Unavailable):
         await server.under_way("default")
 
     await server.prepare(["default"])
-    await server.publish([parcel("b")])
+    await server.publish([outbound_task("b")])
 
     found: list[str] = []
     while not found:
@@ -157,19 +157,19 @@ async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
 
 
 @pytest.mark.guarantee("S18")
-async def test_what_a_server_finds_too_large_holds_up_no_other(server: NatsServerSide) -> None:
+async def test_what_a_server_finds_too_large_holds_up_no_other(server: NatsServerBus) -> None:
     await server.prepare(["default"])
-    large = replace(parcel("large"), body=b"x" * (2**20 + 1))
+    large = replace(outbound_task("large"), body=b"x" * (2**20 + 1))
 
-    assert await server.publish([large, parcel("small")]) == {"small"}
+    assert await server.publish([large, outbound_task("small")]) == {"small"}
 
 
 # ---- the server dies -----------------------------------------------------------------------------
 
 
-async def published(server: NatsServerSide, name: str) -> bool:
+async def published(server: NatsServerBus, name: str) -> bool:
     try:
-        return bool(await server.publish([parcel(name)]))
+        return bool(await server.publish([outbound_task(name)]))
     except Unavailable:
         return False
 
@@ -177,12 +177,12 @@ async def published(server: NatsServerSide, name: str) -> bool:
 @pytest.mark.guarantee("C5")
 @pytest.mark.req("R-17")
 async def test_a_killed_server_loses_nothing_and_pulling_goes_on_when_it_is_back() -> None:
-    with scoped_nats() as nats:
+    with nats_with_users() as nats:
         async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
-            server = NatsServerSide(one, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=60_000)
-            worker = NatsWorkerSide(other, settings_of(nats, "worker"), worker="worker_1")
+            server = NatsServerBus(one, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=60_000)
+            worker = NatsWorkerBus(other, settings_of(nats, "worker"), worker="worker_1")
             await server.prepare(["default"])
-            await server.publish([parcel("before")])
+            await server.publish([outbound_task("before")])
             assert bodies(await worker.pull(limit=10, wait_ms=1_000)) == ["before"]
 
             nats.kill()
@@ -197,7 +197,7 @@ async def test_a_killed_server_loses_nothing_and_pulling_goes_on_when_it_is_back
             await server.close()
 
 
-async def pulled_again(worker: NatsWorkerSide) -> Delivered:
+async def pulled_again(worker: NatsWorkerBus) -> InboundMessage:
     while True:
         try:
             for one in await worker.pull(limit=10, wait_ms=500):
@@ -226,7 +226,7 @@ async def pulled_again(worker: NatsWorkerSide) -> Delivered:
     ],
 )
 async def test_a_worker_can_pull_acknowledge_and_report_and_nothing_else(
-    nats: Nats, server: NatsServerSide, subject: str
+    nats: Nats, server: NatsServerBus, subject: str
 ) -> None:
     await server.prepare(["default"])
     refused = Recorder()
@@ -294,7 +294,7 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Cl
         return body
 
     async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
-        side = NatsServerSide(one, settings_of(nats, "scheduler"), events, ack_wait_ms=ACK_WAIT_MS)
+        side = NatsServerBus(one, settings_of(nats, "scheduler"), events, ack_wait_ms=ACK_WAIT_MS)
         await side.prepare(["default"])
         await side.answer(heartbeats=heard, grants=asked)
         await one.flush()
@@ -310,7 +310,7 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Cl
 @pytest.mark.req("H-21", "C-11")
 async def test_the_scheduler_may_take_leases_and_hear_hints(nats: Nats) -> None:
     events = Recorder()
-    leases = LateNatsLeases(settings_of(nats, "scheduler"), events)
+    leases = LazyNatsLeases(settings_of(nats, "scheduler"), events)
     hints = [NatsHints(settings_of(nats, "scheduler"), events) for _ in range(2)]
     heard = asyncio.Event()
     await hints[0].listen(lambda _: heard.set())
@@ -320,7 +320,7 @@ async def test_the_scheduler_may_take_leases_and_hear_hints(nats: Nats) -> None:
     assert await leases.acquire("reconciler", "node_2", ttl_ms=5_000) is None
     while not heard.is_set():
         # It listens when it is connected; what is told before is missed.
-        hints[1].tell(Topic.WORK)
+        hints[1].tell(HintTopic.WORK)
         await asyncio.sleep(0.02)
 
     await leases.close()

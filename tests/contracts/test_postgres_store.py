@@ -8,15 +8,15 @@ import pytest
 
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
-from contracts.events import EventContract
-from contracts.keeping import KeepingContract
-from contracts.mending import MendingContract
-from contracts.placing import PlacingContract
+from contracts.events import ExternalEventContract
+from contracts.keeping import RetentionContract
+from contracts.mending import StuckRunsContract
+from contracts.placing import PlacementContract
 from contracts.store import StoreContract
-from contracts.vitals import VitalsContract
-from contracts.work import WorkContract
+from contracts.vitals import InvariantContract
+from contracts.work import TaskContract
 from gnomon.adapters.sql import SqlStore, open_postgres
-from support.planting import Plant, planting
+from support.planting import EditRow, sql_row_editor
 from support.pooler import Pooler
 from support.servers import postgres
 
@@ -32,14 +32,14 @@ ENDS = {
 
 class PostgresContract(
     StoreContract,
-    WorkContract,
-    PlacingContract,
-    EventContract,
+    TaskContract,
+    PlacementContract,
+    ExternalEventContract,
     AuditContract,
     BackfillContract,
-    KeepingContract,
-    MendingContract,
-    VitalsContract,
+    RetentionContract,
+    StuckRunsContract,
+    InvariantContract,
 ):
     version: int
     statement_cache = True
@@ -60,8 +60,8 @@ class PostgresContract(
         return url
 
     @pytest.fixture
-    def plant(self, store: SqlStore) -> Plant:
-        return planting(store)
+    def plant(self, store: SqlStore) -> EditRow:
+        return sql_row_editor(store)
 
     @pytest.fixture
     def advance(self, url: str) -> Callable[[int], None]:

@@ -7,42 +7,42 @@ import pytest
 
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
-from contracts.events import EventContract
-from contracts.keeping import KeepingContract
-from contracts.mending import MendingContract
-from contracts.placing import PlacingContract
-from contracts.store import HandClock, StoreContract
-from contracts.vitals import VitalsContract
-from contracts.work import WorkContract
+from contracts.events import ExternalEventContract
+from contracts.keeping import RetentionContract
+from contracts.mending import StuckRunsContract
+from contracts.placing import PlacementContract
+from contracts.store import ManualClock, StoreContract
+from contracts.vitals import InvariantContract
+from contracts.work import TaskContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from support.planting import Plant, planting
+from support.planting import EditRow, sql_row_editor
 
 
 class TestSqliteStore(
     StoreContract,
-    WorkContract,
-    PlacingContract,
-    EventContract,
+    TaskContract,
+    PlacementContract,
+    ExternalEventContract,
     AuditContract,
     BackfillContract,
-    KeepingContract,
-    MendingContract,
-    VitalsContract,
+    RetentionContract,
+    StuckRunsContract,
+    InvariantContract,
 ):
     @pytest.fixture
-    def clock(self) -> HandClock:
-        return HandClock()
+    def clock(self) -> ManualClock:
+        return ManualClock()
 
     @pytest.fixture
-    async def store(self, clock: HandClock, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[SqlStore]:
         store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: clock.now)
         yield store
         await store.close()
 
     @pytest.fixture
-    def plant(self, store: SqlStore) -> Plant:
-        return planting(store)
+    def plant(self, store: SqlStore) -> EditRow:
+        return sql_row_editor(store)
 
     @pytest.fixture
-    def advance(self, clock: HandClock) -> Callable[[int], None]:
+    def advance(self, clock: ManualClock) -> Callable[[int], None]:
         return clock.advance

@@ -205,7 +205,7 @@ def test_threads_that_share_the_caches_get_the_answers_of_one_alone() -> None:
     expected = [answers(seed) for seed in range(8)]
     timezones.zone.cache_clear()
     calendar.day_blocks.cache_clear()
-    calendar.wheel.cache_clear()
+    calendar.fire_time_finder.cache_clear()
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.core.cron.dialect_standard import parse
-from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Fields, Kind
-from gnomon.core.english import Calendar, describe, read
+from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, Fields
+from gnomon.core.english import Calendar, describe, parse_sentence
 
 EXAMPLES = settings(max_examples=4 * settings().max_examples)
 
@@ -100,7 +100,7 @@ def days(fields: Fields) -> tuple[object, ...]:
 
 
 def read_back(expression: str) -> Fields:
-    found = read(describe(parse(expression)))
+    found = parse_sentence(describe(parse(expression)))
     assert isinstance(found, Calendar)
     return parse(found.expression)
 
@@ -111,22 +111,22 @@ def test_a_description_reads_back_as_the_same_schedule(expression: str) -> None:
     assert behaviour(read_back(expression)) == behaviour(parse(expression))
 
 
-def numbers(kind: Kind) -> st.SearchStrategy[str]:
+def numbers(kind: FieldKind) -> st.SearchStrategy[str]:
     return st.integers(kind.low, kind.high).map(str)
 
 
-def ranges(kind: Kind) -> st.SearchStrategy[str]:
+def ranges(kind: FieldKind) -> st.SearchStrategy[str]:
     values = st.integers(kind.low, kind.high)
     return st.tuples(values, values).map(lambda ends: f"{min(ends)}-{max(ends)}")
 
 
-def stepped(kind: Kind) -> st.SearchStrategy[str]:
+def stepped(kind: FieldKind) -> st.SearchStrategy[str]:
     steps = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 10, 12, 15, 20, 25, 30, 70])
     bodies = st.just("*") | ranges(kind) | numbers(kind)
     return st.tuples(bodies, steps).map(lambda parts: f"{parts[0]}/{parts[1]}")
 
 
-def elements(kind: Kind) -> st.SearchStrategy[str]:
+def elements(kind: FieldKind) -> st.SearchStrategy[str]:
     plain = st.just("*") | numbers(kind) | ranges(kind) | stepped(kind)
     if kind is DAY:
         return plain | st.sampled_from(["L", "LW"])
@@ -136,7 +136,7 @@ def elements(kind: Kind) -> st.SearchStrategy[str]:
     return plain
 
 
-def texts(kind: Kind) -> st.SearchStrategy[str]:
+def texts(kind: FieldKind) -> st.SearchStrategy[str]:
     return st.just("*") | elements(kind) | st.lists(elements(kind), min_size=1, max_size=4).map(",".join)
 
 

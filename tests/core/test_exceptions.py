@@ -10,8 +10,17 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.ledger.edits import MOST, edited, excepted, kept_grid, resumed, same_spec, unexcepted, verdict_before
-from gnomon.core.ledger.plan import plan, settled
+from gnomon.core.ledger.edits import (
+    MAX_EXCEPTIONS,
+    edited_schedule,
+    keep_interval_anchor,
+    resumed_schedule,
+    same_spec,
+    verdict_before_edit,
+    with_exception,
+    without_exception,
+)
+from gnomon.core.ledger.plan import plan, schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, Verdict
 from gnomon.core.triggers import Every
@@ -40,7 +49,7 @@ def test_a_moved_tick_fires_at_the_time_that_was_said() -> None:
     schedule = hourly(TickException(NOON + HOUR, NOON + HOUR + 20 * MINUTE))
 
     first = plan(schedule, now=NOON + HOUR)
-    second = plan(settled(first), now=NOON + HOUR + 20 * MINUTE)
+    second = plan(schedule_after(first), now=NOON + HOUR + 20 * MINUTE)
 
     assert said(first) == [(60, 1, TickKind.SKIPPED, Reason.MOVED)]
     assert first.next_fire_at == NOON + HOUR + 20 * MINUTE
@@ -88,14 +97,14 @@ def test_a_run_that_replaces_is_the_newest_even_if_a_skipped_tick_comes_after_it
 def test_a_pause_swallows_all_but_what_was_skipped_anyway() -> None:
     schedule = replace(hourly(TickException(NOON + 2 * HOUR)), paused_at=NOON, next_fire_at=None)
 
-    verdict = verdict_before(schedule, now=NOON + 3 * HOUR)
+    verdict = verdict_before_edit(schedule, now=NOON + 3 * HOUR)
 
     assert said(verdict) == [
         (60, 1, TickKind.SKIPPED, Reason.PAUSED),
         (120, 1, TickKind.SKIPPED, Reason.SKIPPED_ONCE),
         (180, 1, TickKind.SKIPPED, Reason.PAUSED),
     ]
-    assert resumed(verdict, now=NOON + 3 * HOUR).next_fire_at == NOON + 4 * HOUR
+    assert resumed_schedule(verdict, now=NOON + 3 * HOUR).next_fire_at == NOON + 4 * HOUR
 
 
 # ---- saying so -----------------------------------------------------------------------------------
@@ -103,12 +112,12 @@ def test_a_pause_swallows_all_but_what_was_skipped_anyway() -> None:
 
 def test_a_time_that_is_no_tick_is_refused_with_its_neighbours() -> None:
     with pytest.raises(FieldError, match=r"the one before is at 2026-03-02T13:00.*the next is at 2026-03-02T14:00"):
-        excepted(hourly(), NOON + 90 * MINUTE, move_to=None, now=NOON)
+        with_exception(hourly(), NOON + 90 * MINUTE, move_to=None, now=NOON)
 
 
 def test_a_tick_that_is_over_cannot_be_skipped() -> None:
     with pytest.raises(FieldError, match="is over"):
-        excepted(hourly(), NOON, move_to=None, now=NOON)
+        with_exception(hourly(), NOON, move_to=None, now=NOON)
 
 
 @pytest.mark.parametrize(
@@ -117,45 +126,45 @@ def test_a_tick_that_is_over_cannot_be_skipped() -> None:
 )
 def test_a_tick_cannot_be_moved_to_where_it_cannot_be(move_to: int, reason: str) -> None:
     with pytest.raises(FieldError, match=reason):
-        excepted(hourly(end_at=NOON + 24 * HOUR), NOON + HOUR, move_to=move_to, now=NOON)
+        with_exception(hourly(end_at=NOON + 24 * HOUR), NOON + HOUR, move_to=move_to, now=NOON)
 
 
 def test_saying_it_again_says_nothing_new_and_saying_otherwise_is_refused() -> None:
     schedule = hourly(TickException(NOON + HOUR))
 
-    assert excepted(schedule, NOON + HOUR, move_to=None, now=NOON) == schedule.spec
+    assert with_exception(schedule, NOON + HOUR, move_to=None, now=NOON) == schedule.spec
     with pytest.raises(FieldError, match="undo that first"):
-        excepted(schedule, NOON + HOUR, move_to=NOON + 90 * MINUTE, now=NOON)
+        with_exception(schedule, NOON + HOUR, move_to=NOON + 90 * MINUTE, now=NOON)
 
 
 def test_there_are_only_so_many_and_those_that_are_over_are_forgotten() -> None:
-    full = hourly(*(TickException(NOON + hour * HOUR) for hour in range(1, MOST + 1)))
+    full = hourly(*(TickException(NOON + hour * HOUR) for hour in range(1, MAX_EXCEPTIONS + 1)))
 
     with pytest.raises(FieldError, match="one too many"):
-        excepted(full, NOON + 200 * HOUR, move_to=None, now=NOON)
-    later = excepted(full, NOON + 200 * HOUR, move_to=None, now=NOON + 50 * HOUR)
+        with_exception(full, NOON + 200 * HOUR, move_to=None, now=NOON)
+    later = with_exception(full, NOON + 200 * HOUR, move_to=None, now=NOON + 50 * HOUR)
 
-    assert len(later.exceptions) == MOST - 50 + 1
+    assert len(later.exceptions) == MAX_EXCEPTIONS - 50 + 1
 
 
 def test_what_was_said_about_a_tick_can_be_undone_before_its_time() -> None:
     schedule = hourly(TickException(NOON + HOUR, NOON + 90 * MINUTE))
 
-    assert unexcepted(schedule, NOON + HOUR, now=NOON).exceptions == ()
+    assert without_exception(schedule, NOON + HOUR, now=NOON).exceptions == ()
     with pytest.raises(FieldError, match="has been decided"):
-        unexcepted(replace(schedule, mark_at=NOON + HOUR), NOON + HOUR, now=NOON + HOUR)
+        without_exception(replace(schedule, mark_at=NOON + HOUR), NOON + HOUR, now=NOON + HOUR)
     with pytest.raises(FieldError, match="neither"):
-        unexcepted(schedule, NOON + 2 * HOUR, now=NOON)
+        without_exception(schedule, NOON + 2 * HOUR, now=NOON)
 
 
 def test_a_moved_tick_can_be_moved_again_and_is_undone_from_the_last() -> None:
-    spec = excepted(hourly(), NOON + HOUR, move_to=NOON + 90 * MINUTE, now=NOON)
+    spec = with_exception(hourly(), NOON + HOUR, move_to=NOON + 90 * MINUTE, now=NOON)
     schedule = replace(hourly(), spec=spec)
-    twice = replace(schedule, spec=excepted(schedule, NOON + 90 * MINUTE, move_to=NOON + 95 * MINUTE, now=NOON))
+    twice = replace(schedule, spec=with_exception(schedule, NOON + 90 * MINUTE, move_to=NOON + 95 * MINUTE, now=NOON))
 
     assert Ticks("report", twice.spec).kept.after(NOON) == NOON + 95 * MINUTE
     with pytest.raises(FieldError, match="undo that first"):
-        unexcepted(twice, NOON + HOUR, now=NOON)
+        without_exception(twice, NOON + HOUR, now=NOON)
 
 
 def test_applying_the_same_file_again_keeps_exceptions() -> None:
@@ -167,8 +176,8 @@ def test_applying_the_same_file_again_keeps_exceptions() -> None:
 def test_a_change_of_the_trigger_keeps_only_those_that_still_fit() -> None:
     spec = hourly(TickException(NOON + HOUR), TickException(NOON + 2 * HOUR, NOON + 130 * MINUTE)).spec
 
-    every_two_hours = kept_grid(spec, replace(spec, trigger=Cron("0 */2 * * *"), exceptions=()))
-    every_ten_minutes = kept_grid(spec, replace(spec, trigger=Cron("*/10 * * * *"), exceptions=()))
+    every_two_hours = keep_interval_anchor(spec, replace(spec, trigger=Cron("0 */2 * * *"), exceptions=()))
+    every_ten_minutes = keep_interval_anchor(spec, replace(spec, trigger=Cron("*/10 * * * *"), exceptions=()))
 
     assert every_two_hours.exceptions == (TickException(NOON + 2 * HOUR, NOON + 130 * MINUTE),)
     assert every_ten_minutes.exceptions == (TickException(NOON + HOUR),)
@@ -202,7 +211,7 @@ def excepted_schedules(draw: st.DrawFn) -> Schedule:
         at = draw(st.sampled_from(left))
         to = draw(st.none() | st.integers(NOON + 1, END))
         if to is None or every.up_to(to) != to:
-            schedule = replace(schedule, spec=excepted(schedule, at, move_to=to, now=NOON))
+            schedule = replace(schedule, spec=with_exception(schedule, at, move_to=to, now=NOON))
     return schedule
 
 
@@ -224,7 +233,7 @@ def test_ticks_with_exceptions_are_those_of_a_naive_scan(schedule: Schedule, one
 @given(
     excepted_schedules(),
     st.lists(st.integers(0, 20_000_000), min_size=1, max_size=6),
-    st.sampled_from([plan, verdict_before]),
+    st.sampled_from([plan, verdict_before_edit]),
 )
 def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
     schedule: Schedule, steps: list[int], decide: Callable[..., Verdict]
@@ -234,7 +243,7 @@ def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
         now += step
         verdict = decide(schedule, now=now)
         decisions += verdict.decisions
-        schedule = settled(verdict)
+        schedule = schedule_after(verdict)
     ticks = Ticks("report", schedule.spec)
 
     covered = [(d.planned_at, d.last_at, d.count) for d in decisions]
@@ -247,8 +256,10 @@ def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
 
 def test_an_edit_goes_on_from_the_exception_that_is_next() -> None:
     schedule = hourly()
-    verdict = verdict_before(schedule, now=NOON)
+    verdict = verdict_before_edit(schedule, now=NOON)
 
-    changed = edited(verdict, excepted(schedule, NOON + HOUR, move_to=NOON + 30 * MINUTE, now=NOON), now=NOON)
+    changed = edited_schedule(
+        verdict, with_exception(schedule, NOON + HOUR, move_to=NOON + 30 * MINUTE, now=NOON), now=NOON
+    )
 
     assert changed.next_fire_at == NOON + 30 * MINUTE

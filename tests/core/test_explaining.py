@@ -5,44 +5,51 @@ import pytest
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
 from gnomon.core.explain import explain, ticks, waits
-from gnomon.core.explain.evidence import Evidence, Kind, Life, Rest, Subject, Version
-from gnomon.core.explain.explain import explained
-from gnomon.core.explain.phrases import Clocks, listed, one_line, when
+from gnomon.core.explain.evidence import (
+    ExplainedSubject,
+    ExplanationKind,
+    JobEvidence,
+    PauseInterval,
+    ScheduleTimeline,
+    SpecVersion,
+)
+from gnomon.core.explain.explain import explain_subject
+from gnomon.core.explain.phrases import TimeFormatter, instant_phrase, join_names, one_line
 from gnomon.core.model import Reason, Source, Spec
-from gnomon.core.runs.external_events import became
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.external_events import effect_of_launch
+from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 
 
 def test_every_reason_of_the_ledger_has_a_sentence() -> None:
-    assert {reason for _, reason in ticks.SENTENCES} == set(Reason)
+    assert {reason for _, reason in ticks.TICK_SENTENCES} == set(Reason)
 
 
 def test_everything_that_can_become_of_an_event_has_a_sentence() -> None:
-    assert {became(one) for one in Launching} <= set(explain.HAPPENED)
+    assert {effect_of_launch(one) for one in LaunchOutcome} <= set(explain.EVENT_SENTENCES)
 
 
 def test_whatever_starts_a_run_has_a_sentence() -> None:
-    assert set(explain.STARTED) == set(Source)
+    assert set(explain.START_SENTENCES) == set(Source)
 
 
 def test_whatever_a_task_waits_for_has_a_sentence() -> None:
-    assert set(waits.SENTENCES) == set(WaitReason) | (set(TaskState) - TERMINAL - {TaskState.PENDING})
+    assert set(waits.WAIT_SENTENCES) == set(WaitReason) | (set(TaskState) - TERMINAL - {TaskState.PENDING})
 
 
 def spec(expression: str) -> Spec:
     return Spec(trigger=Cron(expression), workflow_id="report")
 
 
-def version(revision: int, expression: str, from_at: int) -> Version:
-    return Version(revision=revision, spec=spec(expression), from_at=from_at, by="ada")
+def version(revision: int, expression: str, from_at: int) -> SpecVersion:
+    return SpecVersion(revision=revision, spec=spec(expression), from_at=from_at, by="ada")
 
 
 #: Hourly from noon, then at half past from two o'clock on, and gone at four.
-LIFE = Life(
+LIFE = ScheduleTimeline(
     schedule=minutely(trigger=Cron("30 * * * *"), mark=NOON + 4 * HOUR),
     versions=(version(1, "0 * * * *", NOON), version(2, "30 * * * *", NOON + 2 * HOUR)),
-    rests=(Rest(from_at=NOON + HOUR, by="bob", until_at=NOON + 2 * HOUR, ended_by="eve"),),
+    pause_intervals=(PauseInterval(from_at=NOON + HOUR, by="bob", until_at=NOON + 2 * HOUR, ended_by="eve"),),
     deleted_at=NOON + 4 * HOUR,
     deleted_by="eve",
 )
@@ -72,14 +79,16 @@ def test_a_change_counts_for_what_comes_after_it(minute: int, revision: int) -> 
 
 @pytest.mark.parametrize(("minute", "paused"), [(60, False), (61, True), (120, True), (121, False)])
 def test_a_pause_swallows_what_is_planned_after_it_began_and_until_it_ended(minute: int, *, paused: bool) -> None:
-    assert (LIFE.rest_at(NOON + minute * MINUTE) is not None) is paused
+    assert (LIFE.pause_at(NOON + minute * MINUTE) is not None) is paused
 
 
 @pytest.mark.guarantee("S1")
 def test_a_tick_whose_entry_is_gone_is_said_to_be() -> None:
-    one = explained(Evidence(life=LIFE), Subject(at=NOON + 150 * MINUTE, planned=True), now=NOON + 9 * HOUR)
+    one = explain_subject(
+        JobEvidence(life=LIFE), ExplainedSubject(at=NOON + 150 * MINUTE, planned=True), now=NOON + 9 * HOUR
+    )
 
-    assert (one.kind, one.reason) == (Kind.UNKNOWN, "no_entry")
+    assert (one.kind, one.reason) == (ExplanationKind.UNKNOWN, "no_entry")
     assert one.sentence == "It was planned, but its entry is no longer in the ledger."
 
 
@@ -87,13 +96,13 @@ def test_a_tick_whose_entry_is_gone_is_said_to_be() -> None:
 
 
 def test_an_instant_is_written_as_exactly_as_it_is() -> None:
-    told = [when(NOON + more, "Asia/Kolkata") for more in (0, 5000, 5250)]
+    told = [instant_phrase(NOON + more, "Asia/Kolkata") for more in (0, 5000, 5250)]
 
     assert told == [f"Mon 2026-03-02 {time} IST" for time in ("17:30", "17:30:05", "17:30:05.250")]
 
 
 def test_beside_another_instant_of_the_day_the_day_is_left_out() -> None:
-    clocks = Clocks("UTC", NOON)
+    clocks = TimeFormatter("UTC", NOON)
 
     assert [clocks(NOON + HOUR), clocks(NOON + 12 * HOUR)] == ["13:00", "Tue 2026-03-03 00:00 UTC"]
 
@@ -101,14 +110,14 @@ def test_beside_another_instant_of_the_day_the_day_is_left_out() -> None:
 def test_beside_another_offset_the_clocks_are_named() -> None:
     changed = 1_774_746_000_000  # 2026-03-29T01:00:00Z
 
-    assert Clocks("Europe/Berlin", changed)(changed - HOUR) == "Sun 2026-03-29 01:00 CET"
+    assert TimeFormatter("Europe/Berlin", changed)(changed - HOUR) == "Sun 2026-03-29 01:00 CET"
 
 
 @pytest.mark.parametrize(
     ("names", "told"), [(1, "w0"), (2, "w0 and w1"), (3, "w0, w1 and w2"), (5, "w0, w1, w2 and 2 more")]
 )
 def test_of_many_names_the_first_are_told(names: int, told: str) -> None:
-    assert listed([f"w{number}" for number in range(names)]) == told
+    assert join_names([f"w{number}" for number in range(names)]) == told
 
 
 @pytest.mark.parametrize(("lead", "end"), [("", ""), ("", "\nTraceback"), ("\n  ", "\nTraceback")])

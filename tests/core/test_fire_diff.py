@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.core.instants import ms_of
-from gnomon.core.ledger.forecast import Fate, FireChange, FireDiff, Firing, fire_diff
+from gnomon.core.ledger.forecast import FireChange, FireChangeKind, FireDiff, NamedSpec, fire_diff
 from gnomon.core.model import DAY_MS, Spec
 from gnomon.core.schedule_parser import parse_schedule
 
@@ -17,8 +17,8 @@ NOON = ms_of(datetime(2026, 11, 16, 12, tzinfo=UTC))  # a Monday
 HOUR = DAY_MS // 24
 
 
-def firing(said: str | None, **spec: Any) -> Firing | None:  # noqa: ANN401 - any field of a spec
-    return None if said is None else Firing("job", Spec(trigger=parse_schedule(said), workflow_id="job", **spec))
+def firing(said: str | None, **spec: Any) -> NamedSpec | None:  # noqa: ANN401 - any field of a spec
+    return None if said is None else NamedSpec("job", Spec(trigger=parse_schedule(said), workflow_id="job", **spec))
 
 
 def diff(before: str | None, after: str | None, *, days: int = 14, most: int = 5_000) -> FireDiff:
@@ -26,7 +26,12 @@ def diff(before: str | None, after: str | None, *, days: int = 14, most: int = 5
 
 
 def counts(found: FireDiff) -> tuple[int, int, int, int]:
-    return found.same, found.count(Fate.ADDED), found.count(Fate.REMOVED), found.count(Fate.MOVED)
+    return (
+        found.same,
+        found.count(FireChangeKind.ADDED),
+        found.count(FireChangeKind.REMOVED),
+        found.count(FireChangeKind.MOVED),
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_fires_stay_come_go_and_move(
 def test_a_fire_that_moves_to_a_time_that_is_past_today_is_gone_today() -> None:
     found = diff("0 13 * * *", "0 11 * * *", days=3)
 
-    assert found.changes[0] == FireChange(fate=Fate.REMOVED, before_at=NOON + HOUR)
+    assert found.changes[0] == FireChange(fate=FireChangeKind.REMOVED, before_at=NOON + HOUR)
     assert counts(found) == (0, 0, 1, 3)
 
 
@@ -60,7 +65,7 @@ def test_a_fire_that_moves_past_the_last_day_is_not_taken_for_one_that_is_gone()
 
 
 def test_each_moved_fire_is_paired_with_the_nearest() -> None:
-    moved = [change for change in diff("0 2 * * *", "30 1 * * *").changes if change.fate is Fate.MOVED]
+    moved = [change for change in diff("0 2 * * *", "30 1 * * *").changes if change.fate is FireChangeKind.MOVED]
 
     assert {(one.after_at or 0) - (one.before_at or 0) for one in moved} == {-HOUR // 2}
 
@@ -84,7 +89,7 @@ def test_a_job_that_fires_every_second_is_compared_for_a_while_and_counted_in_al
 def test_a_new_job_that_fires_every_second_is_counted_whole_and_shown_in_part() -> None:
     found = diff(None, "* * * * * *", most=10)
 
-    assert (found.count(Fate.ADDED), len(found.changes)) == (14 * 86_400, 10)
+    assert (found.count(FireChangeKind.ADDED), len(found.changes)) == (14 * 86_400, 10)
 
 
 def test_an_unchanged_job_that_fires_every_second_is_not_walked() -> None:

@@ -4,30 +4,41 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.model import Attempt, Result
-from gnomon.core.runs.admission import Request, Ruled, Ruling, Waiting, admitted, merged_input, not_launchable
-from gnomon.core.runs.outcomes import Assignment, Limits
-from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
-from gnomon.core.runs.routing import Placement, ReasonCode, Unplaced, at_the_limit
+from gnomon.core.runs.admission import (
+    AdmissionRequest,
+    GateDecision,
+    GateVerdict,
+    ReadyTask,
+    admission_for,
+    launch_failed_admission,
+    merged_input,
+)
+from gnomon.core.runs.outcomes import Assignment, GiveUpLimits
+from gnomon.core.runs.reconcile import OpenAttempt, ReconcileTimeouts, overdue_outcome
+from gnomon.core.runs.routing import Placement, ReasonCode, Unroutable, tenant_limit_reached
 from gnomon.core.runs.states import TRANSITIONS, TaskState, WaitReason
-from support.holding import NOW, held
+from support.holding import NOW, running_assignment
 
-NOBODY = Unplaced(ReasonCode.NO_WORKERS, "no worker has registered the function 'f'")
+NOBODY = Unroutable(ReasonCode.NO_WORKERS, "no worker has registered the function 'f'")
 
 
-def request(assignment: Assignment | None = None, *, given: bytes | None = None) -> Request:
-    one = assignment or held()
-    waiting = Waiting(task=replace(one.task, state=TaskState.PENDING), run=one.run, input=given)
+def request(assignment: Assignment | None = None, *, given: bytes | None = None) -> AdmissionRequest:
+    one = assignment or running_assignment()
+    waiting = ReadyTask(task=replace(one.task, state=TaskState.PENDING), run=one.run, input=given)
     given_input = merged_input(one.workflow, one.step, waiting)
-    return Request(waiting=waiting, workflow=one.workflow, step=one.step, input=given_input)
+    return AdmissionRequest(waiting=waiting, workflow=one.workflow, step=one.step, input=given_input)
 
 
 def test_what_is_allowed_and_can_be_run_is_scheduled() -> None:
-    assert admitted(request(), Ruled(Ruling.ALLOW), None, now=NOW, limits=Limits()).state is TaskState.SCHEDULED
+    assert (
+        admission_for(request(), GateDecision(GateVerdict.ALLOW), None, now=NOW, limits=GiveUpLimits()).state
+        is TaskState.SCHEDULED
+    )
 
 
 @pytest.mark.req("R-04")
 def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
-    made = admitted(request(), Ruled(Ruling.ALLOW), NOBODY, now=NOW, limits=Limits())
+    made = admission_for(request(), GateDecision(GateVerdict.ALLOW), NOBODY, now=NOW, limits=GiveUpLimits())
 
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 1)
     assert made.note == "no_workers: no worker has registered the function 'f'"
@@ -36,7 +47,13 @@ def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
 
 @pytest.mark.req("R-04")
 def test_after_fifty_tries_it_has_failed_and_leaves_a_dead_letter_whatever_the_job_says() -> None:
-    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), NOBODY, now=NOW, limits=Limits())
+    made = admission_for(
+        request(running_assignment(routings=49)),
+        GateDecision(GateVerdict.ALLOW),
+        NOBODY,
+        now=NOW,
+        limits=GiveUpLimits(),
+    )
 
     assert (made.state, made.dead_letter, made.over) == (TaskState.FAILED, "no_workers", True)
 
@@ -44,18 +61,22 @@ def test_after_fifty_tries_it_has_failed_and_leaves_a_dead_letter_whatever_the_j
 @pytest.mark.req("R-04", "R-11")
 @pytest.mark.parametrize("code", sorted(set(ReasonCode) - {ReasonCode.TENANT_LIMIT}))
 def test_the_dead_letter_has_the_last_reason_code(code: ReasonCode) -> None:
-    last = request(held(routings=49))
+    last = request(running_assignment(routings=49))
 
-    made = admitted(last, Ruled(Ruling.ALLOW), Unplaced(code, "so it is"), now=NOW, limits=Limits())
+    made = admission_for(
+        last, GateDecision(GateVerdict.ALLOW), Unroutable(code, "so it is"), now=NOW, limits=GiveUpLimits()
+    )
 
     assert (made.dead_letter, made.note) == (code, f"{code}: so it is")
 
 
 @pytest.mark.req("R-11")
 def test_at_its_limit_a_tenants_task_waits_and_that_is_not_counted() -> None:
-    full = at_the_limit("acme", 10, ahead=0)
+    full = tenant_limit_reached("acme", 10, ahead=0)
 
-    made = admitted(request(held(routings=49)), Ruled(Ruling.ALLOW), full, now=NOW, limits=Limits())
+    made = admission_for(
+        request(running_assignment(routings=49)), GateDecision(GateVerdict.ALLOW), full, now=NOW, limits=GiveUpLimits()
+    )
 
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 49)
     assert made.available_at == NOW + 500
@@ -65,21 +86,21 @@ def test_at_its_limit_a_tenants_task_waits_and_that_is_not_counted() -> None:
 @pytest.mark.req("R-11")
 @pytest.mark.parametrize(("ahead", "after_ms"), [(0, 500), (9, 500), (10, 1000), (95, 5000), (10**6, 30_000)])
 def test_the_more_wait_at_the_limit_the_later_each_asks_again(ahead: int, after_ms: int) -> None:
-    assert at_the_limit("acme", 10, ahead=ahead).after_ms == after_ms
+    assert tenant_limit_reached("acme", 10, ahead=ahead).after_ms == after_ms
 
 
 def test_what_is_placed_says_where() -> None:
     where = Placement("gpu", -1)
 
-    made = admitted(request(), Ruled(Ruling.ALLOW), where, now=NOW, limits=Limits())
+    made = admission_for(request(), GateDecision(GateVerdict.ALLOW), where, now=NOW, limits=GiveUpLimits())
 
     assert (made.state, made.placement) == (TaskState.SCHEDULED, where)
 
 
 @pytest.mark.req("C-08")
 def test_a_run_whose_workflow_is_missing_is_tried_a_few_times_and_then_fails() -> None:
-    waiting = [request(held(routings=n)).waiting for n in range(3)]
-    made = [not_launchable(one, "there is no workflow", now=NOW, limits=Limits()) for one in waiting]
+    waiting = [request(running_assignment(routings=n)).waiting for n in range(3)]
+    made = [launch_failed_admission(one, "there is no workflow", now=NOW, limits=GiveUpLimits()) for one in waiting]
 
     assert [one.state for one in made] == [TaskState.PENDING, TaskState.PENDING, TaskState.FAILED]
     assert made[0].available_at < made[1].available_at
@@ -89,21 +110,21 @@ def test_a_run_whose_workflow_is_missing_is_tried_a_few_times_and_then_fails() -
 @pytest.mark.parametrize(
     ("ruling", "state"),
     [
-        (Ruling.ASK, TaskState.APPROVAL_REQUIRED),
-        (Ruling.DENY, TaskState.DENIED),
-        (Ruling.LATER, TaskState.PENDING),
-        (Ruling.ALLOW, TaskState.SCHEDULED),
+        (GateVerdict.ASK, TaskState.APPROVAL_REQUIRED),
+        (GateVerdict.DENY, TaskState.DENIED),
+        (GateVerdict.LATER, TaskState.PENDING),
+        (GateVerdict.ALLOW, TaskState.SCHEDULED),
     ],
 )
-def test_every_ruling_has_its_state_in_the_table(ruling: Ruling, state: TaskState) -> None:
-    made = admitted(request(), Ruled(ruling, "because", 500), None, now=NOW, limits=Limits())
+def test_every_ruling_has_its_state_in_the_table(ruling: GateVerdict, state: TaskState) -> None:
+    made = admission_for(request(), GateDecision(ruling, "because", 500), None, now=NOW, limits=GiveUpLimits())
 
     assert made.state is state
     assert state is TaskState.PENDING or state in TRANSITIONS[TaskState.PENDING].values()
 
 
 def test_a_gate_that_says_later_is_asked_again_then() -> None:
-    made = admitted(request(), Ruled(Ruling.LATER, "busy", 500), None, now=NOW, limits=Limits())
+    made = admission_for(request(), GateDecision(GateVerdict.LATER, "busy", 500), None, now=NOW, limits=GiveUpLimits())
 
     assert (made.wait_reason, made.available_at, made.routings) == (WaitReason.POLICY, NOW + 500, 0)
 
@@ -116,10 +137,10 @@ def test_an_approval_is_bound_to_what_was_asked_for() -> None:
 
 
 def test_a_step_is_given_the_runs_input_and_its_own() -> None:
-    one = held(input={"a": 1, "b": 1})
+    one = running_assignment(input={"a": 1, "b": 1})
     step = replace(one.step, input={"b": 2})
 
-    waiting = Waiting(task=one.task, run=one.run)
+    waiting = ReadyTask(task=one.task, run=one.run)
 
     assert merged_input(one.workflow, step, waiting) == {"a": 1, "b": 2}
     assert merged_input(one.workflow, step, replace(waiting, input=b'{"c":3}')) == {"c": 3, "b": 2}
@@ -130,7 +151,7 @@ def test_a_step_is_given_the_runs_input_and_its_own() -> None:
 
 
 def opened(*, lease_until: int, started_at: int | None, dispatched_at: int = NOW) -> OpenAttempt:
-    one = held()
+    one = running_assignment()
     attempt = Attempt(
         task_id=one.task.task_id,
         number=1,
@@ -161,21 +182,24 @@ def test_an_attempt_is_over_once_patience_is(
     started = None if started_ago is None else NOW - started_ago
     found = opened(lease_until=NOW + lease_left, started_at=started, dispatched_at=NOW - dispatched_ago)
 
-    outcome = overdue(found, held().workflow, now=NOW, patience=Patience())
+    outcome = overdue_outcome(found, running_assignment().workflow, now=NOW, patience=ReconcileTimeouts())
 
     assert (outcome and outcome.result) == result
 
 
 def test_a_task_may_take_as_long_as_it_says() -> None:
-    one = held()
+    one = running_assignment()
     patient = replace(one.workflow, steps=(replace(one.step, timeout_ms=10**9),))
     found = opened(lease_until=NOW + 10**6, started_at=NOW - 10**9)
 
-    assert overdue(found, patient, now=NOW + 30_000, patience=Patience(running_ms=1)) is None
-    assert overdue(found, patient, now=NOW + 30_001, patience=Patience(running_ms=1)) is not None
+    assert overdue_outcome(found, patient, now=NOW + 30_000, patience=ReconcileTimeouts(running_ms=1)) is None
+    assert overdue_outcome(found, patient, now=NOW + 30_001, patience=ReconcileTimeouts(running_ms=1)) is not None
 
 
 def test_a_task_that_does_not_say_may_not_take_longer_than_anybody() -> None:
     found = opened(lease_until=NOW + 10**6, started_at=NOW - 1001)
 
-    assert overdue(found, held().workflow, now=NOW, patience=Patience(running_ms=1000)) is not None
+    assert (
+        overdue_outcome(found, running_assignment().workflow, now=NOW, patience=ReconcileTimeouts(running_ms=1000))
+        is not None
+    )

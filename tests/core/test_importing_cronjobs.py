@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon import Cron
 from gnomon.core.importers.kubernetes import read_cronjobs
-from gnomon.core.importers.report import Entry, together
+from gnomon.core.importers.report import ImportedEntry, merge_reports
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 
@@ -25,8 +25,8 @@ def manifest(container: dict[str, Any] | None = None, /, *, job: dict[str, Any] 
     return {"kind": "CronJob", "metadata": {"name": "report"}, "spec": {**usual, **spec}}
 
 
-def entry(document: object) -> Entry:
-    [found] = together([read_cronjobs([document], place="jobs.yaml")], now=0).entries
+def entry(document: object) -> ImportedEntry:
+    [found] = merge_reports([read_cronjobs([document], place="jobs.yaml")], now=0).entries
     return found
 
 
@@ -36,7 +36,7 @@ def job(document: object) -> dict[str, Any]:
     return found.job
 
 
-def notes(found: Entry) -> list[str]:
+def notes(found: ImportedEntry) -> list[str]:
     return [note.text for note in found.notes]
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_come_along_says_why(document: object, reason: str) -> None:
 def test_lists_are_looked_into_and_other_kinds_are_named() -> None:
     documents = [{"kind": "List", "items": [manifest(), {"kind": "Secret"}]}, None, manifest(), "text", {"kind": 5}]
 
-    found = together([read_cronjobs(documents, place="all.yaml")], now=0)
+    found = merge_reports([read_cronjobs(documents, place="all.yaml")], now=0)
 
     assert [one.job and one.job["name"] for one in found.entries] == ["report", "report-2"]
     assert found.remarks[-1] == "no CronJobs, so not looked at: Secret, a document without a kind"
@@ -253,6 +253,6 @@ def test_nonsense_never_crashes(documents: list[object], spec: dict[str, object]
     odd["spec"] |= spec
     stranger = manifest(job={"template": {"spec": {"containers": [container]}}})
 
-    for one in together([read_cronjobs([*documents, odd, stranger], place="x")], now=0).entries:
+    for one in merge_reports([read_cronjobs([*documents, odd, stranger], place="x")], now=0).entries:
         if one.job is not None:
             read_job(one.job, Defaults(), now=0)

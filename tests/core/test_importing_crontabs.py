@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron
-from gnomon.core.importers.crontab import percents, read_crontab
-from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.crontab import read_crontab, split_percents
+from gnomon.core.importers.report import ImportedEntry, ImportReport, merge_reports
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from support.cases import expression
+from support.cases import random_cron
 
 BERLIN = "Europe/Berlin"
 
 
-def crontab(text: str, *, system: bool = False) -> Imported:
-    return together([read_crontab(text, place="crontab", timezone=BERLIN, system=system)], now=0)
+def crontab(text: str, *, system: bool = False) -> ImportReport:
+    return merge_reports([read_crontab(text, place="crontab", timezone=BERLIN, system=system)], now=0)
 
 
-def entry(text: str, *, system: bool = False) -> Entry:
+def entry(text: str, *, system: bool = False) -> ImportedEntry:
     [found] = crontab(text, system=system).entries
     return found
 
@@ -176,12 +176,12 @@ def test_a_random_delay_becomes_jitter() -> None:
     ],
 )
 def test_the_first_percent_sign_begins_what_the_command_reads(written: str, command: str, stdin: str) -> None:
-    assert percents(written) == (command, stdin)
+    assert split_percents(written) == (command, stdin)
 
 
 @given(st.text(alphabet="%\\ab "))
 def test_percent_signs_are_never_lost(written: str) -> None:
-    command, stdin = percents(written)
+    command, stdin = split_percents(written)
 
     assert (command + stdin).count("a") == written.count("a")
     assert (command + stdin).count("%") == written.replace("\\\\", "").count("\\%")
@@ -253,7 +253,7 @@ def test_names_are_unique() -> None:
 def test_it_fires_when_cron_would() -> None:
     dice = random.Random("crontabs")
     for _ in range(60):
-        text = expression(dice, times=True)
+        text = random_cron(dice, times=True)
         if len(text.split()) != 5 or any(letter in text for letter in "L#"):
             continue
         found = entry(f"{text} ls")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron
-from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.report import ImportedEntry, ImportReport, merge_reports
 from gnomon.core.importers.systemd import read_timers, service_of
 from gnomon.core.importers.systemd_syntax import read_calendar, shell_command, span_ms, words_of
 from gnomon.core.jobs.job import read_job
@@ -21,12 +21,12 @@ from gnomon.errors import FieldError
 SERVICE = "[Service]\nExecStart=/bin/true\n"
 
 
-def imported(timer: str, service: str = SERVICE, **others: str) -> Imported:
+def imported(timer: str, service: str = SERVICE, **others: str) -> ImportReport:
     units = {"a.timer": timer, "a.service": service, **others}
-    return together([read_timers(units, timezone="Europe/Berlin")], now=0)
+    return merge_reports([read_timers(units, timezone="Europe/Berlin")], now=0)
 
 
-def entry(timer: str, service: str = SERVICE) -> Entry:
+def entry(timer: str, service: str = SERVICE) -> ImportedEntry:
     [found] = imported(f"[Timer]\n{timer}", service).entries
     return found
 
@@ -37,11 +37,11 @@ def job(timer: str, service: str = SERVICE) -> dict[str, Any]:
     return found.job
 
 
-def serving(*lines: str) -> Entry:
+def serving(*lines: str) -> ImportedEntry:
     return entry("OnCalendar=daily", "\n".join(("[Service]", *lines)))
 
 
-def notes(found: Entry) -> list[str]:
+def notes(found: ImportedEntry) -> list[str]:
     return [note.text for note in found.notes]
 
 

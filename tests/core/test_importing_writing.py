@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.adapters.files import JobsFile
-from gnomon.core.importers.report import Entry, Imported, Note, left_out
+from gnomon.core.importers.report import ImportedEntry, ImportNote, ImportReport, skipped_entry
 from gnomon.core.importers.writer import jobs_yaml
 
 
-def written(tmp_path: Path, *entries: Entry, comments: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def written(tmp_path: Path, *entries: ImportedEntry, comments: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     file = tmp_path / "jobs.yaml"
-    file.write_text(jobs_yaml(Imported(entries=entries, remarks=("about all",), comments=comments)))
+    file.write_text(jobs_yaml(ImportReport(entries=entries, remarks=("about all",), comments=comments)))
     return JobsFile(file).mappings
 
 
-def entry(**said: Any) -> Entry:  # noqa: ANN401 - whatever a job may say
-    return Entry(place="x:1", original="x", job={"name": "a", **said})
+def entry(**said: Any) -> ImportedEntry:  # noqa: ANN401 - whatever a job may say
+    return ImportedEntry(place="x:1", original="x", job={"name": "a", **said})
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_text_is_read_back_as_it_was(tmp_path: Path, text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_so_is_any_text_also_by_other_readers(text: str) -> None:
-    data = yaml.safe_load(jobs_yaml(Imported(entries=(entry(command=text),))))
+    data = yaml.safe_load(jobs_yaml(ImportReport(entries=(entry(command=text),))))
 
     assert data == {"jobs": [{"name": "a", "command": text}]}
 
@@ -52,14 +52,16 @@ def test_numbers_switches_and_lists_stay_what_they_are(tmp_path: Path) -> None:
 
 @given(st.text(), st.text(), st.text())
 def test_comments_cannot_become_anything_else(comment: str, note: str, original: str) -> None:
-    one = Entry(place="x", original="x", job={"name": "a"}, comments=(comment,), notes=(Note(note),))
-    text = jobs_yaml(Imported(entries=(one, left_out(original, original, note)), comments=(comment,), remarks=(note,)))
+    one = ImportedEntry(place="x", original="x", job={"name": "a"}, comments=(comment,), notes=(ImportNote(note),))
+    text = jobs_yaml(
+        ImportReport(entries=(one, skipped_entry(original, original, note)), comments=(comment,), remarks=(note,))
+    )
 
     assert yaml.safe_load(text) == {"jobs": [{"name": "a"}]}
 
 
 def test_what_is_left_out_leaves_a_comment(tmp_path: Path) -> None:
-    assert written(tmp_path, left_out("x:3", "@reboot ls", "because", comments=("why",)), comments=("end",)) == []
+    assert written(tmp_path, skipped_entry("x:3", "@reboot ls", "because", comments=("why",)), comments=("end",)) == []
     assert (tmp_path / "jobs.yaml").read_text() == (
         "# about all\njobs: []\n  # why\n  # left out: @reboot ls (x:3)\n  # note: because\n  # end\n"
     )

@@ -10,7 +10,7 @@ from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.json_schema import job_file_schema
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.runs.workflow import SHELL, Isolation, Retry, Step
+from gnomon.core.runs.workflow import SHELL, Isolation, RetryPolicy, Step
 from gnomon.errors import FieldError
 
 USUAL: dict[str, Any] = {"name": "vacuum", "command": "vacuumdb --all"}
@@ -37,7 +37,7 @@ def test_a_job_may_have_a_command_instead_of_a_function() -> None:
             command="vacuumdb --all",
             input={"env": {"PGHOST": "db", "PGPORT": "5432"}, "workdir": "backups", "stdin": "y\n"},
             timeout_ms=300_000,
-            retry=Retry(),
+            retry=RetryPolicy(),
         ),
     )
 

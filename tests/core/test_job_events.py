@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.adapters.files import read_jobs
 from gnomon.core.jobs.export import job_as_data
-from gnomon.core.jobs.job import Job, read_job, read_when, warnings
+from gnomon.core.jobs.job import Job, read_job, read_job_timing, warnings
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.runs.external_events import matches
 from gnomon.core.triggers import OnEvent
@@ -80,7 +80,7 @@ def test_a_job_has_either_a_time_or_an_event(field: str, value: str) -> None:
 
 
 def test_a_job_that_is_not_complete_says_what_it_waits_for() -> None:
-    found = read_when({"name": "retrain", "on": {"event": "model.drift"}}, Defaults(), now=NOW)
+    found = read_job_timing({"name": "retrain", "on": {"event": "model.drift"}}, Defaults(), now=NOW)
 
     assert found.spec.trigger == OnEvent("model.drift")
 

@@ -7,7 +7,7 @@ import pytest
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.runs.workflow import Isolation, Retry, Step, When
+from gnomon.core.runs.workflow import Isolation, RetryPolicy, Step, When
 from gnomon.errors import FieldError
 
 NOW = 1_772_000_000_000
@@ -58,7 +58,7 @@ def test_a_step_is_read_whole() -> None:
         max_parallel=4,
         delay_ms=5000,
         timeout_ms=60_000,
-        retry=Retry(max_attempts=2),
+        retry=RetryPolicy(max_attempts=2),
         isolation=Isolation.PROCESS,
     )
 
@@ -66,7 +66,7 @@ def test_a_step_is_read_whole() -> None:
 def test_a_step_may_run_another_workflow_and_be_tried_again_as_the_job_says() -> None:
     [found] = graph(step("a", workflow="other", input={"x": 1}), retry={}, timeout="9s").workflow.steps
 
-    assert found == Step(name="a", workflow="other", input={"x": 1}, retry=Retry())
+    assert found == Step(name="a", workflow="other", input={"x": 1}, retry=RetryPolicy())
 
 
 @pytest.mark.req("R-16")

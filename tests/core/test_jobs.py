@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.export import job_as_data
-from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_when, warnings
+from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_job_timing, warnings
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import RETRY_FIELDS, STEP_FIELDS
 from gnomon.core.model import Catchup, Overlap, Spec
-from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step
 from gnomon.core.triggers import At, Every, OnDemand
 from gnomon.errors import CronError, FieldError
 
@@ -75,7 +75,7 @@ def test_a_function_is_a_workflow_with_one_step() -> None:
         name=ONLY_STEP,
         function="team/app/bill",
         timeout_ms=30 * SECOND,
-        retry=Retry(max_attempts=2),
+        retry=RetryPolicy(max_attempts=2),
         isolation=Isolation.PROCESS,
     )
     assert (found.workflow.workflow_id, found.workflow.version, found.workflow.input) == ("billing", 1, {"a": [1]})
@@ -166,8 +166,8 @@ def test_a_step_is_tried_as_the_job_says_unless_it_says_something_else() -> None
     found = graph({"step": "plain", "function": "f"}, own, timeout="9s", retry={}, isolation="process").workflow
 
     assert [(s.timeout_ms, s.retry, s.isolation) for s in found.steps] == [
-        (9 * SECOND, Retry(), Isolation.PROCESS),
-        (SECOND, Retry(max_attempts=5), Isolation.NONE),
+        (9 * SECOND, RetryPolicy(), Isolation.PROCESS),
+        (SECOND, RetryPolicy(max_attempts=5), Isolation.NONE),
     ]
 
 
@@ -175,7 +175,7 @@ def test_a_step_is_tried_as_the_job_says_unless_it_says_something_else() -> None
 def test_a_retry_is_read_whole() -> None:
     said = {"max_attempts": 4, "initial_delay": "1s", "multiplier": 3, "max_delay": "1m", "jitter": 0.5}
 
-    assert job(retry=said).workflow.steps[0].retry == Retry(
+    assert job(retry=said).workflow.steps[0].retry == RetryPolicy(
         max_attempts=4, initial_delay_ms=SECOND, multiplier=3.0, max_delay_ms=MINUTE, jitter=0.5
     )
 
@@ -494,7 +494,7 @@ def test_a_large_graph_is_read_in_no_time(steps: list[dict[str, Any]]) -> None:
 def test_a_complete_job_is_looked_at_whole() -> None:
     said = {**USUAL, "schedule": "@daily", "end_at": "2027-01-01T00:00:00Z", "enabled": False}
 
-    assert read_when(said, Defaults(), now=NOW) == read_job(said, Defaults(), now=NOW)
+    assert read_job_timing(said, Defaults(), now=NOW) == read_job(said, Defaults(), now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_a_complete_job_is_looked_at_whole() -> None:
     ],
 )
 def test_of_a_job_that_is_not_complete_the_fires_can_be_looked_at(said: dict[str, Any], trigger: object) -> None:
-    found = read_when({"name": "Not Yet", **said}, Defaults(), now=NOW)
+    found = read_job_timing({"name": "Not Yet", **said}, Defaults(), now=NOW)
 
     assert (found.name, found.spec.trigger, found.workflow.steps) == ("Not Yet", trigger, ())
 
@@ -525,14 +525,14 @@ def test_of_a_job_that_is_not_complete_the_fires_can_be_looked_at(said: dict[str
 )
 def test_fires_that_cannot_be_told_are_refused_by_their_field(said: dict[str, Any], field: str) -> None:
     with pytest.raises(FieldError) as refused:
-        read_when(said, Defaults(), now=NOW)
+        read_job_timing(said, Defaults(), now=NOW)
 
     assert refused.value.field == field
 
 
 def test_fires_that_make_no_sense_are_refused_as_such() -> None:
     with pytest.raises(CronError, match="61"):
-        read_when({"name": "a", "schedule": "61 * * * *"}, Defaults(), now=NOW)
+        read_job_timing({"name": "a", "schedule": "61 * * * *"}, Defaults(), now=NOW)
 
 
 @pytest.mark.parametrize(("overlap", "count"), [("skip", 1), ("queue", 0)])

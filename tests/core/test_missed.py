@@ -5,13 +5,20 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
-from gnomon.core.ledger.edits import _MOST_MISSED, Choice, Missed, Swallowed, resuming, swallowed
+from gnomon.core.ledger.edits import (
+    MAX_RESUMED_TICKS,
+    MissedTicks,
+    ResumeChoice,
+    ResumePolicy,
+    missed_ticks,
+    resume_verdict,
+)
 from gnomon.core.model import Overlap, Schedule, TickException, Verdict
 from gnomon.errors import FieldError
 
 NOW = NOON + 4 * HOUR + 30 * MINUTE
-SINCE = Choice(Missed.SINCE, since_at=NOON + 3 * HOUR)
-SPREAD = Choice(Missed.SPREAD, over_ms=40 * MINUTE)
+SINCE = ResumeChoice(ResumePolicy.SINCE, since_at=NOON + 3 * HOUR)
+SPREAD = ResumeChoice(ResumePolicy.SPREAD, over_ms=40 * MINUTE)
 
 
 def paused(*, overlap: Overlap = Overlap.SKIP, active: int = 0, queued: int = 0, **changes: object) -> Schedule:
@@ -38,38 +45,44 @@ REPLACES = "queued(replaces_a_run)"
 @pytest.mark.parametrize(
     ("choice", "overlap", "active", "became"),
     [
-        *((Choice(), overlap, active, P14) for overlap in Overlap for active in (0, 1)),
-        *((Choice(Missed.LATEST), overlap, 0, f"{P13}, 4 {FIRED}") for overlap in Overlap),
-        (Choice(Missed.LATEST), Overlap.SKIP, 1, f"{P13}, 4 {BEHIND}"),
-        (Choice(Missed.LATEST), Overlap.QUEUE, 1, f"{P13}, 4 {BEHIND}"),
-        (Choice(Missed.LATEST), Overlap.ALLOW, 1, f"{P13}, 4 {FIRED}"),
-        (Choice(Missed.LATEST), Overlap.REPLACE, 1, f"{P13}, 4 {REPLACES}"),
+        *((ResumeChoice(), overlap, active, P14) for overlap in Overlap for active in (0, 1)),
+        *((ResumeChoice(ResumePolicy.LATEST), overlap, 0, f"{P13}, 4 {FIRED}") for overlap in Overlap),
+        (ResumeChoice(ResumePolicy.LATEST), Overlap.SKIP, 1, f"{P13}, 4 {BEHIND}"),
+        (ResumeChoice(ResumePolicy.LATEST), Overlap.QUEUE, 1, f"{P13}, 4 {BEHIND}"),
+        (ResumeChoice(ResumePolicy.LATEST), Overlap.ALLOW, 1, f"{P13}, 4 {FIRED}"),
+        (ResumeChoice(ResumePolicy.LATEST), Overlap.REPLACE, 1, f"{P13}, 4 {REPLACES}"),
         *(
             (choice, overlap, 0, f"1 {FIRED}, 2 {BEHIND}, 3 {BEHIND}, 4 {BEHIND}")
-            for choice in (Choice(Missed.ALL), SPREAD)
+            for choice in (ResumeChoice(ResumePolicy.ALL), SPREAD)
             for overlap in (Overlap.SKIP, Overlap.QUEUE)
         ),
         *(
             (choice, overlap, 1, f"1 {BEHIND}, 2 {BEHIND}, 3 {BEHIND}, 4 {BEHIND}")
-            for choice in (Choice(Missed.ALL), SPREAD)
+            for choice in (ResumeChoice(ResumePolicy.ALL), SPREAD)
             for overlap in (Overlap.SKIP, Overlap.QUEUE)
         ),
         *(
             (choice, Overlap.ALLOW, active, f"1 {FIRED}, 2 {FIRED}, 3 {FIRED}, 4 {FIRED}")
-            for choice in (Choice(Missed.ALL), SPREAD)
+            for choice in (ResumeChoice(ResumePolicy.ALL), SPREAD)
             for active in (0, 1)
         ),
-        *((choice, Overlap.REPLACE, 0, f"{P13}, 4 {FIRED}") for choice in (Choice(Missed.ALL), SINCE, SPREAD)),
-        *((choice, Overlap.REPLACE, 1, f"{P13}, 4 {REPLACES}") for choice in (Choice(Missed.ALL), SINCE, SPREAD)),
+        *(
+            (choice, Overlap.REPLACE, 0, f"{P13}, 4 {FIRED}")
+            for choice in (ResumeChoice(ResumePolicy.ALL), SINCE, SPREAD)
+        ),
+        *(
+            (choice, Overlap.REPLACE, 1, f"{P13}, 4 {REPLACES}")
+            for choice in (ResumeChoice(ResumePolicy.ALL), SINCE, SPREAD)
+        ),
         (SINCE, Overlap.SKIP, 0, f"{P12}, 3 {FIRED}, 4 {BEHIND}"),
         (SINCE, Overlap.QUEUE, 1, f"{P12}, 3 {BEHIND}, 4 {BEHIND}"),
         (SINCE, Overlap.ALLOW, 1, f"{P12}, 3 {FIRED}, 4 {FIRED}"),
     ],
 )
 def test_what_was_chosen_runs_as_the_overlap_policy_lets_it(
-    choice: Choice, overlap: Overlap, active: int, became: str
+    choice: ResumeChoice, overlap: Overlap, active: int, became: str
 ) -> None:
-    verdict = resuming(paused(overlap=overlap, active=active), choice, now=NOW)
+    verdict = resume_verdict(paused(overlap=overlap, active=active), choice, now=NOW)
 
     assert told(verdict) == became
     assert verdict.mark_at == NOW
@@ -79,24 +92,28 @@ def test_what_was_chosen_runs_as_the_overlap_policy_lets_it(
 
 
 def test_what_a_pause_swallowed_is_known_before_anyone_chooses() -> None:
-    assert swallowed(paused(), now=NOW) == Swallowed(4, NOON + HOUR, NOON + 4 * HOUR)
-    assert swallowed(paused(), now=NOON + MINUTE) == Swallowed(0)
+    assert missed_ticks(paused(), now=NOW) == MissedTicks(4, NOON + HOUR, NOON + 4 * HOUR)
+    assert missed_ticks(paused(), now=NOON + MINUTE) == MissedTicks(0)
 
 
 def test_the_limit_of_a_queue_does_not_hold_back_what_an_operator_wants() -> None:
-    verdict = resuming(paused(overlap=Overlap.QUEUE, active=1, queue_limit=1), Choice(Missed.ALL), now=NOW)
+    verdict = resume_verdict(
+        paused(overlap=Overlap.QUEUE, active=1, queue_limit=1), ResumeChoice(ResumePolicy.ALL), now=NOW
+    )
 
     assert verdict.queued_runs == 4
 
 
 def test_what_replaces_a_run_replaces_those_that_wait_behind_it_too() -> None:
-    verdict = resuming(paused(overlap=Overlap.REPLACE, active=1, queued=2), Choice(Missed.ALL), now=NOW)
+    verdict = resume_verdict(
+        paused(overlap=Overlap.REPLACE, active=1, queued=2), ResumeChoice(ResumePolicy.ALL), now=NOW
+    )
 
     assert (verdict.active_runs, verdict.queued_runs) == (1, 1)
 
 
 def test_runs_are_laid_out_evenly_from_now_on() -> None:
-    verdict = resuming(paused(overlap=Overlap.ALLOW), SPREAD, now=NOW)
+    verdict = resume_verdict(paused(overlap=Overlap.ALLOW), SPREAD, now=NOW)
 
     assert [d.fire_at for d in verdict.decisions] == [NOW + place * 10 * MINUTE for place in range(4)]
 
@@ -104,7 +121,7 @@ def test_runs_are_laid_out_evenly_from_now_on() -> None:
 def test_a_tick_that_was_skipped_by_itself_does_not_run_even_if_all_do() -> None:
     excepted = paused(overlap=Overlap.ALLOW, exceptions=(TickException(NOON + 2 * HOUR),))
 
-    verdict = resuming(excepted, Choice(Missed.ALL), now=NOW)
+    verdict = resume_verdict(excepted, ResumeChoice(ResumePolicy.ALL), now=NOW)
 
     assert told(verdict) == f"1 {FIRED}, 2 skipped(skipped_once), 3 {FIRED}, 4 {FIRED}"
 
@@ -113,10 +130,15 @@ def test_more_runs_than_anyone_can_have_meant_are_refused() -> None:
     crowded = replace(paused(), spec=minutely().spec)
 
     with pytest.raises(FieldError, match=r"would be 1001 runs; the limit is 1000: say latest"):
-        resuming(crowded, Choice(Missed.ALL), now=NOON + (_MOST_MISSED + 1) * MINUTE)
-    assert resuming(crowded, Choice(Missed.LATEST), now=NOON + (_MOST_MISSED + 1) * MINUTE).active_runs == 1
+        resume_verdict(crowded, ResumeChoice(ResumePolicy.ALL), now=NOON + (MAX_RESUMED_TICKS + 1) * MINUTE)
+    assert (
+        resume_verdict(
+            crowded, ResumeChoice(ResumePolicy.LATEST), now=NOON + (MAX_RESUMED_TICKS + 1) * MINUTE
+        ).active_runs
+        == 1
+    )
 
 
 def test_since_a_time_that_is_yet_to_come_is_refused() -> None:
     with pytest.raises(FieldError, match="yet to come"):
-        resuming(paused(), Choice(Missed.SINCE, since_at=NOW + 1), now=NOW)
+        resume_verdict(paused(), ResumeChoice(ResumePolicy.SINCE, since_at=NOW + 1), now=NOW)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gnomon.core.instants import instant_of
-from gnomon.core.time_expressions import Moment, read_moments
+from gnomon.core.time_expressions import TimeRange, parse_time_ranges
 from gnomon.errors import FieldError
 
 NOW = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1000)
@@ -13,7 +13,7 @@ NOW = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1000)
 
 def named(text: str, timezone: str = "UTC") -> list[str]:
     """The beginnings of the moments, in UTC."""
-    found = read_moments(text, timezone, now=NOW)
+    found = parse_time_ranges(text, timezone, now=NOW)
     return [f"{instant_of(one.first_at):%Y-%m-%dT%H:%M:%S}" for one in found]
 
 
@@ -54,7 +54,7 @@ def test_today_is_the_day_on_the_clocks_of_the_zone() -> None:
     ("text", "length"), [("12:00", 60_000), ("12:00:00", 1000), ("12:00:00.250", 1), ("2026-03-01T12:00Z", 60_000)]
 )
 def test_a_moment_is_as_exact_as_it_was_named(text: str, length: int) -> None:
-    [one] = read_moments(text, "UTC", now=NOW)
+    [one] = parse_time_ranges(text, "UTC", now=NOW)
 
     assert one.last_at - one.first_at + 1 == length
 
@@ -73,7 +73,7 @@ def test_a_time_that_comes_twice_is_two_moments() -> None:
 def test_a_time_that_clocks_skip_is_the_moment_at_which_they_do(text: str, timezone: str, changed: datetime) -> None:
     at = int(changed.timestamp() * 1000)
 
-    assert read_moments(text, timezone, now=NOW) == (Moment(at, at, text[-5:]),)
+    assert parse_time_ranges(text, timezone, now=NOW) == (TimeRange(at, at, text[-5:]),)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_a_time_that_clocks_skip_is_the_moment_at_which_they_do(text: str, timez
 )
 def test_what_names_no_moment_is_refused(text: str) -> None:
     with pytest.raises(FieldError, match="is no moment such as"):
-        read_moments(text, "UTC", now=NOW)
+        parse_time_ranges(text, "UTC", now=NOW)
 
 
 @pytest.mark.parametrize("text", ["9999-12-31T23:59-10:00", "0001-01-01T00:00+10:00"])
 def test_a_moment_outside_the_calendar_is_refused(text: str) -> None:
     with pytest.raises(FieldError, match="lies outside the calendar"):
-        read_moments(text, "UTC", now=NOW)
+        parse_time_ranges(text, "UTC", now=NOW)

@@ -8,7 +8,7 @@ from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.json_schema import job_file_schema
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.pings import Moment, Ping, hidden, is_address, pause_ms
+from gnomon.core.pings import Ping, PingMoment, is_http_url, ping_retry_delay_ms, redacted_url
 from gnomon.errors import FieldError
 
 URL = "https://hc-ping.com/5a2c"
@@ -23,8 +23,8 @@ def job(ping: Any) -> Job:  # noqa: ANN401 - whatever someone writes
     [
         (URL, Ping(url=URL)),
         ({"url": URL}, Ping(url=URL)),
-        ({"url": URL, "on": "failure"}, Ping(url=URL, on=(Moment.FAILURE,))),
-        ({"url": URL, "on": ["start", "success"]}, Ping(url=URL, on=(Moment.START, Moment.SUCCESS))),
+        ({"url": URL, "on": "failure"}, Ping(url=URL, on=(PingMoment.FAILURE,))),
+        ({"url": URL, "on": ["start", "success"]}, Ping(url=URL, on=(PingMoment.START, PingMoment.SUCCESS))),
         ("${secret:BACKUP_PING}", Ping(url="${secret:BACKUP_PING}")),
         ("http://localhost:8000/ping/${secret:PING_KEY}", Ping(url="http://localhost:8000/ping/${secret:PING_KEY}")),
     ],
@@ -78,29 +78,29 @@ def test_a_refused_address_is_not_shown_whole() -> None:
     ],
 )
 def test_start_and_fail_stand_behind_the_path(url: str, start: str, fail: str) -> None:
-    ping = Ping(url=url, on=tuple(Moment))
+    ping = Ping(url=url, on=tuple(PingMoment))
 
-    assert [ping.at(moment) for moment in Moment] == [start, url, fail]
+    assert [ping.at(moment) for moment in PingMoment] == [start, url, fail]
 
 
 def test_nothing_is_called_when_it_was_not_asked_for() -> None:
-    assert Ping(url=URL).at(Moment.START) is None
-    assert Ping(url=URL, on=(Moment.START,)).at(Moment.FAILURE) is None
+    assert Ping(url=URL).at(PingMoment.START) is None
+    assert Ping(url=URL, on=(PingMoment.START,)).at(PingMoment.FAILURE) is None
 
 
 def test_pauses_grow_up_to_a_minute() -> None:
-    assert [pause_ms(failures) for failures in (1, 2, 3, 7, 100)] == [1000, 2000, 4000, 60_000, 60_000]
+    assert [ping_retry_delay_ms(failures) for failures in (1, 2, 3, 7, 100)] == [1000, 2000, 4000, 60_000, 60_000]
 
 
 @pytest.mark.parametrize("url", [URL, "https://ada:pass@hc-ping.com/5a2c?key=1"])
 def test_who_reads_a_log_cannot_ping(url: str) -> None:
-    assert hidden(url) == "https://hc-ping.com/…"
+    assert redacted_url(url) == "https://hc-ping.com/…"
 
 
 @pytest.mark.parametrize("url", ["${secret:X}", "http://[::1", ""])
 def test_what_is_no_address_is_hidden_whole(url: str) -> None:
-    assert not is_address(url)
-    assert hidden(url) == "…"
+    assert not is_http_url(url)
+    assert redacted_url(url) == "…"
 
 
 def test_editors_know_pings() -> None:

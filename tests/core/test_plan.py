@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from gnomon.core.cron import Cron
 from gnomon.core.ids import run_id, shard_of, task_id, tick_key
 from gnomon.core.instants import instant_of
-from gnomon.core.ledger.edits import verdict_before
-from gnomon.core.ledger.plan import paused_range, plan, run, settled
+from gnomon.core.ledger.edits import verdict_before_edit
+from gnomon.core.ledger.plan import paused_range, plan, run_record, schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
 from gnomon.core.runs.launch import first_tasks
@@ -75,14 +75,14 @@ def test_a_tick_fires_when_its_time_has_come() -> None:
 
 @pytest.mark.guarantee("S2")
 def test_what_was_decided_is_not_decided_again() -> None:
-    once = settled(plan(minutely(), now=NOON + MINUTE))
+    once = schedule_after(plan(minutely(), now=NOON + MINUTE))
 
     assert plan(once, now=NOON + MINUTE).decisions == ()
 
 
 @pytest.mark.guarantee("S16")
 def test_a_clock_that_was_put_back_decides_nothing_anew() -> None:
-    ahead = settled(plan(minutely(catchup=Catchup.LATEST), now=NOON + 30 * MINUTE))
+    ahead = schedule_after(plan(minutely(catchup=Catchup.LATEST), now=NOON + 30 * MINUTE))
 
     verdict = plan(ahead, now=NOON + 5 * MINUTE)
 
@@ -188,7 +188,7 @@ def test_what_the_cap_left_is_decided_in_the_passes_that_follow() -> None:
     schedule, fired = minutely(catchup=Catchup.ALL, overlap=Overlap.ALLOW), 0
     for _ in range(3):
         verdict = plan(schedule, now=NOON + 250 * MINUTE)
-        schedule, fired = settled(verdict), fired + len(verdict.decisions)
+        schedule, fired = schedule_after(verdict), fired + len(verdict.decisions)
 
     assert (fired, schedule.mark_at) == (250, NOON + 250 * MINUTE)
 
@@ -267,7 +267,7 @@ def test_of_several_ticks_that_replace_each_other_only_the_newest_waits() -> Non
 def test_a_tick_that_does_not_run_has_no_time_to_fire() -> None:
     [decision] = plan(minutely(active=1), now=NOON + MINUTE).decisions
 
-    assert not decision.starts_a_run
+    assert not decision.starts_run
 
 
 # ---- the active window ---------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_a_change_lets_only_the_newest_replace_a_run(minutes: int) -> None:
     mark = 1_780_000_020_000 - minutes * MINUTE
     crowded = minutely(mark=mark, overlap=Overlap.REPLACE, catchup=Catchup.ALL, jitter_ms=20_000, active=1)
 
-    verdict = verdict_before(replace(crowded, schedule_id="job-0"), now=1_780_000_081_000)
+    verdict = verdict_before_edit(replace(crowded, schedule_id="job-0"), now=1_780_000_081_000)
 
     assert [(d.kind, d.reason, d.count) for d in verdict.decisions] == [
         (TickKind.COALESCED, Reason.NEWER_TICK, minutes),
@@ -412,7 +412,7 @@ def test_runs_sort_by_their_planned_time() -> None:
 def test_the_first_tasks_say_what_they_wait_for(overlap: str, active: int, wait: WaitReason) -> None:
     schedule = minutely(overlap=Overlap(overlap), active=active, first_steps=("a", "b"))
     [decision] = plan(schedule, now=NOON + MINUTE).decisions
-    made = run(schedule, decision, now=NOON + MINUTE)
+    made = run_record(schedule, decision, now=NOON + MINUTE)
 
     assert [(t.step, t.wait_reason) for t in first_tasks(made, schedule.spec.first_steps, now=NOON + MINUTE)] == [
         ("a", wait),
@@ -464,7 +464,7 @@ def test_every_tick_up_to_the_mark_is_covered_exactly_once(spec: Spec, start: in
         now += step
         verdict = plan(schedule, now=now)
         covered += [(d.planned_at, d.last_at, d.count) for d in verdict.decisions]
-        schedule = settled(verdict)
+        schedule = schedule_after(verdict)
 
     assert sum(count for _, _, count in covered) == ticks.count(after=first, until=schedule.mark_at)
     assert all(a[1] < b[0] for a, b in pairwise(covered))

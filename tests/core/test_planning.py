@@ -8,7 +8,14 @@ import pytest
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.ledger.forecast import Fate, FieldChange, Forecast, changed_fields, forecast, is_odd
+from gnomon.core.ledger.forecast import (
+    FieldChange,
+    FireChangeKind,
+    Forecast,
+    changed_fields,
+    forecast,
+    is_on_clock_change_day,
+)
 from gnomon.core.model import DAY_MS
 
 NOON = ms_of(datetime(2027, 3, 20, 12, tzinfo=UTC))
@@ -109,7 +116,7 @@ def test_a_file_that_pauses_a_job_takes_its_fires_away() -> None:
     found = told(job(), job(enabled=False))
 
     assert found.fields == (FieldChange("enabled", True, False),)
-    assert (found.stays_paused, found.fires.count(Fate.REMOVED)) == (False, 14)
+    assert (found.stays_paused, found.fires.count(FireChangeKind.REMOVED)) == (False, 14)
 
 
 def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
@@ -118,13 +125,13 @@ def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
     [day] = found.odd_days
     assert day.what == "clocks go forward from 02:00 to 03:00: what falls in between fires once, at 03:00"
     # Both fire at three on that day, so that nothing moves on it.
-    assert not [one for one in found.fires.changes if is_odd(one, day)]
-    assert (found.fires.same, found.fires.count(Fate.MOVED)) == (1, 13)
+    assert not [one for one in found.fires.changes if is_on_clock_change_day(one, day)]
+    assert (found.fires.same, found.fires.count(FireChangeKind.MOVED)) == (1, 13)
 
 
 def test_a_fire_of_that_day_is_known_as_one() -> None:
     found = told(None, job())
 
     [day] = found.odd_days
-    [odd] = [one for one in found.fires.changes if is_odd(one, day)]
+    [odd] = [one for one in found.fires.changes if is_on_clock_change_day(one, day)]
     assert odd.after_at == ms_of(datetime(2027, 3, 28, 1, tzinfo=UTC))

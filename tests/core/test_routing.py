@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gnomon.core.jobs.fields import Said
+from gnomon.core.jobs.fields import FieldReader
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.routing_fields import read_pools, read_route, route_as_data
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import WORK_FIELDS
-from gnomon.core.runs.routing import Placed, Pools, ReasonCode, Seat, Unplaced, route
-from gnomon.core.runs.workflow import Priority, Route
+from gnomon.core.runs.routing import Pools, ReasonCode, Unroutable, WorkerCandidate, WorkerPlacement, route
+from gnomon.core.runs.workflow import Priority, RoutingRequirements
 from gnomon.errors import FieldError
 
 pytestmark = pytest.mark.req("R-10", "R-11")
@@ -22,17 +22,17 @@ POOLS = Pools(
 NO_POOLS, NO_WORKERS, OVERLOADED = ReasonCode.NO_POOL_MAPPING, ReasonCode.NO_WORKERS, ReasonCode.POOL_OVERLOADED
 
 
-def seat(worker: str, pool: str = "gpu-eu", **about: Any) -> Seat:  # noqa: ANN401 - any field of a seat
+def seat(worker: str, pool: str = "gpu-eu", **about: Any) -> WorkerCandidate:  # noqa: ANN401 - any field of a seat
     said: dict[str, Any] = {"functions": frozenset({"encode", "report"}), "slots": 10} | about
-    return Seat(worker=worker, pool=pool, **said)
+    return WorkerCandidate(worker=worker, pool=pool, **said)
 
 
 def went(
-    wish: Route, *seats: Seat, pools: Pools | None = POOLS, function: str = "encode"
+    wish: RoutingRequirements, *seats: WorkerCandidate, pools: Pools | None = POOLS, function: str = "encode"
 ) -> tuple[Any, ...] | ReasonCode:
     """The worker that was chosen, its pool, and whether the task is for it alone; or why there is none."""
     found = route(function, wish, seats, pools)
-    if isinstance(found, Unplaced):
+    if isinstance(found, Unroutable):
         return found.code
     return found.worker, found.placement.pool, found.placement.directed_to is not None
 
@@ -40,112 +40,152 @@ def went(
 # ---- with a table of pools -----------------------------------------------------------------------
 
 EU, US = seat("w1"), seat("w2", "gpu-us")
-CASES: dict[str, tuple[Route, tuple[Seat, ...], object]] = {
-    "a topic goes to its pools": (Route(topic="report"), (EU, seat("w3", "reports")), ("w3", "reports", False)),
-    "the function is the topic if none is said": (Route(), (EU,), ("w1", "gpu-eu", False)),
-    "an unknown topic": (Route(topic="unheard.of"), (EU,), NO_POOLS),
-    "a topic is matched as a whole": (Route(topic="encod"), (EU,), NO_POOLS),
-    "nobody is there": (Route(), (), NO_WORKERS),
-    "nobody of its pools is there": (Route(), (seat("w3", "reports"),), NO_WORKERS),
-    "nobody of its pools can run it": (Route(), (seat("w1", functions=frozenset({"report"})),), NO_WORKERS),
-    "what is required narrows the pools": (Route(requires=("ffmpeg",)), (US, EU), ("w1", "gpu-eu", False)),
-    "all of what is required must be there": (Route(requires=("gpu", "ffmpeg")), (US,), NO_WORKERS),
-    "no pool has what is required": (Route(requires=("tpu",)), (EU, US), NO_POOLS),
-    "a pool that declares nothing has nothing": (Route(topic="report", requires=("gpu",)), (EU,), NO_POOLS),
-    "a pool that is not described has nothing": (Route(topic="ghost", requires=("gpu",)), (EU,), NO_POOLS),
+CASES: dict[str, tuple[RoutingRequirements, tuple[WorkerCandidate, ...], object]] = {
+    "a topic goes to its pools": (
+        RoutingRequirements(topic="report"),
+        (EU, seat("w3", "reports")),
+        ("w3", "reports", False),
+    ),
+    "the function is the topic if none is said": (RoutingRequirements(), (EU,), ("w1", "gpu-eu", False)),
+    "an unknown topic": (RoutingRequirements(topic="unheard.of"), (EU,), NO_POOLS),
+    "a topic is matched as a whole": (RoutingRequirements(topic="encod"), (EU,), NO_POOLS),
+    "nobody is there": (RoutingRequirements(), (), NO_WORKERS),
+    "nobody of its pools is there": (RoutingRequirements(), (seat("w3", "reports"),), NO_WORKERS),
+    "nobody of its pools can run it": (
+        RoutingRequirements(),
+        (seat("w1", functions=frozenset({"report"})),),
+        NO_WORKERS,
+    ),
+    "what is required narrows the pools": (
+        RoutingRequirements(requires=("ffmpeg",)),
+        (US, EU),
+        ("w1", "gpu-eu", False),
+    ),
+    "all of what is required must be there": (RoutingRequirements(requires=("gpu", "ffmpeg")), (US,), NO_WORKERS),
+    "no pool has what is required": (RoutingRequirements(requires=("tpu",)), (EU, US), NO_POOLS),
+    "a pool that declares nothing has nothing": (
+        RoutingRequirements(topic="report", requires=("gpu",)),
+        (EU,),
+        NO_POOLS,
+    ),
+    "a pool that is not described has nothing": (
+        RoutingRequirements(topic="ghost", requires=("gpu",)),
+        (EU,),
+        NO_POOLS,
+    ),
     "a pool that is not described can be gone to": (
-        Route(topic="ghost"),
+        RoutingRequirements(topic="ghost"),
         (seat("w4", "nowhere"),),
         ("w4", "nowhere", False),
     ),
     "the worker's own capabilities do not count": (
-        Route(topic="report", requires=("gpu",)),
+        RoutingRequirements(topic="report", requires=("gpu",)),
         (seat("w3", "reports", capabilities=frozenset({"gpu"})),),
         NO_POOLS,
     ),
-    "the preferred pool": (Route(labels={"preferred_pool": "gpu-us"}), (EU, US), ("w2", "gpu-us", False)),
-    "the pool that was said": (Route(pool="gpu-us"), (EU, US), ("w2", "gpu-us", False)),
-    "a preferred pool that is not the topic's": (Route(labels={"preferred_pool": "reports"}), (EU, US), NO_POOLS),
-    "nobody of the preferred pool is there": (Route(pool="gpu-us"), (EU,), NO_WORKERS),
+    "the preferred pool": (RoutingRequirements(labels={"preferred_pool": "gpu-us"}), (EU, US), ("w2", "gpu-us", False)),
+    "the pool that was said": (RoutingRequirements(pool="gpu-us"), (EU, US), ("w2", "gpu-us", False)),
+    "a preferred pool that is not the topic's": (
+        RoutingRequirements(labels={"preferred_pool": "reports"}),
+        (EU, US),
+        NO_POOLS,
+    ),
+    "nobody of the preferred pool is there": (RoutingRequirements(pool="gpu-us"), (EU,), NO_WORKERS),
     "the preferred worker, whatever its score": (
-        Route(labels={"preferred_worker_id": "w2"}),
+        RoutingRequirements(labels={"preferred_worker_id": "w2"}),
         (EU, seat("w2", "gpu-us", active=8)),
         ("w2", "gpu-us", True),
     ),
     "a preferred worker that is not there": (
-        Route(labels={"preferred_worker_id": "w9"}),
+        RoutingRequirements(labels={"preferred_worker_id": "w9"}),
         (EU,),
         ("w1", "gpu-eu", False),
     ),
     "a preferred worker that is overloaded": (
-        Route(labels={"preferred_worker_id": "w2"}),
+        RoutingRequirements(labels={"preferred_worker_id": "w2"}),
         (EU, seat("w2", active=9)),
         ("w1", "gpu-eu", False),
     ),
     "a preferred worker of another pool": (
-        Route(labels={"preferred_worker_id": "w3"}),
+        RoutingRequirements(labels={"preferred_worker_id": "w3"}),
         (EU, seat("w3", "reports")),
         ("w1", "gpu-eu", False),
     ),
     "a preferred worker that placement rules out": (
-        Route(labels={"preferred_worker_id": "w1", "node.zone": "eu"}),
+        RoutingRequirements(labels={"preferred_worker_id": "w1", "node.zone": "eu"}),
         (EU, seat("w2", labels={"node.zone": "eu"})),
         ("w2", "gpu-eu", True),
     ),
     "placement by label": (
-        Route(labels={"placement.zone": "eu"}),
+        RoutingRequirements(labels={"placement.zone": "eu"}),
         (EU, seat("w2", labels={"placement.zone": "eu", "more": "x"})),
         ("w2", "gpu-eu", True),
     ),
     "a constraint": (
-        Route(labels={"constraint.disk": "ssd"}),
+        RoutingRequirements(labels={"constraint.disk": "ssd"}),
         (EU, seat("w2", labels={"constraint.disk": "ssd"})),
         ("w2", "gpu-eu", True),
     ),
     "the label's value counts": (
-        Route(labels={"node.zone": "eu"}),
+        RoutingRequirements(labels={"node.zone": "eu"}),
         (seat("w2", labels={"node.zone": "us"}),),
         NO_WORKERS,
     ),
     "the label's whole key counts": (
-        Route(labels={"node.zone": "eu"}),
+        RoutingRequirements(labels={"node.zone": "eu"}),
         (seat("w2", labels={"zone": "eu"}),),
         NO_WORKERS,
     ),
     "all labels must match": (
-        Route(labels={"node.zone": "eu", "node.arch": "arm"}),
+        RoutingRequirements(labels={"node.zone": "eu", "node.arch": "arm"}),
         (seat("w2", labels={"node.zone": "eu"}),),
         NO_WORKERS,
     ),
-    "other labels do not matter": (Route(labels={"team": "red"}), (EU,), ("w1", "gpu-eu", False)),
-    "the least busy": (Route(), (seat("w1", active=3), seat("w2", "gpu-us", active=2)), ("w2", "gpu-us", False)),
+    "other labels do not matter": (RoutingRequirements(labels={"team": "red"}), (EU,), ("w1", "gpu-eu", False)),
+    "the least busy": (
+        RoutingRequirements(),
+        (seat("w1", active=3), seat("w2", "gpu-us", active=2)),
+        ("w2", "gpu-us", False),
+    ),
     "a busy machine counts as less than a task": (
-        Route(),
+        RoutingRequirements(),
         (seat("w1", active=1, cpu=0), seat("w2", active=0, cpu=89)),
         ("w2", "gpu-eu", False),
     ),
     "cpu and gpu are added": (
-        Route(),
+        RoutingRequirements(),
         (seat("w1", cpu=50, gpu=30), seat("w2", cpu=79, gpu=0)),
         ("w2", "gpu-eu", False),
     ),
-    "the order of pools gives no preference": (Route(), (seat("w1", active=1), US), ("w2", "gpu-us", False)),
+    "the order of pools gives no preference": (
+        RoutingRequirements(),
+        (seat("w1", active=1), US),
+        ("w2", "gpu-us", False),
+    ),
     "among equals the one with the fewest lately": (
-        Route(),
+        RoutingRequirements(),
         (seat("w1", recent=2), seat("w2", recent=1), seat("w3", recent=2)),
         ("w2", "gpu-eu", False),
     ),
-    "then the first by name": (Route(), (seat("w3"), seat("w1"), seat("w2")), ("w1", "gpu-eu", False)),
-    "nine of ten slots are too many": (Route(), (seat("w1", active=9),), OVERLOADED),
-    "eight of nine are not": (Route(), (seat("w1", active=8, slots=9),), ("w1", "gpu-eu", False)),
-    "none of one is not": (Route(), (seat("w1", slots=1),), ("w1", "gpu-eu", False)),
-    "one of one is": (Route(), (seat("w1", active=1, slots=1),), OVERLOADED),
-    "ninety percent of cpu is too much": (Route(), (seat("w1", cpu=90),), OVERLOADED),
-    "so it is of gpu": (Route(), (seat("w1", gpu=100),), OVERLOADED),
-    "without slots only the machine counts": (Route(), (seat("w1", slots=0, active=99),), ("w1", "gpu-eu", False)),
-    "the overloaded are passed over": (Route(), (seat("w1", active=9), seat("w2", active=8)), ("w2", "gpu-eu", False)),
+    "then the first by name": (RoutingRequirements(), (seat("w3"), seat("w1"), seat("w2")), ("w1", "gpu-eu", False)),
+    "nine of ten slots are too many": (RoutingRequirements(), (seat("w1", active=9),), OVERLOADED),
+    "eight of nine are not": (RoutingRequirements(), (seat("w1", active=8, slots=9),), ("w1", "gpu-eu", False)),
+    "none of one is not": (RoutingRequirements(), (seat("w1", slots=1),), ("w1", "gpu-eu", False)),
+    "one of one is": (RoutingRequirements(), (seat("w1", active=1, slots=1),), OVERLOADED),
+    "ninety percent of cpu is too much": (RoutingRequirements(), (seat("w1", cpu=90),), OVERLOADED),
+    "so it is of gpu": (RoutingRequirements(), (seat("w1", gpu=100),), OVERLOADED),
+    "without slots only the machine counts": (
+        RoutingRequirements(),
+        (seat("w1", slots=0, active=99),),
+        ("w1", "gpu-eu", False),
+    ),
+    "the overloaded are passed over": (
+        RoutingRequirements(),
+        (seat("w1", active=9), seat("w2", active=8)),
+        ("w2", "gpu-eu", False),
+    ),
     "all that fit are overloaded": (
-        Route(labels={"node.zone": "eu"}),
+        RoutingRequirements(labels={"node.zone": "eu"}),
         (seat("w1", active=10, labels={"node.zone": "eu"}), seat("w2")),
         OVERLOADED,
     ),
@@ -153,7 +193,7 @@ CASES: dict[str, tuple[Route, tuple[Seat, ...], object]] = {
 
 
 @pytest.mark.parametrize(("wish", "seats", "expected"), CASES.values(), ids=CASES)
-def test_with_a_table_of_pools(wish: Route, seats: tuple[Seat, ...], expected: object) -> None:
+def test_with_a_table_of_pools(wish: RoutingRequirements, seats: tuple[WorkerCandidate, ...], expected: object) -> None:
     assert went(wish, *seats) == expected
 
 
@@ -161,35 +201,43 @@ def test_a_star_is_every_topic_that_is_not_named() -> None:
     pools = Pools(topics={"report": ("reports",), "*": ("rest",)})
     seats = [seat("w1", "rest"), seat("w2", "reports")]
 
-    assert went(Route(), *seats, pools=pools) == ("w1", "rest", False)
-    assert went(Route(), *seats, pools=pools, function="report") == ("w2", "reports", False)
+    assert went(RoutingRequirements(), *seats, pools=pools) == ("w1", "rest", False)
+    assert went(RoutingRequirements(), *seats, pools=pools, function="report") == ("w2", "reports", False)
 
 
 # ---- without one ---------------------------------------------------------------------------------
 
-PLAIN: dict[str, tuple[Route, tuple[Seat, ...], object]] = {
-    "the default pool": (Route(), (EU, seat("w2", "default")), ("w2", None, False)),
-    "the pool that was said": (Route(pool="gpu-us"), (EU, US), ("w2", "gpu-us", False)),
-    "the preferred pool": (Route(labels={"preferred_pool": "gpu-us"}), (EU, US), ("w2", "gpu-us", False)),
-    "nobody of that pool is there": (Route(pool="tpu"), (EU, US), NO_WORKERS),
-    "whoever is busy takes it later": (Route(), (seat("w2", "default", active=10, cpu=99),), ("w2", None, False)),
-    "the topic does not matter": (Route(topic="unheard.of"), (seat("w2", "default"),), ("w2", None, False)),
+PLAIN: dict[str, tuple[RoutingRequirements, tuple[WorkerCandidate, ...], object]] = {
+    "the default pool": (RoutingRequirements(), (EU, seat("w2", "default")), ("w2", None, False)),
+    "the pool that was said": (RoutingRequirements(pool="gpu-us"), (EU, US), ("w2", "gpu-us", False)),
+    "the preferred pool": (RoutingRequirements(labels={"preferred_pool": "gpu-us"}), (EU, US), ("w2", "gpu-us", False)),
+    "nobody of that pool is there": (RoutingRequirements(pool="tpu"), (EU, US), NO_WORKERS),
+    "whoever is busy takes it later": (
+        RoutingRequirements(),
+        (seat("w2", "default", active=10, cpu=99),),
+        ("w2", None, False),
+    ),
+    "the topic does not matter": (
+        RoutingRequirements(topic="unheard.of"),
+        (seat("w2", "default"),),
+        ("w2", None, False),
+    ),
     "what is required, the worker must have": (
-        Route(requires=("gpu", "ffmpeg")),
+        RoutingRequirements(requires=("gpu", "ffmpeg")),
         (
             seat("w1", "default", capabilities=frozenset({"gpu"})),
             seat("w2", "default", capabilities=frozenset({"gpu", "ffmpeg", "x"})),
         ),
         ("w2", None, True),
     ),
-    "nobody has what is required": (Route(requires=("gpu",)), (seat("w2", "default"),), NO_WORKERS),
+    "nobody has what is required": (RoutingRequirements(requires=("gpu",)), (seat("w2", "default"),), NO_WORKERS),
     "placement": (
-        Route(labels={"node.zone": "eu"}),
+        RoutingRequirements(labels={"node.zone": "eu"}),
         (seat("w1", "default"), seat("w2", "default", labels={"node.zone": "eu"})),
         ("w2", None, True),
     ),
     "the only one that fits has enough to do": (
-        Route(labels={"node.zone": "eu"}),
+        RoutingRequirements(labels={"node.zone": "eu"}),
         (seat("w2", "default", active=9, labels={"node.zone": "eu"}),),
         OVERLOADED,
     ),
@@ -197,7 +245,9 @@ PLAIN: dict[str, tuple[Route, tuple[Seat, ...], object]] = {
 
 
 @pytest.mark.parametrize(("wish", "seats", "expected"), PLAIN.values(), ids=PLAIN)
-def test_without_a_table_of_pools(wish: Route, seats: tuple[Seat, ...], expected: object) -> None:
+def test_without_a_table_of_pools(
+    wish: RoutingRequirements, seats: tuple[WorkerCandidate, ...], expected: object
+) -> None:
     assert went(wish, *seats, pools=None) == expected
 
 
@@ -206,8 +256,8 @@ def test_in_a_pool_that_is_mixed_the_task_says_what_it_calls() -> None:
 
     mixed, alike = (route("encode", None, seats, None) for seats in ([able, other], [able]))
 
-    assert isinstance(mixed, Placed)
-    assert isinstance(alike, Placed)
+    assert isinstance(mixed, WorkerPlacement)
+    assert isinstance(alike, WorkerPlacement)
     assert (mixed.placement.function, alike.placement.function) == ("encode", None)
 
 
@@ -215,47 +265,54 @@ def test_in_a_pool_that_is_mixed_the_task_says_what_it_calls() -> None:
     ("priority", "rank"), [(Priority.CRITICAL, -1), (Priority.INTERACTIVE, 0), (Priority.BATCH, 1)]
 )
 def test_the_priority_is_the_rank(priority: Priority, rank: int) -> None:
-    found = route("encode", Route(priority=priority), [seat("w1", "default")], None)
+    found = route("encode", RoutingRequirements(priority=priority), [seat("w1", "default")], None)
 
-    assert isinstance(found, Placed)
+    assert isinstance(found, WorkerPlacement)
     assert found.placement.rank == rank
 
 
 @pytest.mark.parametrize(
     ("wish", "seats", "pools", "said"),
     [
-        (Route(topic="t"), (), POOLS, "no_pool_mapping: no pool is named for the topic 't'"),
-        (Route(pool="x"), (), POOLS, "no_pool_mapping: the topic 'encode' does not go to pool 'x'"),
-        (Route(requires=("tpu",)), (), POOLS, "no_pool_mapping: no pool of the topic 'encode' has all of tpu"),
-        (Route(), (), None, "no_workers: no worker has registered the function 'encode'"),
-        (Route(pool="x"), (), None, "no_workers: no worker of pool 'x' is alive"),
+        (RoutingRequirements(topic="t"), (), POOLS, "no_pool_mapping: no pool is named for the topic 't'"),
+        (RoutingRequirements(pool="x"), (), POOLS, "no_pool_mapping: the topic 'encode' does not go to pool 'x'"),
         (
-            Route(pool="x"),
+            RoutingRequirements(requires=("tpu",)),
+            (),
+            POOLS,
+            "no_pool_mapping: no pool of the topic 'encode' has all of tpu",
+        ),
+        (RoutingRequirements(), (), None, "no_workers: no worker has registered the function 'encode'"),
+        (RoutingRequirements(pool="x"), (), None, "no_workers: no worker of pool 'x' is alive"),
+        (
+            RoutingRequirements(pool="x"),
             (seat("w1", "x", functions=frozenset()),),
             None,
             "no_workers: no worker of pool 'x' has registered the function 'encode'",
         ),
         (
-            Route(labels={"node.a": "b"}),
+            RoutingRequirements(labels={"node.a": "b"}),
             (EU,),
             POOLS,
             "no_workers: no worker of the pools 'gpu-eu', 'gpu-us' has the labels or capabilities that it asks for",
         ),
         (
-            Route(topic="report"),
+            RoutingRequirements(topic="report"),
             (seat("w1", "reports", active=9),),
             POOLS,
             "pool_overloaded: w1 of pool 'reports' has enough to do",
         ),
         (
-            Route(),
+            RoutingRequirements(),
             (seat("w1", active=9), seat("w2", cpu=95)),
             POOLS,
             "pool_overloaded: all 2 workers of the pools 'gpu-eu', 'gpu-us' have enough to do",
         ),
     ],
 )
-def test_why_it_goes_nowhere_is_said(wish: Route, seats: tuple[Seat, ...], pools: Pools | None, said: str) -> None:
+def test_why_it_goes_nowhere_is_said(
+    wish: RoutingRequirements, seats: tuple[WorkerCandidate, ...], pools: Pools | None, said: str
+) -> None:
     assert str(route("encode", wish, seats, pools)) == said
 
 
@@ -276,20 +333,22 @@ def test_a_job_says_it_for_all_of_its_steps_and_a_step_says_it_better() -> None:
 
     first, second, third = read_job(said, Defaults(), now=0).workflow.steps
 
-    assert first.route == Route(pool="gpu", labels={"node.zone": "eu", "team": "red"})
-    assert second.route == Route(pool="cpu", labels={"node.zone": "eu", "team": "blue"}, requires=("gpu",))
+    assert first.route == RoutingRequirements(pool="gpu", labels={"node.zone": "eu", "team": "red"})
+    assert second.route == RoutingRequirements(
+        pool="cpu", labels={"node.zone": "eu", "team": "blue"}, requires=("gpu",)
+    )
     assert third.route is not None
     assert (third.route.pool, third.route.priority) == ("gpu", Priority.CRITICAL)
 
 
 def test_what_is_only_the_default_asks_for_nothing() -> None:
-    assert read_route(Said({"priority": "interactive", "requires": []}, WORK_FIELDS)) is None
+    assert read_route(FieldReader({"priority": "interactive", "requires": []}, WORK_FIELDS)) is None
 
 
 def test_a_route_is_said_again_as_it_was() -> None:
     said = {"pool": "gpu", "topic": "t", "requires": ["a"], "labels": {"x": "y"}, "priority": "batch"}
 
-    assert dict(route_as_data(read_route(Said(said, WORK_FIELDS)))) == said
+    assert dict(route_as_data(read_route(FieldReader(said, WORK_FIELDS)))) == said
 
 
 @pytest.mark.parametrize(
@@ -313,7 +372,7 @@ def test_a_route_is_said_again_as_it_was() -> None:
 )
 def test_what_nobody_can_mean_is_refused(said: dict[str, Any], field: str) -> None:
     with pytest.raises(FieldError) as refused:
-        read_route(Said(said, WORK_FIELDS))
+        read_route(FieldReader(said, WORK_FIELDS))
 
     assert refused.value.field == field
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon import parse_schedule
-from gnomon.core.english import Calendar, Interval, read
-from gnomon.core.english.diagnostics import GENERIC, KNOWN
+from gnomon.core.english import Calendar, Interval, parse_sentence
+from gnomon.core.english.diagnostics import FALLBACK_EXAMPLE, KNOWN_MISTAKES
 from gnomon.errors import Position, SentenceError
 
 EXAMPLES = settings(max_examples=3 * settings().max_examples)
@@ -29,7 +29,7 @@ def table(rows: Mapping[str, object]) -> list[object]:
 
 def refusal(text: str) -> SentenceError:
     with pytest.raises(SentenceError) as caught:
-        read(text)
+        parse_sentence(text)
     return caught.value
 
 
@@ -173,13 +173,13 @@ SPOKEN = {
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "expression"), table(PROMISED))
 def test_a_promised_sentence_means_its_cron(sentence: str, expression: str) -> None:
-    assert read(sentence) == Calendar(expression, zone=None)
+    assert parse_sentence(sentence) == Calendar(expression, zone=None)
 
 
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "expression"), table(SPOKEN))
 def test_what_people_type_means_its_cron(sentence: str, expression: str) -> None:
-    assert read(sentence) == Calendar(expression, zone=None)
+    assert parse_sentence(sentence) == Calendar(expression, zone=None)
 
 
 @pytest.mark.req("H-03")
@@ -201,7 +201,7 @@ def test_what_people_type_means_its_cron(sentence: str, expression: str) -> None
     ),
 )
 def test_a_zone_is_given_back(sentence: str, zone: str) -> None:
-    assert read(sentence) == Calendar("0 9 * * 1", zone)
+    assert parse_sentence(sentence) == Calendar("0 9 * * 1", zone)
 
 
 @pytest.mark.req("H-03")
@@ -226,7 +226,7 @@ def test_a_zone_is_given_back(sentence: str, zone: str) -> None:
     ),
 )
 def test_a_period_that_divides_nothing_evenly_is_an_interval(sentence: str, period: timedelta) -> None:
-    assert read(sentence) == Interval(period)
+    assert parse_sentence(sentence) == Interval(period)
 
 
 #: What is refused: the word that is blamed, and what is offered instead.
@@ -243,17 +243,17 @@ REFUSED = {
     "on every third Monday": ("on every third Monday", "on every third Monday of the month"),
     "every 3rd day": ("every 3rd day", "every 3 days"),
     "biweekly": ("biweekly", "every 2 weeks"),
-    "fortnightly at 9am": ("fortnightly", GENERIC),
+    "fortnightly at 9am": ("fortnightly", FALLBACK_EXAMPLE),
     "every 7th minute": ("every 7th minute", "every 7 minutes"),
-    "twice a week": ("twice a week", GENERIC),
-    "every friday the 13th": ("every friday the 13th", GENERIC),
+    "twice a week": ("twice a week", FALLBACK_EXAMPLE),
+    "every friday the 13th": ("every friday the 13th", FALLBACK_EXAMPLE),
     "every sunday the 13th": ("every sunday the 13th", "on the 13th of the month if it is a Sunday"),
     "end of month": ("end of month", "on the last day of the month"),
     "end of the month at 6pm": ("end of the month", "on the last day of the month at 6pm"),
     "bimonthly": ("bimonthly", "on the 1st and 15th of the month"),
     "every 5 months": ("every 5 months", "every 6 months"),
-    "every 2 years": ("every 2 years", GENERIC),
-    "every 18 months": ("every 18 months", GENERIC),
+    "every 2 years": ("every 2 years", FALLBACK_EXAMPLE),
+    "every 18 months": ("every 18 months", FALLBACK_EXAMPLE),
     "first weekday of the month at 9am": ("first weekday", "on the last weekday of the month at 09:00"),
     "every Monday, counted from its start": ("counted from its start", "every 7 minutes, counted from its start"),
     # times that are none
@@ -272,11 +272,11 @@ REFUSED = {
     "every Monday morning": ("morning", "every Monday at 09:00"),
     "every night at 2am": ("every night", "every day at 2am"),
     "each morning at 8": ("each morning", "every day at 08:00"),
-    "each evening at 8": ("each evening", GENERIC),
+    "each evening at 8": ("each evening", FALLBACK_EXAMPLE),
     "daily at 17h30": ("17h30", "daily at 17:30"),
     "at 17": ("17", "every day at 17:00"),
     "every day at nine am": ("nine", "every day at 9 am"),
-    "every hour at :75": (":75", GENERIC),
+    "every hour at :75": (":75", FALLBACK_EXAMPLE),
     # more than one schedule
     "every day at 9:00 and 17:30": ("at 9:00 and 17:30", "every day at 09:00"),
     "every Monday at 9am and Friday at 5pm": ("and", "every Monday at 9am"),
@@ -298,7 +298,7 @@ REFUSED = {
     "every day on Monday at 9am": ("every day", "on Monday at 9am"),
     "every week every 5 minutes": ("every week", "every 5 minutes"),
     "every 5 minutes at 9am": ("every 5 minutes", "every 5 minutes"),
-    "every 5 minutes at minute 3 past hour 2": ("hour 2", GENERIC),
+    "every 5 minutes at minute 3 past hour 2": ("hour 2", FALLBACK_EXAMPLE),
     # windows
     "every hour from 9am to 9am": ("from 9am to 9am", "every hour from 09:00 to 23:00"),
     "every hour from 9am to 5pm at minute 5": ("from 9am to 5pm", "every hour at minute 5"),
@@ -327,8 +327,8 @@ REFUSED = {
     "every minutes": ("minutes", "every minute"),
     "every 1,000 minutes": ("1,000", "every 1000 minutes"),
     # too little
-    "": ("", GENERIC),
-    "   ": ("   ", GENERIC),
+    "": ("", FALLBACK_EXAMPLE),
+    "   ": ("   ", FALLBACK_EXAMPLE),
     "every": ("", "every 5 minutes"),
     "every 5": ("", "every 5 minutes"),
     "at noon": ("at noon", "every day at noon"),
@@ -338,15 +338,15 @@ REFUSED = {
     "twice daily": ("twice daily", "every day at 08:00 and 20:00"),
     "every month on Monday": ("Monday", "every month on the first Monday of the month"),
     "on the last at 9am": ("last", "on the last day of the month at 9am"),
-    "on Monday if it is a Friday": ("Friday", GENERIC),
+    "on Monday if it is a Friday": ("Friday", FALLBACK_EXAMPLE),
     # exceptions
     "every day except Monday": ("except", "every Tuesday through Sunday"),
     "every day but sunday": ("but", "every Monday through Saturday"),
     "every weekday except friday at 9am": ("except", "every Monday through Thursday at 9am"),
     "every day at 9am except on weekends": ("except", "every weekday at 9am"),
     "not on sundays": ("not", "every Monday through Saturday"),
-    "every monday except in august": ("except", GENERIC),
-    "every day at 9am and not on sundays in Europe/Berlin": ("not", GENERIC),
+    "every monday except in august": ("except", FALLBACK_EXAMPLE),
+    "every day at 9am and not on sundays in Europe/Berlin": ("not", FALLBACK_EXAMPLE),
     "sometimes": ("sometimes", "every hour"),
     # never, or once
     "on February 30": ("February 30", "on 29 February"),
@@ -370,7 +370,7 @@ REFUSED = {
     "every day in los angeles at 9am": ("los angeles", "every day in America/Los_Angeles at 9am"),
     "every day at 9am Berlin time": ("Berlin time", "every day at 9am Europe/Berlin"),
     "every day at 9am in japan": ("japan", "every day at 9am in Japan"),
-    "every day at 9am Mars/Olympus": ("Mars/Olympus", GENERIC),
+    "every day at 9am Mars/Olympus": ("Mars/Olympus", FALLBACK_EXAMPLE),
     "every weekday at 9 London": ("9", "every weekday at 09:00 Europe/London"),
     # letters
     "every wekday at 9am": ("wekday", "every weekday at 9am"),
@@ -380,19 +380,19 @@ REFUSED = {
     "mon\u2013fri at 9am": ("\u2013", "mon-fri at 9am"),
     "every\x00day": ("\x00", "every day"),
     "every day at 9am \N{PARTY POPPER}": ("\N{PARTY POPPER}", "every day at 9am"),
-    "\u6bce\u65e5 9:00": ("\u6bce", GENERIC),
-    "hello world": ("hello", GENERIC),
+    "\u6bce\u65e5 9:00": ("\u6bce", FALLBACK_EXAMPLE),
+    "hello world": ("hello", FALLBACK_EXAMPLE),
     "please run every 5 minutes": ("please", "every 5 minutes"),
     # what a mend must not leave out
-    "every leap year": ("leap", GENERIC),
-    "every full moon": ("full", GENERIC),
-    "every sat at sunset": ("sunset", GENERIC),
-    "every 3 hours starting at 1am": ("starting", GENERIC),
-    "every day at 9am for 5 days": ("for", GENERIC),
-    "every day at 9am-5pm": ("-5pm", GENERIC),
-    "every 1/2 hour": ("/2", GENERIC),
-    "second to last friday of the month": ("second", GENERIC),
-    "every hour during business hours": ("business", GENERIC),
+    "every leap year": ("leap", FALLBACK_EXAMPLE),
+    "every full moon": ("full", FALLBACK_EXAMPLE),
+    "every sat at sunset": ("sunset", FALLBACK_EXAMPLE),
+    "every 3 hours starting at 1am": ("starting", FALLBACK_EXAMPLE),
+    "every day at 9am for 5 days": ("for", FALLBACK_EXAMPLE),
+    "every day at 9am-5pm": ("-5pm", FALLBACK_EXAMPLE),
+    "every 1/2 hour": ("/2", FALLBACK_EXAMPLE),
+    "second to last friday of the month": ("second", FALLBACK_EXAMPLE),
+    "every hour during business hours": ("business", FALLBACK_EXAMPLE),
 }
 
 
@@ -417,7 +417,9 @@ def test_every_offered_sentence_is_a_schedule(sentence: str) -> None:
     assert parse_schedule(refusal(sentence).suggestion or "").describe()
 
 
-@pytest.mark.parametrize("sentence", [GENERIC, *sorted({text for known in KNOWN for text in known.otherwise})])
+@pytest.mark.parametrize(
+    "sentence", [FALLBACK_EXAMPLE, *sorted({text for known in KNOWN_MISTAKES for text in known.otherwise})]
+)
 def test_every_example_is_a_schedule(sentence: str) -> None:
     assert parse_schedule(sentence).describe()
 
@@ -471,7 +473,7 @@ def test_no_more_than_five_things_are_said_to_be_expected() -> None:
 
 def test_a_long_text_is_refused_at_once() -> None:
     text = "every day " * 1000
-    read("daily")
+    parse_sentence("daily")
 
     start = process_time()
     error = refusal(text)
@@ -483,11 +485,11 @@ def test_a_long_text_is_refused_at_once() -> None:
 def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
     from lark import Lark, logger
 
-    from gnomon.core.english.normalizer import Tidier
+    from gnomon.core.english.normalizer import TokenNormalizer
 
     caplog.set_level(logging.DEBUG, logger=logger.name)
     Lark.open_from_package(
-        "gnomon.core.english", "grammar.lark", parser="lalr", lexer="basic", postlex=Tidier(), debug=True
+        "gnomon.core.english", "grammar.lark", parser="lalr", lexer="basic", postlex=TokenNormalizer(), debug=True
     )
 
     assert "onflict" not in caplog.text
@@ -519,7 +521,7 @@ def test_the_documentation_tells_the_truth(sentence: str, shown: str) -> None:
 def documented(sentence: str) -> str:
     """What a table of the documentation shows beside a sentence."""
     try:
-        found = read(sentence)
+        found = parse_sentence(sentence)
     except SentenceError as error:
         return error.suggestion or ""
     return found.expression if isinstance(found, Calendar) else str(found.period)
@@ -544,7 +546,7 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 def test_any_text_is_read_or_refused_with_an_offer(text: str) -> None:
     error, offered = None, "every day"
     try:
-        read(text)
+        parse_sentence(text)
     except SentenceError as refused:
         error, offered = refused, refused.suggestion or ""
 
@@ -558,4 +560,6 @@ def test_an_offer_never_drops_a_negation(before: str, negation: str, after: str)
     text = f"{before} {negation} {after} at 9am in Europe/Berlin"[:500]
     offered = refusal(text).suggestion or ""
 
-    assert offered == GENERIC or re.search("every (Mon|Tues|Wednes|Thurs|Fri|Satur|Sun|week)|on weekends", offered)
+    assert offered == FALLBACK_EXAMPLE or re.search(
+        "every (Mon|Tues|Wednes|Thurs|Fri|Satur|Sun|week)|on weekends", offered
+    )

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
-from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import first_tasks
-from gnomon.core.runs.outcomes import Assignment, Limits, Outcome, ending
-from gnomon.core.runs.prepare import leads_further, sure_successors
-from gnomon.core.runs.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
+from gnomon.core.runs.prepare import has_other_successors, immediate_successors
+from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 
 NOON = 1_772_452_800_000
 RUN = Run(
@@ -27,7 +27,7 @@ RUN = Run(
     fire_at=NOON,
     created_at=NOON,
 )
-FIRST = Step(name="first", function="f", retry=Retry(max_attempts=2))
+FIRST = Step(name="first", function="f", retry=RetryPolicy(max_attempts=2))
 
 
 def following(*steps: Step, result: Result = Result.SUCCEEDED, **said: Any) -> list[str]:  # noqa: ANN401
@@ -39,12 +39,14 @@ def ended_first(
     *steps: Step,
     result: Result = Result.SUCCEEDED,
     **said: Any,  # noqa: ANN401
-) -> tuple[Assignment, list[Waiting]]:
+) -> tuple[Assignment, list[ReadyTask]]:
     """The first step, in hand, and what surely follows on its end."""
     workflow = Workflow(workflow_id="report", version=1, steps=(FIRST, *steps), **said)
     [task] = first_tasks(RUN, ("first",), now=NOON)
     held = Assignment(task=task, run=RUN, workflow=workflow, step=FIRST, input={}, given=b"{}")
-    return held, sure_successors(held, ending(held, Outcome(result=result), now=NOON + 5, limits=Limits()))
+    return held, immediate_successors(
+        held, complete_attempt(held, AttemptOutcome(result=result), now=NOON + 5, limits=GiveUpLimits())
+    )
 
 
 def after(**said: Any) -> Step:  # noqa: ANN401 - any field of a step
@@ -92,7 +94,7 @@ def test_nothing_surely_follows_on_anything_but_success(result: Result) -> None:
 
 
 def test_a_step_whose_followers_all_surely_follow_leads_no_further() -> None:
-    assert not leads_further(*ended_first(after(), after(name="other"), Step(name="else", function="f")))
+    assert not has_other_successors(*ended_first(after(), after(name="other"), Step(name="else", function="f")))
 
 
 @pytest.mark.parametrize(
@@ -101,4 +103,4 @@ def test_a_step_whose_followers_all_surely_follow_leads_no_further() -> None:
     ids=["the last one", "one that waits for another", "one of two"],
 )
 def test_a_step_leads_further_if_the_run_ends_with_it_or_others_wait_for_it(steps: tuple[Step, ...]) -> None:
-    assert leads_further(*ended_first(*steps))
+    assert has_other_successors(*ended_first(*steps))

@@ -4,23 +4,23 @@ from typing import Any
 
 import pytest
 
-from gnomon.adapters.auth.jwks import Fetching, counts, worth_a_fetch
-from gnomon.config.sections import Auth
-from gnomon.core.auth import Claimed, ClaimRules, claimed, opened
+from gnomon.adapters.auth.jwks import KeyFetchState, keys_usable, should_fetch_keys
+from gnomon.config.sections import AuthSettings
+from gnomon.core.auth import ClaimRules, VerifiedClaims, parse_token, verify_claims
 from gnomon.errors import Unauthenticated
-from support.issuers import ISSUER, NOW, SECOND, claims, part
+from support.issuers import ISSUER, NOW, SECOND, claims, token_part
 
 ROLES = frozenset({"scheduler-viewer", "scheduler-operator", "scheduler-admin"})
 RULES = ClaimRules(issuer=ISSUER, audience=frozenset({"gnomon", "other"}), roles=ROLES)
 
 
-def judged(rules: ClaimRules = RULES, **changes: object) -> Claimed:
-    return claimed(claims(**changes), rules, now=NOW)
+def judged(rules: ClaimRules = RULES, **changes: object) -> VerifiedClaims:
+    return verify_claims(claims(**changes), rules, now=NOW)
 
 
 @pytest.mark.req("H-20")
 def test_claims_say_who_it_is() -> None:
-    assert judged() == Claimed("ada", frozenset({"scheduler-operator"}), "default")
+    assert judged() == VerifiedClaims("ada", frozenset({"scheduler-operator"}), "default")
 
 
 @pytest.mark.req("H-20")
@@ -122,44 +122,46 @@ def test_claims_that_prove_nothing_are_refused(changes: dict[str, Any], reason: 
 
 
 def test_a_token_is_taken_apart() -> None:
-    found = opened(f"{part({'alg': 'RS256', 'kid': 'k'})}.{part({'a': 1})}.c2ln", algorithms=["RS256"], largest=1000)
+    found = parse_token(
+        f"{token_part({'alg': 'RS256', 'kid': 'k'})}.{token_part({'a': 1})}.c2ln", algorithms=["RS256"], largest=1000
+    )
 
     assert (found.algorithm, found.kid, found.claims, found.signature) == ("RS256", "k", {"a": 1}, b"sig")
 
 
 def test_a_refusal_never_shows_the_token() -> None:
     with pytest.raises(Unauthenticated) as refused:
-        opened("s3cret.s3cret.s3cret", algorithms=["RS256"], largest=1000)
+        parse_token("s3cret.s3cret.s3cret", algorithms=["RS256"], largest=1000)
 
     assert "s3cret" not in str(refused.value)
 
 
 # ---- when keys are fetched -----------------------------------------------------------------------
 
-SETTINGS = Auth(keys_ttl_ms=600, keys_patience_ms=5000, refetch_ms=30)
+SETTINGS = AuthSettings(keys_ttl_ms=600, keys_patience_ms=5000, refetch_ms=30)
 
 
 @pytest.mark.parametrize(
     ("state", "known", "now", "fetch"),
     [
-        pytest.param(Fetching(), False, 0, True, id="never tried"),
-        pytest.param(Fetching(None, 0), False, 29, False, id="failed just now"),
-        pytest.param(Fetching(None, 0), False, 30, True, id="failed a while ago"),
-        pytest.param(Fetching(0, 0), True, 599, False, id="fresh and known"),
-        pytest.param(Fetching(0, 0), True, 600, True, id="old and known"),
-        pytest.param(Fetching(0, 0), False, 29, False, id="unknown but fetched just now"),
-        pytest.param(Fetching(0, 0), False, 30, True, id="unknown"),
-        pytest.param(Fetching(0, 600), True, 629, False, id="old, and the issuer is away"),
+        pytest.param(KeyFetchState(), False, 0, True, id="never tried"),
+        pytest.param(KeyFetchState(None, 0), False, 29, False, id="failed just now"),
+        pytest.param(KeyFetchState(None, 0), False, 30, True, id="failed a while ago"),
+        pytest.param(KeyFetchState(0, 0), True, 599, False, id="fresh and known"),
+        pytest.param(KeyFetchState(0, 0), True, 600, True, id="old and known"),
+        pytest.param(KeyFetchState(0, 0), False, 29, False, id="unknown but fetched just now"),
+        pytest.param(KeyFetchState(0, 0), False, 30, True, id="unknown"),
+        pytest.param(KeyFetchState(0, 600), True, 629, False, id="old, and the issuer is away"),
     ],
 )
-def test_keys_are_fetched_when_that_may_help(state: Fetching, known: bool, now: int, fetch: bool) -> None:  # noqa: FBT001 - a column
-    assert worth_a_fetch(state, SETTINGS, known=known, now=now) is fetch
+def test_keys_are_fetched_when_that_may_help(state: KeyFetchState, known: bool, now: int, fetch: bool) -> None:  # noqa: FBT001 - a column
+    assert should_fetch_keys(state, SETTINGS, known=known, now=now) is fetch
 
 
 @pytest.mark.parametrize(("now", "count"), [(0, True), (4999, True), (5000, False)])
 def test_keys_of_an_issuer_that_is_away_count_for_a_while(now: int, count: bool) -> None:  # noqa: FBT001 - a column
-    assert counts(Fetching(0, 0), SETTINGS, now=now) is count
+    assert keys_usable(KeyFetchState(0, 0), SETTINGS, now=now) is count
 
 
 def test_keys_that_were_never_had_do_not_count() -> None:
-    assert not counts(Fetching(None, 0), SETTINGS, now=0)
+    assert not keys_usable(KeyFetchState(None, 0), SETTINGS, now=0)

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.declared import World
+from support.declared import DeclarativeWorld
 
 
 @pytest.fixture
-def new_world() -> Iterator[Callable[..., World]]:
+def new_world() -> Iterator[Callable[..., DeclarativeWorld]]:
     """Makes worlds, and has the theory judge them when the test is over."""
-    made: list[World] = []
+    made: list[DeclarativeWorld] = []
 
-    def make(at: str = "2026-03-02T12:00:00", zone: str = "UTC") -> World:
-        made.append(World(at, zone))
+    def make(at: str = "2026-03-02T12:00:00", zone: str = "UTC") -> DeclarativeWorld:
+        made.append(DeclarativeWorld(at, zone))
         return made[-1]
 
     yield make
@@ -21,6 +21,6 @@ def new_world() -> Iterator[Callable[..., World]]:
 
 
 @pytest.fixture
-def world(new_world: Callable[..., World]) -> World:
+def world(new_world: Callable[..., DeclarativeWorld]) -> DeclarativeWorld:
     """Monday noon in UTC."""
     return new_world()

@@ -11,13 +11,13 @@ from gnomon.core.cron import known_zone
 from gnomon.core.timezones import Zone
 from gnomon.declarative import polling, scheduler
 from gnomon.declarative.cron import Occurrences
-from gnomon.declarative.decide import Overrides, Start, owed_at, resolve
-from gnomon.declarative.polling import Polling
-from gnomon.declarative.records import Record, failed, started
-from gnomon.declarative.writer import Scribe, Slot
+from gnomon.declarative.decide import Overrides, StartDecision, due_at, resolve_overrides
+from gnomon.declarative.polling import PollingLoop
+from gnomon.declarative.records import TaskRecord, failed, started
+from gnomon.declarative.writer import ScheduledTask, StateWriter
 from support.cases import EFFORT
-from support.declared import World
-from support.declared_years import Years
+from support.declared import DeclarativeWorld
+from support.declared_years import RandomHistory
 
 pytestmark = pytest.mark.req("D-18")
 
@@ -29,9 +29,9 @@ TRIES = 30
 @pytest.mark.req("D-03", "D-04", "D-13", "D-16")
 @pytest.mark.parametrize("seed", range(20 * EFFORT))
 async def test_whatever_happens_the_theory_holds(seed: int) -> None:
-    years = Years(seed)
+    years = RandomHistory(seed)
 
-    world = await years.live(steps=70)
+    world = await years.run(steps=70)
 
     assert world.violations() == []
     assert years.forgotten == []
@@ -41,7 +41,7 @@ async def test_whatever_happens_the_theory_holds(seed: int) -> None:
 async def test_the_same_dice_give_the_same_history() -> None:
     ran = []
     for _ in range(2):
-        world = await Years(7).live(steps=40)
+        world = await RandomHistory(7).run(steps=40)
         ran.append((world.ran, [(event.name, event.task, event.at) for event in world.events]))
 
     assert ran[0] == ran[1]
@@ -52,56 +52,56 @@ async def test_the_same_dice_give_the_same_history() -> None:
 
 def skip_a_due(patch: Patch) -> None:
     """Every fourth time something else is looked at."""
-    right, count = owed_at, iter(range(10**9))
+    right, count = due_at, iter(range(10**9))
 
-    def wrong(record: Record, occurrences: Occurrences) -> int | None:
+    def wrong(record: TaskRecord, occurrences: Occurrences) -> int | None:
         at = right(record, occurrences)
         return at if at is None or next(count) % 4 else occurrences.first_after(max(at, 0))
 
-    patch.setattr(polling, "owed_at", wrong)
+    patch.setattr(polling, "due_at", wrong)
 
 
 def start_twice(patch: Patch) -> None:
-    right = Polling._run  # noqa: SLF001 - that is what is broken here
+    right = PollingLoop._run  # noqa: SLF001 - that is what is broken here
 
-    async def wrong(self: Polling, slot: Slot, start: Start) -> None:
+    async def wrong(self: PollingLoop, slot: ScheduledTask, start: StartDecision) -> None:
         await right(self, slot, start)
         with suppress(ValueError):
             await slot.callback()
 
-    patch.setattr(Polling, "_run", wrong)
+    patch.setattr(PollingLoop, "_run", wrong)
 
 
 def start_after_stop(patch: Patch) -> None:
     """The loop hears of a stop when it is too late."""
-    request, stopped = Polling.request_stop, Polling.stopped
+    request, stopped = PollingLoop.request_stop, PollingLoop.stopped
 
-    async def wrong(self: Polling) -> None:
+    async def wrong(self: PollingLoop) -> None:
         await self._clock.sleep(55)
         request(self)
         await stopped(self)
 
-    patch.setattr(Polling, "request_stop", lambda _: None)
-    patch.setattr(Polling, "stopped", wrong)
+    patch.setattr(PollingLoop, "request_stop", lambda _: None)
+    patch.setattr(PollingLoop, "stopped", wrong)
 
 
 def lose_orphans(patch: Patch) -> None:
     """What a dead process was running is taken for idle."""
-    right = resolve
+    right = resolve_overrides
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)
         kept = {name: replace(record, scheduler_identifier=None) for name, record in overrides.records.items()}
         return replace(overrides, records=kept)
 
-    patch.setattr(scheduler, "resolve", wrong)
+    patch.setattr(scheduler, "resolve_overrides", wrong)
 
 
 def make_up_for_everything(patch: Patch) -> None:
     """A start answers the oldest occurrence alone."""
     right = started
 
-    def wrong(record: Record, *, at: int, identifier: str) -> Record:
+    def wrong(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
         made = right(record, at=at, identifier=identifier)
         before = record.settled_at
         return replace(made, last_attempt_at=min(at, before + 60_000)) if record.last_attempt_at else made
@@ -112,7 +112,7 @@ def make_up_for_everything(patch: Patch) -> None:
 def retry_at_once(patch: Patch) -> None:
     right = failed
 
-    def wrong(record: Record, *, at: int) -> Record:
+    def wrong(record: TaskRecord, *, at: int) -> TaskRecord:
         return replace(right(record, at=at), pending_retry_until=at)
 
     patch.setattr(polling, "failed", wrong)
@@ -121,7 +121,7 @@ def retry_at_once(patch: Patch) -> None:
 def forget_retries(patch: Patch) -> None:
     right = failed
 
-    def wrong(record: Record, *, at: int) -> Record:
+    def wrong(record: TaskRecord, *, at: int) -> TaskRecord:
         return replace(right(record, at=at), pending_retry_until=None)
 
     patch.setattr(polling, "failed", wrong)
@@ -131,10 +131,10 @@ def keep_stale_retries(patch: Patch) -> None:
     """A start of a task does not cancel the retry that it waited for."""
     right = started
 
-    def wrong(record: Record, *, at: int, identifier: str) -> Record:
+    def wrong(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
         return replace(right(record, at=at, identifier=identifier), pending_retry_until=record.pending_retry_until)
 
-    def done(record: Record, *, at: int) -> Record:
+    def done(record: TaskRecord, *, at: int) -> TaskRecord:
         return replace(record, last_success_at=at, scheduler_identifier=None)
 
     patch.setattr(polling, "started", wrong)
@@ -145,7 +145,7 @@ def record_attempts_at_the_end(patch: Patch) -> None:
     """What came due during a run that failed is lost."""
     right = failed
 
-    def wrong(record: Record, *, at: int) -> Record:
+    def wrong(record: TaskRecord, *, at: int) -> TaskRecord:
         return replace(right(record, at=at), last_attempt_at=at)
 
     patch.setattr(polling, "failed", wrong)
@@ -153,35 +153,35 @@ def record_attempts_at_the_end(patch: Patch) -> None:
 
 def sleep_through(patch: Patch) -> None:
     """Nothing that happens in between cuts a nap short, and naps are long."""
-    right = Polling._doze  # noqa: SLF001 - that is what is broken here
+    right = PollingLoop._sleep_for  # noqa: SLF001 - that is what is broken here
 
-    async def wrong(self: Polling, seconds: float, *, until: int = 0) -> None:  # noqa: ARG001 - nobody is let in
+    async def wrong(self: PollingLoop, seconds: float, *, until: int = 0) -> None:  # noqa: ARG001 - nobody is let in
         await right(self, seconds + 180)
 
-    patch.setattr(Polling, "_doze", wrong)
+    patch.setattr(PollingLoop, "_sleep_for", wrong)
 
 
 def count_from_the_beginning_of_time(patch: Patch) -> None:
     """What was due before the registration counts as missed."""
-    right = resolve
+    right = resolve_overrides
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)
         records = {name: replace(record, registered_at=0) for name, record in overrides.records.items()}
         return replace(overrides, records=records)
 
-    patch.setattr(scheduler, "resolve", wrong)
+    patch.setattr(scheduler, "resolve_overrides", wrong)
 
 
 def forget_history(patch: Patch) -> None:
     """An override makes a new task."""
-    right = resolve
+    right = resolve_overrides
 
     def wrong(registered: Any, persisted: Any, occurrences: Any, *, now: int) -> Overrides:  # noqa: ANN401
         changed = {n for n, r in registered.items() if n in persisted and r[1] != persisted[n].cron_expression}
         return right(registered, {n: r for n, r in persisted.items() if n not in changed}, occurrences, now=now)
 
-    patch.setattr(scheduler, "resolve", wrong)
+    patch.setattr(scheduler, "resolve_overrides", wrong)
 
 
 def live_in_another_zone(patch: Patch) -> None:
@@ -194,35 +194,35 @@ def live_in_another_zone(patch: Patch) -> None:
 
 
 def stop_without_waiting(patch: Patch) -> None:
-    async def wrong(self: Polling) -> None:
+    async def wrong(self: PollingLoop) -> None:
         self._runs.clear()
 
-    patch.setattr(Polling, "stopped", wrong)
+    patch.setattr(PollingLoop, "stopped", wrong)
 
 
 def start_without_a_mark(patch: Patch) -> None:
     """A run that is interrupted leaves no trace."""
-    right = Scribe.mark
+    right = StateWriter.write_now
 
-    async def wrong(self: Scribe, marks: dict[int, Record]) -> None:  # noqa: ARG001 - they are lost
+    async def wrong(self: StateWriter, marks: dict[int, TaskRecord]) -> None:  # noqa: ARG001 - they are lost
         await right(self, {})
 
-    patch.setattr(Scribe, "mark", wrong)
+    patch.setattr(StateWriter, "write_now", wrong)
 
 
 def never_write_outcomes(patch: Patch) -> None:
-    patch.setattr(Scribe, "note", lambda *_: None)
+    patch.setattr(StateWriter, "note", lambda *_: None)
 
 
 def never_start_what_is_new(patch: Patch) -> None:
-    right = resolve
+    right = resolve_overrides
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
         overrides = right(*given, **named)
         records = {name: replace(record, due_at_registration=False) for name, record in overrides.records.items()}
         return replace(overrides, records=records)
 
-    patch.setattr(scheduler, "resolve", wrong)
+    patch.setattr(scheduler, "resolve_overrides", wrong)
 
 
 MUTATIONS = [
@@ -251,8 +251,8 @@ async def test_a_scheduler_that_is_wrong_is_caught(mutation: Callable[[Patch], N
     mutation(monkeypatch)
 
     for seed in range(TRIES):
-        years = Years(seed)
-        world: World = await years.live(steps=50)
+        years = RandomHistory(seed)
+        world: DeclarativeWorld = await years.run(steps=50)
         if world.violations() or years.forgotten:
             return
 

@@ -12,9 +12,9 @@ import pytest
 from gnomon.declarative import MemoryState, Scheduler, counters_of, errors
 from gnomon.declarative.events import Event, TaskRunFailed
 from gnomon.errors import CronError, FieldError
-from support.declared import HOUR, MINUTE, SECOND, World
+from support.declared import HOUR, MINUTE, SECOND, DeclarativeWorld
 
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., DeclarativeWorld]
 
 
 @pytest.mark.req("D-01")
@@ -28,12 +28,12 @@ def test_a_scheduler_has_two_public_methods_and_both_are_async(tmp_path: Path) -
 
 
 @pytest.mark.req("D-06", "D-08")
-async def test_a_whole_life_is_told_in_the_order_in_which_it_happens(world: World) -> None:
+async def test_a_whole_life_is_told_in_the_order_in_which_it_happens(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a"))
 
     await process.stop()
 
-    assert world.told() == [
+    assert world.event_names() == [
         "SchedulerInitializationStarted",
         "PollingStarted",
         "SchedulerInitializationCompleted",
@@ -47,8 +47,8 @@ async def test_a_whole_life_is_told_in_the_order_in_which_it_happens(world: Worl
 
 
 @pytest.mark.req("D-06", "D-07")
-async def test_events_carry_time_task_and_cause(world: World) -> None:
-    await world.started(world.task("a", delay=timedelta(seconds=7), body=world.lasting(2 * SECOND, fails=True)))
+async def test_events_carry_time_task_and_cause(world: DeclarativeWorld) -> None:
+    await world.started(world.task("a", delay=timedelta(seconds=7), body=world.body_lasting(2 * SECOND, fails=True)))
     await world.drive(2 * SECOND)
 
     failed = world.events[-1]
@@ -61,34 +61,34 @@ async def test_events_carry_time_task_and_cause(world: World) -> None:
 
 
 @pytest.mark.req("D-08")
-async def test_without_tasks_there_is_no_polling_and_yet_a_running_scheduler(world: World) -> None:
+async def test_without_tasks_there_is_no_polling_and_yet_a_running_scheduler(world: DeclarativeWorld) -> None:
     process = await world.started()
 
     with pytest.raises(errors.SchedulerAlreadyActiveError):
         await process.initialize([])
     await process.stop()
 
-    assert [name for name in world.told() if name.startswith("Polling")] == []
-    assert world.told()[-1] == "SchedulerStopped"
+    assert [name for name in world.event_names() if name.startswith("Polling")] == []
+    assert world.event_names()[-1] == "SchedulerStopped"
 
 
 @pytest.mark.req("D-15", "D-16")
-async def test_a_second_initialize_is_refused_and_changes_nothing(world: World) -> None:
+async def test_a_second_initialize_is_refused_and_changes_nothing(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a"))
-    told = world.told()
+    told = world.event_names()
 
     with pytest.raises(errors.SchedulerAlreadyActiveError) as caught:
         await process.initialize([world.task("a")])
 
     assert str(caught.value) == "Cannot initialize scheduler: scheduler is already running"
     assert caught.value.details == {"currentState": "running"}
-    assert world.told() == told
+    assert world.event_names() == told
     await world.drive(MINUTE)
     assert len(world.ran) == 2
 
 
 @pytest.mark.req("D-15")
-async def test_that_it_is_active_is_said_before_what_is_wrong_with_the_list(world: World) -> None:
+async def test_that_it_is_active_is_said_before_what_is_wrong_with_the_list(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a"))
 
     with pytest.raises(errors.SchedulerAlreadyActiveError):
@@ -96,7 +96,7 @@ async def test_that_it_is_active_is_said_before_what_is_wrong_with_the_list(worl
 
 
 @pytest.mark.req("D-15")
-async def test_of_two_concurrent_initialisations_the_first_goes_on(world: World) -> None:
+async def test_of_two_concurrent_initialisations_the_first_goes_on(world: DeclarativeWorld) -> None:
     world.turns = lambda: 2
     process = world.process()
 
@@ -112,8 +112,8 @@ async def test_of_two_concurrent_initialisations_the_first_goes_on(world: World)
 
 
 @pytest.mark.req("D-15")
-async def test_initialize_while_stopping_is_refused_as_running(world: World) -> None:
-    process = await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+async def test_initialize_while_stopping_is_refused_as_running(world: DeclarativeWorld) -> None:
+    process = await world.started(world.task("a", body=world.body_lasting(30 * SECOND)))
     stopping = asyncio.create_task(process.stop())
     await world.clock.settle()
 
@@ -126,7 +126,7 @@ async def test_initialize_while_stopping_is_refused_as_running(world: World) -> 
 
 
 @pytest.mark.req("D-15")
-async def test_a_stopped_scheduler_can_be_initialised_again_any_number_of_times(world: World) -> None:
+async def test_a_stopped_scheduler_can_be_initialised_again_any_number_of_times(world: DeclarativeWorld) -> None:
     process = world.process()
     for _ in range(3):
         await process.initialize([world.task("a")])
@@ -137,8 +137,8 @@ async def test_a_stopped_scheduler_can_be_initialised_again_any_number_of_times(
 
 
 @pytest.mark.req("D-15")
-async def test_stop_waits_for_running_tasks_and_starts_nothing_meanwhile(world: World) -> None:
-    process = await world.started(world.task("slow", body=world.lasting(150 * SECOND)), world.task("quick"))
+async def test_stop_waits_for_running_tasks_and_starts_nothing_meanwhile(world: DeclarativeWorld) -> None:
+    process = await world.started(world.task("slow", body=world.body_lasting(150 * SECOND)), world.task("quick"))
     stopping = asyncio.create_task(process.stop())
     await world.drive(149 * SECOND)
     assert not stopping.done()
@@ -151,22 +151,22 @@ async def test_stop_waits_for_running_tasks_and_starts_nothing_meanwhile(world: 
 
 
 @pytest.mark.req("D-15")
-async def test_stop_at_any_time_and_any_number_of_times_is_no_error(world: World) -> None:
+async def test_stop_at_any_time_and_any_number_of_times_is_no_error(world: DeclarativeWorld) -> None:
     process = world.process()
     await process.stop()
-    await process.initialize([world.task("a", body=world.lasting(5 * SECOND))])
+    await process.initialize([world.task("a", body=world.body_lasting(5 * SECOND))])
     await world.clock.settle()
     stops = [asyncio.create_task(process.stop()) for _ in range(3)]
     await world.drive(5 * SECOND)
     await asyncio.gather(*stops)
     await process.stop()
 
-    assert world.told().count("SchedulerStopRequested") == 1
-    assert world.told().count("SchedulerStopped") == 1
+    assert world.event_names().count("SchedulerStopRequested") == 1
+    assert world.event_names().count("SchedulerStopped") == 1
 
 
 @pytest.mark.req("D-15")
-async def test_stop_during_initialize_lets_it_return_and_nothing_starts(world: World) -> None:
+async def test_stop_during_initialize_lets_it_return_and_nothing_starts(world: DeclarativeWorld) -> None:
     world.turns = lambda: 3
     process = world.process()
     initialising = asyncio.create_task(process.initialize([world.task("a")]))
@@ -176,7 +176,7 @@ async def test_stop_during_initialize_lets_it_return_and_nothing_starts(world: W
 
     assert initialising.done()
     assert initialising.exception() is None
-    assert world.told() == [
+    assert world.event_names() == [
         "SchedulerInitializationStarted",
         "SchedulerInitializationCompleted",
         "SchedulerStopRequested",
@@ -191,7 +191,7 @@ async def test_stop_during_initialize_lets_it_return_and_nothing_starts(world: W
 
 
 @pytest.mark.req("D-15")
-async def test_stop_during_an_initialize_that_fails_is_no_error(world: World) -> None:
+async def test_stop_during_an_initialize_that_fails_is_no_error(world: DeclarativeWorld) -> None:
     world.turns = lambda: 3
     world.faults = ["fail"]
     process = world.process()
@@ -207,8 +207,8 @@ async def test_stop_during_an_initialize_that_fails_is_no_error(world: World) ->
 
 
 @pytest.mark.req("D-15")
-async def test_stop_with_a_task_that_fails_is_no_error(world: World) -> None:
-    process = await world.started(world.task("a", body=world.lasting(5 * SECOND, fails=True)))
+async def test_stop_with_a_task_that_fails_is_no_error(world: DeclarativeWorld) -> None:
+    process = await world.started(world.task("a", body=world.body_lasting(5 * SECOND, fails=True)))
     stopping = asyncio.create_task(process.stop())
 
     await world.drive(5 * SECOND)
@@ -218,20 +218,20 @@ async def test_stop_with_a_task_that_fails_is_no_error(world: World) -> None:
 
 
 @pytest.mark.req("D-15")
-async def test_who_waits_for_a_stop_may_give_up_and_the_stop_goes_on(world: World) -> None:
-    process = await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+async def test_who_waits_for_a_stop_may_give_up_and_the_stop_goes_on(world: DeclarativeWorld) -> None:
+    process = await world.started(world.task("a", body=world.body_lasting(30 * SECOND)))
     impatient = asyncio.create_task(process.scheduler.stop())
     await world.clock.settle()
     impatient.cancel()
 
     await world.drive(30 * SECOND)
 
-    assert world.told()[-1] == "SchedulerStopped"
+    assert world.event_names()[-1] == "SchedulerStopped"
     assert not world.state.is_open
 
 
 @pytest.mark.req("D-15")
-async def test_a_task_that_waits_for_stop_is_told_that_it_would_wait_for_itself(world: World) -> None:
+async def test_a_task_that_waits_for_stop_is_told_that_it_would_wait_for_itself(world: DeclarativeWorld) -> None:
     process = world.process()
     await process.initialize([world.task("a", body=process.scheduler.stop, delay=timedelta(hours=1))])
     await world.clock.settle()
@@ -243,7 +243,7 @@ async def test_a_task_that_waits_for_stop_is_told_that_it_would_wait_for_itself(
 
 
 @pytest.mark.req("D-15")
-async def test_an_initialize_that_is_cancelled_lets_go_of_everything(world: World) -> None:
+async def test_an_initialize_that_is_cancelled_lets_go_of_everything(world: DeclarativeWorld) -> None:
     world.turns = lambda: 3
     process = world.process()
     process.watched.excused = True
@@ -261,7 +261,7 @@ async def test_an_initialize_that_is_cancelled_lets_go_of_everything(world: Worl
 
 @pytest.mark.req("D-06")
 async def test_a_listener_that_fails_harms_nobody_and_is_counted(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     def listen(event: Event) -> None:
         raise RuntimeError(event.name)
@@ -275,9 +275,9 @@ async def test_a_listener_that_fails_harms_nobody_and_is_counted(
 
 
 @pytest.mark.req("D-06", "D-17")
-async def test_events_are_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_are_logged_and_counted(world: DeclarativeWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gnomon.declarative")
-    process = await world.started(world.task("a\n", body=world.lasting(SECOND, fails=True)))
+    process = await world.started(world.task("a\n", body=world.body_lasting(SECOND, fails=True)))
     await world.drive(SECOND)
 
     assert "TaskRunStarted task='a\\n' cause=registration" in caplog.text
@@ -288,7 +288,9 @@ async def test_events_are_logged_and_counted(world: World, caplog: pytest.LogCap
 
 
 @pytest.mark.req("D-17")
-async def test_starts_that_come_too_late_are_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_starts_that_come_too_late_are_logged_and_counted(
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     process = await world.started(world.task("a", "0 * * * *"))
     world.step_clock(2 * HOUR)
 
@@ -300,7 +302,7 @@ async def test_starts_that_come_too_late_are_logged_and_counted(world: World, ca
 
 
 @pytest.mark.req("D-17")
-async def test_a_scheduler_with_nothing_due_looks_once_a_minute_and_at_nothing(world: World) -> None:
+async def test_a_scheduler_with_nothing_due_looks_once_a_minute_and_at_nothing(world: DeclarativeWorld) -> None:
     process = await world.started(*(world.task(str(number), "0 0 29 2 *") for number in range(100)))
 
     await world.drive(HOUR)

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from gnomon.declarative import counters_of, errors
-from support.declared import HOUR, MINUTE, SECOND, World
+from support.declared import HOUR, MINUTE, SECOND, DeclarativeWorld
 
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., DeclarativeWorld]
 DELAY = timedelta(minutes=10)
 
 
@@ -20,7 +20,7 @@ DELAY = timedelta(minutes=10)
 
 
 @pytest.mark.req("D-13", "D-16")
-async def test_what_stays_the_same_is_not_written_again(world: World) -> None:
+async def test_what_stays_the_same_is_not_written_again(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a", "0 13 * * *"))
     await first.stop()
     before = dict(world.state.rows)
@@ -32,8 +32,8 @@ async def test_what_stays_the_same_is_not_written_again(world: World) -> None:
 
 
 @pytest.mark.req("D-13")
-async def test_a_new_configuration_keeps_the_history(world: World) -> None:
-    first = await world.started(world.task("a", delay=DELAY, body=world.lasting(0, fails=True)))
+async def test_a_new_configuration_keeps_the_history(world: DeclarativeWorld) -> None:
+    first = await world.started(world.task("a", delay=DELAY, body=world.body_lasting(0, fails=True)))
     await first.stop()
     before = world.record("a")
 
@@ -46,7 +46,9 @@ async def test_a_new_configuration_keeps_the_history(world: World) -> None:
 
 @pytest.mark.req("D-13")
 @pytest.mark.parametrize(("cron", "changed"), [("0  13 * * *", True), ("0 13 * * *", False)])
-async def test_expressions_are_compared_as_they_are_written(world: World, cron: str, *, changed: bool) -> None:
+async def test_expressions_are_compared_as_they_are_written(
+    world: DeclarativeWorld, cron: str, *, changed: bool
+) -> None:
     first = await world.started(world.task("a", "0 13 * * *"))
     await first.stop()
 
@@ -56,7 +58,7 @@ async def test_expressions_are_compared_as_they_are_written(world: World, cron: 
 
 
 @pytest.mark.req("D-13")
-async def test_occurrences_of_a_new_expression_count_since_the_last_attempt(world: World) -> None:
+async def test_occurrences_of_a_new_expression_count_since_the_last_attempt(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a", "0 * * * *"))
     await first.stop()
     await world.drive(30 * MINUTE)
@@ -79,7 +81,7 @@ async def test_a_new_expression_does_not_reach_back_before_the_registration(new_
 
 
 @pytest.mark.req("D-13")
-async def test_a_task_that_is_taken_out_is_forgotten_and_new_when_it_comes_back(world: World) -> None:
+async def test_a_task_that_is_taken_out_is_forgotten_and_new_when_it_comes_back(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a"), world.task("b", "0 13 * * *"))
     await first.stop()
     second = await world.started(world.task("b", "0 13 * * *"))
@@ -94,7 +96,9 @@ async def test_a_task_that_is_taken_out_is_forgotten_and_new_when_it_comes_back(
 
 
 @pytest.mark.req("D-13")
-async def test_what_registrations_did_is_reported_in_one_line(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_registrations_did_is_reported_in_one_line(
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     first = await world.started(world.task("gone"), world.task("a", delay=DELAY))
     await first.stop()
     caplog.set_level(logging.INFO, "gnomon.declarative")
@@ -113,7 +117,7 @@ async def test_what_registrations_did_is_reported_in_one_line(world: World, capl
 
 
 @pytest.mark.req("D-13")
-async def test_overrides_that_cannot_be_written_change_nothing(world: World) -> None:
+async def test_overrides_that_cannot_be_written_change_nothing(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a", "0 13 * * *"), world.task("b", "0 13 * * *"))
     await first.stop()
     before = dict(world.state.rows)
@@ -133,8 +137,8 @@ async def test_overrides_that_cannot_be_written_change_nothing(world: World) -> 
 
 
 @pytest.mark.req("D-13", "D-14")
-async def test_a_task_that_was_running_in_a_crash_starts_again_at_once(world: World) -> None:
-    task = world.task("a", "0 12 * * *", delay=DELAY, body=world.lasting(HOUR))
+async def test_a_task_that_was_running_in_a_crash_starts_again_at_once(world: DeclarativeWorld) -> None:
+    task = world.task("a", "0 12 * * *", delay=DELAY, body=world.body_lasting(HOUR))
     first = await world.started(task)
     await world.drive(SECOND)
     identifier = world.record("a")["schedulerIdentifier"]
@@ -149,8 +153,8 @@ async def test_a_task_that_was_running_in_a_crash_starts_again_at_once(world: Wo
 
 
 @pytest.mark.req("D-13")
-async def test_an_orphan_with_a_new_configuration_starts_at_once_too(world: World) -> None:
-    first = await world.started(world.task("a", "0 12 * * *", body=world.lasting(HOUR)))
+async def test_an_orphan_with_a_new_configuration_starts_at_once_too(world: DeclarativeWorld) -> None:
+    first = await world.started(world.task("a", "0 12 * * *", body=world.body_lasting(HOUR)))
     await first.kill()
 
     await world.started(world.task("a", "0 15 1 1 *", delay=DELAY))
@@ -160,8 +164,8 @@ async def test_an_orphan_with_a_new_configuration_starts_at_once_too(world: Worl
 
 
 @pytest.mark.req("D-04", "D-13")
-async def test_an_orphan_that_also_missed_occurrences_runs_once(world: World) -> None:
-    first = await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+async def test_an_orphan_that_also_missed_occurrences_runs_once(world: DeclarativeWorld) -> None:
+    first = await world.started(world.task("a", body=world.body_lasting(30 * SECOND)))
     await first.kill()
     await world.drive(HOUR + 5 * SECOND)
 
@@ -172,8 +176,8 @@ async def test_an_orphan_that_also_missed_occurrences_runs_once(world: World) ->
 
 
 @pytest.mark.req("D-13")
-async def test_an_orphan_that_is_not_registered_any_more_is_dropped(world: World) -> None:
-    first = await world.started(world.task("a", body=world.lasting(HOUR)))
+async def test_an_orphan_that_is_not_registered_any_more_is_dropped(world: DeclarativeWorld) -> None:
+    first = await world.started(world.task("a", body=world.body_lasting(HOUR)))
     await first.kill()
 
     await world.started(world.task("b", "0 13 * * *"))
@@ -182,8 +186,8 @@ async def test_an_orphan_that_is_not_registered_any_more_is_dropped(world: World
 
 
 @pytest.mark.req("D-13")
-async def test_an_orphan_is_one_until_it_was_started_however_often_everything_crashes(world: World) -> None:
-    task = world.task("a", "0 12 * * *", body=world.lasting(HOUR))
+async def test_an_orphan_is_one_until_it_was_started_however_often_everything_crashes(world: DeclarativeWorld) -> None:
+    task = world.task("a", "0 12 * * *", body=world.body_lasting(HOUR))
     first = await world.started(task)
     await first.kill()
     world.turns = lambda: 3
@@ -202,9 +206,12 @@ async def test_an_orphan_is_one_until_it_was_started_however_often_everything_cr
 @pytest.mark.parametrize("fault", ["die before", "die after"])
 @pytest.mark.parametrize("commit", range(6))
 async def test_a_crash_at_any_commit_loses_nothing_and_doubles_nothing_that_was_written(
-    world: World, fault: str, commit: int
+    world: DeclarativeWorld, fault: str, commit: int
 ) -> None:
-    tasks = [world.task("a", delay=DELAY), world.task("b", "0 * * * *", body=world.lasting(30 * SECOND, fails=True))]
+    tasks = [
+        world.task("a", delay=DELAY),
+        world.task("b", "0 * * * *", body=world.body_lasting(30 * SECOND, fails=True)),
+    ]
     world.faults = [""] * commit + [fault]
     process = world.process()
     initialising = asyncio.create_task(process.initialize(tasks))
@@ -220,8 +227,8 @@ async def test_a_crash_at_any_commit_loses_nothing_and_doubles_nothing_that_was_
 
 
 @pytest.mark.req("D-16")
-async def test_what_a_quiet_process_has_told_is_written(world: World) -> None:
-    first = await world.started(world.task("a"), world.task("b", body=world.lasting(0, fails=True), delay=DELAY))
+async def test_what_a_quiet_process_has_told_is_written(world: DeclarativeWorld) -> None:
+    first = await world.started(world.task("a"), world.task("b", body=world.body_lasting(0, fails=True), delay=DELAY))
 
     await first.kill()
 
@@ -234,9 +241,9 @@ async def test_what_a_quiet_process_has_told_is_written(world: World) -> None:
 
 @pytest.mark.req("D-16")
 async def test_an_outcome_that_could_not_be_written_is_written_later(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = await world.started(world.task("a", body=world.lasting(SECOND)))
+    process = await world.started(world.task("a", body=world.body_lasting(SECOND)))
     world.failing = True
     await world.drive(5 * SECOND)
     assert "schedulerIdentifier" in world.record("a")
@@ -250,8 +257,8 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(
 
 
 @pytest.mark.req("D-16")
-async def test_a_start_is_written_also_where_the_last_outcome_is_not_yet(world: World) -> None:
-    process = await world.started(world.task("a", body=world.lasting(59_500)))
+async def test_a_start_is_written_also_where_the_last_outcome_is_not_yet(world: DeclarativeWorld) -> None:
+    process = await world.started(world.task("a", body=world.body_lasting(59_500)))
     await world.drive(30 * SECOND)
     world.failing = True
     await world.drive(29_800)
@@ -266,7 +273,9 @@ async def test_a_start_is_written_also_where_the_last_outcome_is_not_yet(world: 
 
 
 @pytest.mark.req("D-16")
-async def test_nothing_starts_that_could_not_be_written_and_it_starts_as_soon_as_it_can(world: World) -> None:
+async def test_nothing_starts_that_could_not_be_written_and_it_starts_as_soon_as_it_can(
+    world: DeclarativeWorld,
+) -> None:
     await world.started(world.task("a", "1 * * * *"))
     world.failing = True
     await world.drive(90 * SECOND)
@@ -280,9 +289,9 @@ async def test_nothing_starts_that_could_not_be_written_and_it_starts_as_soon_as
 
 @pytest.mark.req("D-15", "D-16")
 async def test_a_stop_ends_although_nothing_can_be_written_and_the_task_runs_again(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = await world.started(world.task("a", "0 12 * * *", body=world.lasting(SECOND)))
+    process = await world.started(world.task("a", "0 12 * * *", body=world.body_lasting(SECOND)))
     world.failing = True
     stopping = asyncio.create_task(process.stop())
     await world.drive(5 * SECOND)
@@ -297,11 +306,11 @@ async def test_a_stop_ends_although_nothing_can_be_written_and_the_task_runs_aga
 
 
 @pytest.mark.req("D-15", "D-16")
-async def test_a_stop_between_mark_and_start_takes_the_mark_back(world: World) -> None:
+async def test_a_stop_between_mark_and_start_takes_the_mark_back(world: DeclarativeWorld) -> None:
     world.turns = lambda: 3
     process = world.process()
     await process.initialize([world.task("a", "0 12 * * *")])
-    await world.turn_until(lambda: world.writes == 2)
+    await world.run_loop_until(lambda: world.writes == 2)
 
     await process.stop()
 
@@ -314,7 +323,7 @@ async def test_a_stop_between_mark_and_start_takes_the_mark_back(world: World) -
 
 
 @pytest.mark.req("D-15", "D-16")
-async def test_a_stop_in_the_very_turn_of_a_start_takes_the_mark_back(world: World) -> None:
+async def test_a_stop_in_the_very_turn_of_a_start_takes_the_mark_back(world: DeclarativeWorld) -> None:
     process = world.process()
     await process.initialize([world.task("a", "0 12 * * *")])
     await asyncio.sleep(0)
@@ -412,7 +421,7 @@ BAD: list[tuple[object, str, str]] = [
 @pytest.mark.req("D-11", "D-16")
 @pytest.mark.parametrize(("text", "name", "message"), BAD, ids=[str(row[0]) for row in BAD])
 async def test_a_record_that_cannot_be_believed_is_refused_before_anything_is_written(
-    world: World, text: object, name: str, message: str
+    world: DeclarativeWorld, text: object, name: str, message: str
 ) -> None:
     world.state.rows = {1: saying(name="z"), 2: text}
     process = world.process()
@@ -437,7 +446,7 @@ async def test_a_record_that_cannot_be_believed_is_refused_before_anything_is_wr
     ],
 )
 async def test_the_details_of_a_bad_record_are_those_of_the_specification(
-    world: World, text: str, details: dict[str, object]
+    world: DeclarativeWorld, text: str, details: dict[str, object]
 ) -> None:
     world.state.rows = {1: text}
     process = world.process()
@@ -450,8 +459,8 @@ async def test_the_details_of_a_bad_record_are_those_of_the_specification(
 
 
 @pytest.mark.req("D-14")
-async def test_the_identifier_is_made_once_and_differs_between_schedulers(world: World) -> None:
-    task = world.task("a", body=world.lasting(SECOND))
+async def test_the_identifier_is_made_once_and_differs_between_schedulers(world: DeclarativeWorld) -> None:
+    task = world.task("a", body=world.body_lasting(SECOND))
     seen = []
     process = world.process()
     for _ in range(2):

@@ -12,9 +12,9 @@ from gnomon.declarative import errors
 from gnomon.declarative.cron import Occurrences, parse
 from gnomon.declarative.registrations import read_registrations
 from gnomon.errors import GnomonError
-from support.declared import World
+from support.declared import DeclarativeWorld
 
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., DeclarativeWorld]
 SHAPE = "Invalid registration shape: expected [string, string, function, Duration]"
 
 
@@ -156,7 +156,7 @@ def test_a_name_that_is_taken_is_said_before_its_expression_is_looked_at() -> No
 
 
 @pytest.mark.req("D-12")
-async def test_nothing_is_opened_written_or_scheduled_if_a_registration_is_wrong(world: World) -> None:
+async def test_nothing_is_opened_written_or_scheduled_if_a_registration_is_wrong(world: DeclarativeWorld) -> None:
     world.state.is_open = True  # whoever opens it now fails otherwise
     process = world.process()
 
@@ -164,11 +164,11 @@ async def test_nothing_is_opened_written_or_scheduled_if_a_registration_is_wrong
         await process.initialize([world.task("a"), world.task("b", "x")])
 
     assert (world.writes, world.ran) == (0, [])
-    assert world.told() == ["SchedulerInitializationStarted", "SchedulerInitializationFailed"]
+    assert world.event_names() == ["SchedulerInitializationStarted", "SchedulerInitializationFailed"]
 
 
 @pytest.mark.req("D-12")
-async def test_after_a_refusal_the_scheduler_is_as_good_as_new(world: World) -> None:
+async def test_after_a_refusal_the_scheduler_is_as_good_as_new(world: DeclarativeWorld) -> None:
     process = world.process()
     with pytest.raises(errors.RegistrationsNotArrayError):
         await process.initialize(None)
@@ -180,7 +180,7 @@ async def test_after_a_refusal_the_scheduler_is_as_good_as_new(world: World) -> 
 
 
 @pytest.mark.req("D-12")
-async def test_an_error_from_outside_is_wrapped_and_kept_and_its_text_is_not_told(world: World) -> None:
+async def test_an_error_from_outside_is_wrapped_and_kept_and_its_text_is_not_told(world: DeclarativeWorld) -> None:
     world.faults = ["fail"]
     process = world.process()
     process.watched.excused = True

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from support.declared import DAY, HOUR, MINUTE, SECOND, World
+from support.declared import DAY, HOUR, MINUTE, SECOND, DeclarativeWorld
 
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., DeclarativeWorld]
 
 
 @pytest.mark.req("D-02")
@@ -30,7 +30,7 @@ async def test_a_new_task_runs_at_once_if_the_present_minute_matches(new_world: 
 
 
 @pytest.mark.req("D-05")
-async def test_nothing_runs_before_initialize_has_returned(world: World) -> None:
+async def test_nothing_runs_before_initialize_has_returned(world: DeclarativeWorld) -> None:
     process = world.process()
 
     await process.initialize([world.task("a")])
@@ -41,7 +41,7 @@ async def test_nothing_runs_before_initialize_has_returned(world: World) -> None
 
 
 @pytest.mark.req("D-05")
-async def test_occurrences_before_the_first_registration_are_nobodys_business(world: World) -> None:
+async def test_occurrences_before_the_first_registration_are_nobodys_business(world: DeclarativeWorld) -> None:
     await world.started(world.task("daily", "59 11 * * *"))
 
     await world.drive(23 * HOUR)
@@ -50,7 +50,7 @@ async def test_occurrences_before_the_first_registration_are_nobodys_business(wo
 
 
 @pytest.mark.req("D-05")
-async def test_a_task_that_was_added_later_is_new_although_the_state_is_not(world: World) -> None:
+async def test_a_task_that_was_added_later_is_new_although_the_state_is_not(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("old"))
     await first.stop()
     await world.drive(90 * SECOND)
@@ -61,7 +61,7 @@ async def test_a_task_that_was_added_later_is_new_although_the_state_is_not(worl
 
 
 @pytest.mark.req("D-02")
-async def test_tasks_that_are_due_together_run_beside_each_other(world: World) -> None:
+async def test_tasks_that_are_due_together_run_beside_each_other(world: DeclarativeWorld) -> None:
     both = asyncio.Barrier(2)
 
     async def meet() -> None:
@@ -69,12 +69,14 @@ async def test_tasks_that_are_due_together_run_beside_each_other(world: World) -
 
     await world.started(world.task("a", body=meet), world.task("b", body=meet))
 
-    assert world.told().count("TaskRunCompleted") == 2
+    assert world.event_names().count("TaskRunCompleted") == 2
 
 
 @pytest.mark.req("D-02", "D-07")
-async def test_a_task_never_runs_beside_itself_and_what_came_due_meanwhile_runs_once_right_after(world: World) -> None:
-    await world.started(world.task("slow", body=world.lasting(150 * SECOND)))
+async def test_a_task_never_runs_beside_itself_and_what_came_due_meanwhile_runs_once_right_after(
+    world: DeclarativeWorld,
+) -> None:
+    await world.started(world.task("slow", body=world.body_lasting(150 * SECOND)))
 
     await world.drive(5 * MINUTE)
 
@@ -83,7 +85,9 @@ async def test_a_task_never_runs_beside_itself_and_what_came_due_meanwhile_runs_
 
 @pytest.mark.req("D-04")
 @pytest.mark.parametrize("downtime", [HOUR, 48 * HOUR, 7 * DAY])
-async def test_after_downtime_a_task_runs_once_however_often_it_was_missed(world: World, downtime: int) -> None:
+async def test_after_downtime_a_task_runs_once_however_often_it_was_missed(
+    world: DeclarativeWorld, downtime: int
+) -> None:
     quarterly = world.task("q", "0,15,30,45 * * * *")
     first = await world.started(quarterly)
     await first.stop()
@@ -100,7 +104,7 @@ async def test_after_downtime_a_task_runs_once_however_often_it_was_missed(world
 
 
 @pytest.mark.req("D-04")
-async def test_a_suspended_machine_is_downtime_too(world: World) -> None:
+async def test_a_suspended_machine_is_downtime_too(world: DeclarativeWorld) -> None:
     await world.started(world.task("a", "0 * * * *"))
     world.step_clock(5 * HOUR + 20 * MINUTE)
 
@@ -111,7 +115,7 @@ async def test_a_suspended_machine_is_downtime_too(world: World) -> None:
 
 
 @pytest.mark.req("D-05")
-async def test_a_restart_in_the_minute_of_a_run_does_not_run_it_again(world: World) -> None:
+async def test_a_restart_in_the_minute_of_a_run_does_not_run_it_again(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a"))
     await first.stop()
     await world.drive(20 * SECOND)
@@ -123,7 +127,9 @@ async def test_a_restart_in_the_minute_of_a_run_does_not_run_it_again(world: Wor
 
 
 @pytest.mark.req("D-05")
-async def test_a_task_that_never_ran_is_owed_what_came_due_since_its_registration_and_was_missed(world: World) -> None:
+async def test_a_task_that_never_ran_is_owed_what_came_due_since_its_registration_and_was_missed(
+    world: DeclarativeWorld,
+) -> None:
     task = world.task("a", "0 13 * * *")
     first = await world.started(task)
     await first.stop()
@@ -138,8 +144,8 @@ async def test_a_task_that_never_ran_is_owed_what_came_due_since_its_registratio
 
 
 @pytest.mark.req("D-07")
-async def test_a_failed_task_is_tried_again_when_its_delay_is_over_and_not_before(world: World) -> None:
-    hours = world.task("a", "0 * * * *", delay=timedelta(seconds=90), body=world.lasting(5 * SECOND, fails=True))
+async def test_a_failed_task_is_tried_again_when_its_delay_is_over_and_not_before(world: DeclarativeWorld) -> None:
+    hours = world.task("a", "0 * * * *", delay=timedelta(seconds=90), body=world.body_lasting(5 * SECOND, fails=True))
     await world.started(hours)
 
     await world.drive(94 * SECOND)
@@ -147,11 +153,11 @@ async def test_a_failed_task_is_tried_again_when_its_delay_is_over_and_not_befor
     await world.drive(SECOND)
 
     assert world.ran == ["a 02 12:00:00", "a 02 12:01:35"]
-    assert world.told(task="a") == ["TaskRunStarted", "TaskRunFailed", "TaskRetryStarted"]
+    assert world.event_names(task="a") == ["TaskRunStarted", "TaskRunFailed", "TaskRetryStarted"]
 
 
 @pytest.mark.req("D-07")
-async def test_a_due_occurrence_preempts_a_retry_which_is_then_forgotten(world: World) -> None:
+async def test_a_due_occurrence_preempts_a_retry_which_is_then_forgotten(world: DeclarativeWorld) -> None:
     outcomes = iter([True, False])
 
     async def body() -> None:
@@ -163,27 +169,34 @@ async def test_a_due_occurrence_preempts_a_retry_which_is_then_forgotten(world: 
     await world.drive(100 * MINUTE)
 
     assert world.ran == ["a 02 12:00:00", "a 02 13:00:00"]
-    assert world.told(task="a")[1:] == ["TaskRunFailed", "TaskRetryPreempted", "TaskRunStarted", "TaskRunCompleted"]
+    assert world.event_names(task="a")[1:] == [
+        "TaskRunFailed",
+        "TaskRetryPreempted",
+        "TaskRunStarted",
+        "TaskRunCompleted",
+    ]
     assert "pendingRetryUntil" not in world.record("a")
 
 
 @pytest.mark.req("D-07")
-async def test_what_came_due_during_a_run_that_failed_runs_at_once_and_not_after_the_delay(world: World) -> None:
-    slow = world.lasting(90 * SECOND, fails=True)
+async def test_what_came_due_during_a_run_that_failed_runs_at_once_and_not_after_the_delay(
+    world: DeclarativeWorld,
+) -> None:
+    slow = world.body_lasting(90 * SECOND, fails=True)
     await world.started(world.task("a", "0,1 * * * *", delay=timedelta(minutes=30), body=slow))
 
     await world.drive(2 * MINUTE)
 
     assert world.ran == ["a 02 12:00:00", "a 02 12:01:30"]
-    assert world.told(task="a")[2:] == ["TaskRetryPreempted", "TaskRunStarted"]
+    assert world.event_names(task="a")[2:] == ["TaskRetryPreempted", "TaskRunStarted"]
 
 
 @pytest.mark.req("D-07")
 @pytest.mark.parametrize(
     ("down", "name"), [(4 * MINUTE, "TaskRetryStarted"), (70 * MINUTE, "TaskRunStarted")], ids=["retry", "cron"]
 )
-async def test_retry_and_cron_due_together_are_one_run(world: World, down: int, name: str) -> None:
-    task = world.task("a", "0 * * * *", delay=timedelta(minutes=1), body=world.lasting(0, fails=True))
+async def test_retry_and_cron_due_together_are_one_run(world: DeclarativeWorld, down: int, name: str) -> None:
+    task = world.task("a", "0 * * * *", delay=timedelta(minutes=1), body=world.body_lasting(0, fails=True))
     first = await world.started(task)
     await first.stop()
     await world.drive(down)
@@ -192,12 +205,12 @@ async def test_retry_and_cron_due_together_are_one_run(world: World, down: int, 
     await second.stop()
 
     assert len(world.ran) == 2
-    assert [told for told in world.told(task="a") if told.endswith("Started")][-1] == name
+    assert [told for told in world.event_names(task="a") if told.endswith("Started")][-1] == name
 
 
 @pytest.mark.req("D-07")
-async def test_no_delay_at_all_is_no_spin(world: World) -> None:
-    await world.started(world.task("a", "0 * * * *", body=world.lasting(0, fails=True)))
+async def test_no_delay_at_all_is_no_spin(world: DeclarativeWorld) -> None:
+    await world.started(world.task("a", "0 * * * *", body=world.body_lasting(0, fails=True)))
 
     await world.drive(10 * SECOND)
 
@@ -208,14 +221,14 @@ async def test_no_delay_at_all_is_no_spin(world: World) -> None:
 @pytest.mark.parametrize(
     ("delay", "ms"), [(timedelta(microseconds=1), 1), (timedelta(days=365), 365 * DAY), (timedelta.max, 10**9 * DAY)]
 )
-async def test_a_delay_may_be_short_and_long(world: World, delay: timedelta, ms: int) -> None:
-    await world.started(world.task("a", "0 * * * *", delay=delay, body=world.lasting(0, fails=True)))
+async def test_a_delay_may_be_short_and_long(world: DeclarativeWorld, delay: timedelta, ms: int) -> None:
+    await world.started(world.task("a", "0 * * * *", delay=delay, body=world.body_lasting(0, fails=True)))
 
     assert world.record("a")["pendingRetryUntil"] == world.instant("2026-03-02T12:00:00") + ms
 
 
 @pytest.mark.req("D-07")
-async def test_the_timestamps_of_a_task_are_kept(world: World) -> None:
+async def test_the_timestamps_of_a_task_are_kept(world: DeclarativeWorld) -> None:
     outcomes = iter([False, True])
 
     async def body() -> None:
@@ -235,8 +248,8 @@ async def test_the_timestamps_of_a_task_are_kept(world: World) -> None:
 
 
 @pytest.mark.req("D-07")
-async def test_a_pending_retry_outlives_a_restart(world: World) -> None:
-    task = world.task("a", "0 12 * * *", delay=timedelta(minutes=10), body=world.lasting(0, fails=True))
+async def test_a_pending_retry_outlives_a_restart(world: DeclarativeWorld) -> None:
+    task = world.task("a", "0 12 * * *", delay=timedelta(minutes=10), body=world.body_lasting(0, fails=True))
     first = await world.started(task)
     await first.stop()
     await world.drive(5 * MINUTE)
@@ -252,7 +265,7 @@ async def test_a_pending_retry_outlives_a_restart(world: World) -> None:
     "error", [ValueError("x"), asyncio.CancelledError(), SystemExit(1), ExceptionGroup("g", [KeyError("k")])]
 )
 async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
-    world: World, error: BaseException
+    world: DeclarativeWorld, error: BaseException
 ) -> None:
     async def body() -> None:
         raise error
@@ -261,16 +274,16 @@ async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
 
     await world.drive(2 * MINUTE)
 
-    assert world.told(task="bad") == [
+    assert world.event_names(task="bad") == [
         "TaskRunStarted",
         *(["TaskRunFailed", "TaskRetryPreempted", "TaskRunStarted"] * 2),
         "TaskRunFailed",
     ]
-    assert world.told(task="good").count("TaskRunCompleted") == 3
+    assert world.event_names(task="good").count("TaskRunCompleted") == 3
 
 
 @pytest.mark.req("D-15")
-async def test_a_run_that_is_cancelled_by_anybody_has_failed_and_the_task_goes_on(world: World) -> None:
+async def test_a_run_that_is_cancelled_by_anybody_has_failed_and_the_task_goes_on(world: DeclarativeWorld) -> None:
     async def body() -> None:
         this = asyncio.current_task()
         assert this is not None
@@ -282,7 +295,7 @@ async def test_a_run_that_is_cancelled_by_anybody_has_failed_and_the_task_goes_o
     await world.drive(MINUTE)
 
     assert len(world.ran) == 2
-    assert world.told(task="a").count("TaskRunFailed") == 2
+    assert world.event_names(task="a").count("TaskRunFailed") == 2
 
 
 # ---- clocks --------------------------------------------------------------------------------------
@@ -326,7 +339,7 @@ async def test_the_second_time_counts_as_missed_across_a_restart_within_the_repe
 @pytest.mark.req("D-03")
 async def test_a_retry_delay_is_elapsed_time_whatever_the_clock_on_the_wall_does(new_world: NewWorld) -> None:
     world = new_world("2026-11-01T01:50:00", zone="America/New_York")
-    failing = world.lasting(0, fails=True)
+    failing = world.body_lasting(0, fails=True)
     await world.started(world.task("a", "50 1 1 11 *", delay=timedelta(minutes=20), body=failing))
 
     await world.drive(21 * MINUTE)
@@ -335,7 +348,7 @@ async def test_a_retry_delay_is_elapsed_time_whatever_the_clock_on_the_wall_does
 
 
 @pytest.mark.req("D-03", "D-04")
-async def test_a_clock_set_back_repeats_nothing_until_it_has_passed_the_last_attempt(world: World) -> None:
+async def test_a_clock_set_back_repeats_nothing_until_it_has_passed_the_last_attempt(world: DeclarativeWorld) -> None:
     await world.started(world.task("a", "0,30 * * * *"))
     world.set_clock("2026-03-02T10:00:00")
 
@@ -345,8 +358,8 @@ async def test_a_clock_set_back_repeats_nothing_until_it_has_passed_the_last_att
 
 
 @pytest.mark.req("D-07")
-async def test_a_clock_set_back_during_a_run_that_fails_does_not_delay_its_retry(world: World) -> None:
-    failing = world.lasting(30 * SECOND, fails=True)
+async def test_a_clock_set_back_during_a_run_that_fails_does_not_delay_its_retry(world: DeclarativeWorld) -> None:
+    failing = world.body_lasting(30 * SECOND, fails=True)
     await world.started(world.task("a", "0 12 * * *", delay=timedelta(minutes=5), body=failing))
     world.set_clock("2026-03-01T12:00:00")
 
@@ -371,8 +384,8 @@ async def test_state_from_the_future_is_no_obstacle(new_world: NewWorld) -> None
 
 
 @pytest.mark.req("D-02")
-async def test_a_clock_set_back_during_a_run_leaves_no_task_running_for_ever(world: World) -> None:
-    await world.started(world.task("a", body=world.lasting(30 * SECOND)))
+async def test_a_clock_set_back_during_a_run_leaves_no_task_running_for_ever(world: DeclarativeWorld) -> None:
+    await world.started(world.task("a", body=world.body_lasting(30 * SECOND)))
     await world.drive(SECOND)
     world.step_clock(-HOUR)
 
@@ -388,7 +401,7 @@ async def test_a_clock_set_back_during_a_run_leaves_no_task_running_for_ever(wor
 @pytest.mark.req("D-02", "D-17")
 @pytest.mark.parametrize("faults", [[], ["", "fail"], ["", "", "fail", "fail"], ["fail"]])
 async def test_more_tasks_than_share_a_commit_all_start_once_although_some_commits_fail(
-    world: World, faults: list[str]
+    world: DeclarativeWorld, faults: list[str]
 ) -> None:
     await world.started(*(world.task(f"t{number}", "1 12 * * *") for number in range(4500)))
     world.faults = faults
@@ -401,7 +414,7 @@ async def test_more_tasks_than_share_a_commit_all_start_once_although_some_commi
 
 
 @pytest.mark.req("D-15", "D-17")
-async def test_a_stop_among_many_starts_lets_no_more_begin_and_the_rest_is_owed(world: World) -> None:
+async def test_a_stop_among_many_starts_lets_no_more_begin_and_the_rest_is_owed(world: DeclarativeWorld) -> None:
     tasks = [world.task(f"t{number}", "1 12 * * *") for number in range(4500)]
     world.turns = lambda: 5
     process = world.process()

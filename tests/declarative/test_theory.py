@@ -11,7 +11,7 @@ from gnomon.core.cron import known_zone
 from gnomon.declarative import theory
 from gnomon.declarative.cron import Occurrences
 from gnomon.declarative.theory import Automata, check
-from gnomon.declarative.theory.due_times import first_due, valid
+from gnomon.declarative.theory.due_times import first_due, is_valid
 from gnomon.declarative.theory.traces import (
     ClockSet,
     Crash,
@@ -26,7 +26,7 @@ from gnomon.declarative.theory.traces import (
     Seen,
     StopCall,
     StopReturn,
-    Task,
+    TracedTask,
 )
 
 pytestmark = pytest.mark.req("D-18")
@@ -35,16 +35,16 @@ NOON = 1_772_452_800_000  # 2026-03-02T12:00:00Z, a Monday
 SECOND, MINUTE = 1000, 60_000
 HOUR = 60 * MINUTE
 
-HOURLY = Task("x", "0 * * * *", 10 * MINUTE)
-EACH = Task("x", "* * * * *", 10 * MINUTE)
-DAILY = Task("x", "0 0 * * *", 10 * MINUTE)
+HOURLY = TracedTask("x", "0 * * * *", 10 * MINUTE)
+EACH = TracedTask("x", "* * * * *", 10 * MINUTE)
+DAILY = TracedTask("x", "0 0 * * *", 10 * MINUTE)
 
 
 def at(minutes: float) -> int:
     return NOON + int(minutes * MINUTE)
 
 
-def began(*tasks: Task, minutes: float = 1.5, call: int = 1) -> list[Seen]:
+def began(*tasks: TracedTask, minutes: float = 1.5, call: int = 1) -> list[Seen]:
     return [InitCall(at(minutes), call, tasks), InitOk(at(minutes), call)]
 
 
@@ -117,11 +117,11 @@ GOOD: dict[str, list[Seen]] = {
         *began(HOURLY, minutes=0),
         *ran(0, 1),
         *stopped(20),
-        *began(Task("x", "15 * * * *", 0), minutes=30, call=2),
+        *began(TracedTask("x", "15 * * * *", 0), minutes=30, call=2),
         *ran(30, 2),
     ],
     "a second initialisation is refused": [*began(HOURLY), InitCall(at(2), 2, (HOURLY,)), InitError(at(2), 2)],
-    "an invalid list is refused": [InitCall(at(0), 1, (Task("x", "@daily", 0),)), InitError(at(0), 1)],
+    "an invalid list is refused": [InitCall(at(0), 1, (TracedTask("x", "@daily", 0),)), InitError(at(0), 1)],
     "a store that fails is an excuse": [InitCall(at(0), 1, (HOURLY,)), InitError(at(0), 1, excused=True)],
     "a stop during initialisation": [
         InitCall(at(0), 1, (HOURLY,)),
@@ -195,15 +195,15 @@ BAD: dict[str, tuple[str, list[Seen]]] = {
     ),
     "the stale retry of a task that cron ran meanwhile": (
         "S1",
-        [*began(Task("x", "0 * * * *", 90 * MINUTE)), *ran(60, 1, ok=False), *ran(120, 2), *ran(150, 3)],
+        [*began(TracedTask("x", "0 * * * *", 90 * MINUTE)), *ran(60, 1, ok=False), *ran(120, 2), *ran(150, 3)],
     ),
     "an orphan of another task": (
         "S1",
         [
-            *began(DAILY, Task("y", "* * * * *", 0), minutes=0),
+            *began(DAILY, TracedTask("y", "* * * * *", 0), minutes=0),
             RunStart(at(0), "y", 1),
             Crash(at(0.5)),
-            *began(DAILY, Task("y", "* * * * *", 0), minutes=0.6, call=2),
+            *began(DAILY, TracedTask("y", "* * * * *", 0), minutes=0.6, call=2),
             RunStart(at(0.6), "x", 2),
         ],
     ),
@@ -230,10 +230,10 @@ BAD: dict[str, tuple[str, list[Seen]]] = {
         "S3",
         [InitCall(at(0), 1, (HOURLY,)), StopCall(at(0), 2), StopReturn(at(0), 2), InitOk(at(0.1), 1)],
     ),
-    "an invalid expression": ("S4", began(Task("x", "@daily", 0))),
+    "an invalid expression": ("S4", began(TracedTask("x", "@daily", 0))),
     "a name twice": ("S4", began(HOURLY, HOURLY)),
-    "no name": ("S4", began(Task("", "* * * * *", 0), minutes=0.5)),
-    "a negative delay": ("S4", began(Task("x", "0 * * * *", -1))),
+    "no name": ("S4", began(TracedTask("", "* * * * *", 0), minutes=0.5)),
+    "a negative delay": ("S4", began(TracedTask("x", "0 * * * *", -1))),
     "a valid list refused": ("S5", [InitCall(at(0), 1, (HOURLY,)), InitError(at(0), 1)]),
     "initialised twice": ("S6", [*began(HOURLY), *began(HOURLY, minutes=2, call=2)]),
     "a due that is skipped": ("L1", [*began(HOURLY), End(at(70))]),
@@ -319,7 +319,7 @@ expressions = st.tuples(fields(0, 59), fields(0, 23), fields(1, 31), fields(1, 1
 def test_the_judge_and_the_scheduler_agree_on_what_is_due_though_they_share_no_code(
     expression: str, zone: str, day: int
 ) -> None:
-    if not valid(expression):
+    if not is_valid(expression):
         with pytest.raises(Exception, match="Invalid cron expression"):
             Occurrences(expression, known_zone(zone))
         return

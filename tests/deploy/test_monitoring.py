@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.config.sections import Metrics
-from gnomon.core.metrics import MEASURES
+from gnomon.config.sections import MetricsSettings
+from gnomon.core.metrics import METRICS
 from support.promql import known, labels_of, metrics_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -19,7 +19,7 @@ RULES = DEPLOY / "prometheus" / "rules.yaml"
 BOARD = json.loads((DEPLOY / "grafana" / "gnomon.json").read_text())
 GROUPS: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
-KNOWN = known(Metrics().prefix)
+KNOWN = known(MetricsSettings().prefix)
 DURATION = re.compile(r"(\d+(ms|[smhdwy]))+")
 
 
@@ -42,7 +42,7 @@ def test_prometheus_asks_where_the_settings_say_and_leaves_the_names_of_jobs_alo
     [scrape] = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yaml").read_text())["scrape_configs"]
 
     assert scrape["honor_labels"] is True
-    assert scrape["static_configs"] == [{"targets": [f"{Metrics().host}:{Metrics().port}"]}]
+    assert scrape["static_configs"] == [{"targets": [f"{MetricsSettings().host}:{MetricsSettings().port}"]}]
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -114,7 +114,9 @@ def test_a_panel_is_about_metrics_and_labels_that_there_are(title: str, expressi
 def test_every_metric_is_on_the_board() -> None:
     shown = set().union(*(metrics_of(expression) for _, expression in EXPRESSIONS))
 
-    assert [name for name in MEASURES if not any(f"{Metrics().prefix}{name}" in metric for metric in shown)] == []
+    assert [
+        name for name in METRICS if not any(f"{MetricsSettings().prefix}{name}" in metric for metric in shown)
+    ] == []
 
 
 def test_the_panels_have_names_of_their_own_and_do_not_lie_on_each_other() -> None:

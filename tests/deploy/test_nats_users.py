@@ -9,19 +9,19 @@ from nats.aio.client import Client
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import NatsLeases
-from gnomon.config.sections import Nats as Settings
+from gnomon.config.sections import NatsSettings as Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 from gnomon.testing.clock import Recorder
 from support.bus_servers import Nats
-from support.scoped import PASSWORDS, scoped_nats
+from support.scoped import PASSWORDS, nats_with_users
 
 pytestmark = pytest.mark.req("H-21")
 
 
 @pytest.fixture(scope="module")
 def nats() -> Iterator[Nats]:
-    with scoped_nats() as running:
+    with nats_with_users() as running:
         yield running
 
 
@@ -60,9 +60,9 @@ async def test_servers_hear_each_others_hints(nats: Nats) -> None:
     one, other = (NatsHints(settings_of(nats, "scheduler"), Recorder()) for _ in range(2))
     heard = asyncio.Event()
     # Whoever begins to listen is told of everything once, as anything may have been missed.
-    first = set(Topic)
+    first = set(HintTopic)
 
-    def hear(topic: Topic) -> None:
+    def hear(topic: HintTopic) -> None:
         if topic in first:
             first.discard(topic)
         else:
@@ -70,7 +70,7 @@ async def test_servers_hear_each_others_hints(nats: Nats) -> None:
 
     await one.listen(hear)
     while not heard.is_set():
-        other.tell(Topic.READY)
+        other.tell(HintTopic.READY)
         await asyncio.sleep(0.01)
     await one.close()
     await other.close()

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from gnomon.config.sections import Metrics
-from gnomon.core.metrics import MEASURES, shown_name
+from gnomon.config.sections import MetricsSettings
+from gnomon.core.metrics import METRICS, exposed_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
@@ -12,9 +12,11 @@ BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
 
 def table() -> str:
     rows = ["| name | kind | labels | |", "| --- | --- | --- | --- |"]
-    for measure in MEASURES.values():
+    for measure in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in measure.labels)
-        rows.append(f"| `{shown_name(measure, Metrics().prefix)}` | {measure.kind} | {labels} | {measure.help} |")
+        rows.append(
+            f"| `{exposed_name(measure, MetricsSettings().prefix)}` | {measure.kind} | {labels} | {measure.help} |"
+        )
     return "\n".join(rows) + "\n"
 
 

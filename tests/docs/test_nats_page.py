@@ -24,7 +24,7 @@ def test_every_subject_stands_on_the_page() -> None:
         subjects.grant_subject("w"),
         subjects.dead_subject(subjects.WORK),
     }
-    assert {subjects.executors(), subjects.executors("p")} == {"job-executors", "job-executors-p"}
+    assert {subjects.consumer_name(), subjects.consumer_name("p")} == {"job-executors", "job-executors-p"}
 
 
 def test_every_stream_stands_on_the_page() -> None:

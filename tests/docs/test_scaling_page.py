@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.bus_servers import Nats, Redis
-from support.processes import UpProcess
+from support.processes import GnomonProcess
 from support.servers import postgres
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,7 +61,7 @@ def staying(command: list[str], folder: Path) -> Iterator[None]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    running = UpProcess(process)
+    running = GnomonProcess(process)
     try:
         running.line_with("Ctrl-C stops")
         yield

@@ -13,7 +13,7 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.time_expressions import Outage
-from gnomon.testing.rehearsal import Rehearsal
+from gnomon.testing.rehearsal import ScheduleDryRun
 from gnomon.testing.scheduler import Scheduler
 
 #: On the day after, clocks go forward.
@@ -41,7 +41,7 @@ async def compared(words: list[dict[str, Any]], lasting: dict[str, int], outage:
     until = START + 14 * HOUR
     read = [read_job(one, Defaults(), now=START) for one in words]
     outages = [] if outage is None else [outage]
-    loads = await Rehearsal(read, start_at=START + 1).run(until + 1, durations=lasting, outages=outages)
+    loads = await ScheduleDryRun(read, start_at=START + 1).run(until + 1, durations=lasting, outages=outages)
     scheduler = Scheduler(instant_of(START))
     for name, lasts in lasting.items():
         scheduler.function(f"f-{name[-1]}", takes=duration_text(lasts))

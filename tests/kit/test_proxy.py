@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.proxy import Fault, Proxy
+from support.proxy import FaultProxy, WireFault
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def echo() -> Iterator[int]:
 
 
 @pytest.fixture
-def wire(echo: int) -> Iterator[Proxy]:
-    with Proxy(echo) as proxy:
+def wire(echo: int) -> Iterator[FaultProxy]:
+    with FaultProxy(echo) as proxy:
         yield proxy
 
 
 @contextmanager
-def dialled(wire: Proxy) -> Iterator[socket.socket]:
+def dialled(wire: FaultProxy) -> Iterator[socket.socket]:
     """A connection that goes through to the other end."""
     with socket.create_connection(("127.0.0.1", wire.port), timeout=10) as client:
         client.sendall(b"?")
@@ -51,13 +51,13 @@ def dialled(wire: Proxy) -> Iterator[socket.socket]:
         yield client
 
 
-def test_a_sound_wire_carries_everything_both_ways(wire: Proxy) -> None:
+def test_a_sound_wire_carries_everything_both_ways(wire: FaultProxy) -> None:
     with dialled(wire) as client:
         client.sendall(b"hello")
         assert client.recv(1024) == b"hello"
 
 
-def test_a_cut_wire_resets_connections_and_takes_no_new_ones(wire: Proxy) -> None:
+def test_a_cut_wire_resets_connections_and_takes_no_new_ones(wire: FaultProxy) -> None:
     with dialled(wire) as client:
         wire.cut()
         with pytest.raises(ConnectionError):
@@ -66,28 +66,28 @@ def test_a_cut_wire_resets_connections_and_takes_no_new_ones(wire: Proxy) -> Non
         pass
 
 
-@pytest.mark.parametrize("fault", [Fault.DEAF, Fault.MUTE, Fault.UNHEARD])
-def test_a_wire_that_swallows_says_nothing_of_it(wire: Proxy, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [WireFault.DEAF, WireFault.MUTE, WireFault.UNHEARD])
+def test_a_wire_that_swallows_says_nothing_of_it(wire: FaultProxy, fault: WireFault) -> None:
     with dialled(wire) as client:
-        wire.swallow(fault)
+        wire.black_hole(fault)
         client.settimeout(0.3)
         client.sendall(b"hello")
         with pytest.raises(TimeoutError):
             client.recv(1024)
 
 
-def test_a_mended_wire_carries_new_connections(wire: Proxy) -> None:
+def test_a_mended_wire_carries_new_connections(wire: FaultProxy) -> None:
     wire.cut()
-    wire.mend()
+    wire.restore()
     with dialled(wire) as client:
         client.sendall(b"hello")
         assert client.recv(1024) == b"hello"
 
 
-def test_a_connection_of_which_something_was_swallowed_is_reset_when_the_wire_is_mended(wire: Proxy) -> None:
+def test_a_connection_of_which_something_was_swallowed_is_reset_when_the_wire_is_mended(wire: FaultProxy) -> None:
     with dialled(wire) as client:
-        wire.swallow()
+        wire.black_hole()
         client.sendall(b"lost")
-        wire.mend()
+        wire.restore()
         with pytest.raises(ConnectionError):
             assert not client.recv(1024), "closed in good order"

@@ -8,13 +8,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gnomon.config.sections import Secrets, Shell, Working
+from gnomon.config.sections import SecretsSettings, ShellSettings, WorkerSettings
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
-from gnomon.ports.tasks import Held
+from gnomon.ports.tasks import AttemptRef
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
@@ -58,26 +58,26 @@ def assignment(function: str, given: Mapping[str, Any] | None = None, **step: An
     return Assignment(task=task, run=run, workflow=workflow, step=only, input=given or {})
 
 
-def held(assigned: Assignment) -> Held:
+def attempt_ref(assigned: Assignment) -> AttemptRef:
     return assigned.task.task_id, assigned.task.fence
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     """It has become true, for which there is a limit."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - other threads and processes tell nobody
             await asyncio.sleep(0.005)
 
 
-class Hands:
+class RunnerHarness:
     """Whoever owns a runner."""
 
     def __init__(self, runner: FunctionRunner, called: asyncio.Event) -> None:
         self.runner = runner
         self.called = called
-        self._collected: dict[str, Outcome] = {}
+        self._collected: dict[str, AttemptOutcome] = {}
 
-    async def outcome(self, assigned: Assignment) -> Outcome:
+    async def outcome(self, assigned: Assignment) -> AttemptOutcome:
         """What came of it."""
         while assigned.task.task_id not in self._collected:
             await self.called.wait()
@@ -90,7 +90,7 @@ class Hands:
             assert each.assignment.task.task_id not in self._collected, "told twice"
             self._collected[each.assignment.task.task_id] = each.outcome
 
-    async def run(self, function: str, given: Mapping[str, Any] | None = None, **step: Any) -> Outcome:  # noqa: ANN401 - what a step may say
+    async def run(self, function: str, given: Mapping[str, Any] | None = None, **step: Any) -> AttemptOutcome:  # noqa: ANN401 - what a step may say
         """The outcome of one try."""
         assigned = assignment(function, given, **step)
         self.runner.start([assigned])
@@ -98,7 +98,7 @@ class Hands:
 
     async def idle(self) -> None:
         """No slot is in use."""
-        await until(lambda: not self.runner.occupied)
+        await wait_until(lambda: not self.runner.occupied)
 
 
 def alive(pid: int) -> bool:
@@ -108,14 +108,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def noted(file: Path) -> list[int]:
+def read_numbers(file: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()]
 
 
-async def until_noted(file: Path, count: int) -> list[int]:
+async def wait_for_numbers(file: Path, count: int) -> list[int]:
     """The numbers in the file, once there are so many."""
-    await until(lambda: file.exists() and len(noted(file)) >= count)
-    return noted(file)
+    await wait_until(lambda: file.exists() and len(read_numbers(file)) >= count)
+    return read_numbers(file)
 
 
 def environment_of_tests() -> dict[str, str]:
@@ -123,27 +123,27 @@ def environment_of_tests() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def hands_on(
+async def open_runner(
     functions: Functions,
     *,
-    secrets: Secrets | None = None,
+    secrets: SecretsSettings | None = None,
     environ: Mapping[str, str] | None = None,
-    shell: Shell | None = None,
+    shell: ShellSettings | None = None,
     imports: tuple[str, ...] = (),
     **settings: Any,  # noqa: ANN401 - those of a worker
-) -> AsyncIterator[Hands]:
+) -> AsyncIterator[RunnerHarness]:
     """A runner that is closed in the end."""
     called, loop = asyncio.Event(), asyncio.get_running_loop()
     runner = FunctionRunner(
         functions,
-        Working(**settings),
+        WorkerSettings(**settings),
         default_timeout_ms=30_000,
-        secrets=SecretSource(secrets or Secrets(), environ or {}),
+        secrets=SecretSource(secrets or SecretsSettings(), environ or {}),
         on_finished=lambda: loop.call_soon_threadsafe(called.set),
         shell=shell,
         imports=imports,
     )
     try:
-        yield Hands(runner, called)
+        yield RunnerHarness(runner, called)
     finally:
         await runner.close(drain_ms=0, grace_ms=settings.get("kill_grace_ms", 1000))

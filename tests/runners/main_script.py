@@ -6,7 +6,7 @@ import os
 
 from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.registry import FUNCTIONS, function
-from runners.hands import hands_on
+from runners.hands import open_runner
 
 
 @function
@@ -15,8 +15,8 @@ def double(number: int) -> list[int]:
 
 
 async def main() -> None:
-    async with hands_on(FUNCTIONS) as hands:
-        outcome = await hands.run("double", {"number": 21}, isolation=Isolation.PROCESS)
+    async with open_runner(FUNCTIONS) as harness:
+        outcome = await harness.run("double", {"number": 21}, isolation=Isolation.PROCESS)
         said = [line.text for line in outcome.logs]
         print(json.dumps([outcome.result, (outcome.output or b"").decode(), os.getpid(), said]))  # noqa: T201 - read by a test
 

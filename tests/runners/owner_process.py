@@ -7,15 +7,15 @@ import asyncio
 import sys
 
 from gnomon.core.runs.workflow import SHELL, Isolation
-from runners.hands import hands_on
+from runners.hands import open_runner
 from runners.isolated import FUNCTIONS
 
 
 async def main() -> None:
-    async with hands_on(FUNCTIONS) as hands:
+    async with open_runner(FUNCTIONS) as harness:
         if len(sys.argv) > 2:
-            await hands.run(SHELL, command=sys.argv[2])
-        await hands.run("traps", {"file": sys.argv[1]}, isolation=Isolation.PROCESS)
+            await harness.run(SHELL, command=sys.argv[2])
+        await harness.run("traps", {"file": sys.argv[1]}, isolation=Isolation.PROCESS)
 
 
 if __name__ == "__main__":

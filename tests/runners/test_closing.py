@@ -14,7 +14,7 @@ from gnomon.core.model import Result
 from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
-from runners.hands import alive, assignment, environment_of_tests, hands_on, until_noted
+from runners.hands import alive, assignment, environment_of_tests, open_runner, wait_for_numbers
 from runners.isolated import FUNCTIONS as ISOLATED
 
 
@@ -32,12 +32,12 @@ async def test_what_ends_within_the_drain_ends_by_itself(functions: Functions) -
         started.set()
         await asyncio.sleep(0.05)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("quick")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("quick")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=10_000, grace_ms=0)
+        await harness.runner.close(drain_ms=10_000, grace_ms=0)
 
-        assert (await hands.outcome(assigned)).result is Result.SUCCEEDED
+        assert (await harness.outcome(assigned)).result is Result.SUCCEEDED
 
 
 @pytest.mark.guarantee("S26")
@@ -49,12 +49,12 @@ async def test_what_does_not_is_interrupted(functions: Functions) -> None:
         started.set()
         await asyncio.sleep(60)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("slow")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("slow")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=50, grace_ms=10_000)
+        await harness.runner.close(drain_ms=50, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
 
@@ -72,12 +72,12 @@ async def test_a_coroutine_that_is_done_within_the_grace_has_done_its_work(funct
             await asyncio.sleep(0.9)  # past the moment of a second reminder
         return "saved"
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("saves")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("saves")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=0, grace_ms=1600)
+        await harness.runner.close(drain_ms=0, grace_ms=1600)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
 
@@ -94,12 +94,12 @@ async def test_a_thread_that_is_done_within_the_grace_has_done_its_work(function
         time.sleep(0.1)
         return "saved"
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("watches")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("watches")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+        await harness.runner.close(drain_ms=0, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
 
@@ -108,12 +108,12 @@ async def test_a_thread_that_is_done_within_the_grace_has_done_its_work(function
 @pytest.mark.guarantee("S26")
 async def test_a_process_that_is_done_within_the_grace_has_done_its_work(tmp_path: Path, function: str) -> None:
     file = tmp_path / "notes"
-    async with hands_on(ISOLATED) as hands:
-        hands.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
-        await until_noted(file, 1)
-        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+    async with open_runner(ISOLATED) as harness:
+        harness.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
+        await wait_for_numbers(file, 1)
+        await harness.runner.close(drain_ms=0, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.output) == (Result.SUCCEEDED, b'"saved"')
 
@@ -122,12 +122,12 @@ async def test_a_process_that_is_done_within_the_grace_has_done_its_work(tmp_pat
 @pytest.mark.guarantee("S26")
 async def test_a_process_that_lets_itself_be_ended_is_interrupted(tmp_path: Path, function: str) -> None:
     file = tmp_path / "notes"
-    async with hands_on(ISOLATED) as hands:
-        hands.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
-        await until_noted(file, 1)
-        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+    async with open_runner(ISOLATED) as harness:
+        harness.runner.start([assigned := assignment(function, {"file": str(file)}, isolation=Isolation.PROCESS)])
+        await wait_for_numbers(file, 1)
+        await harness.runner.close(drain_ms=0, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
 
@@ -144,12 +144,12 @@ async def test_what_fails_while_it_is_told_to_stop_has_failed(functions: Functio
         finally:
             raise ValueError("cannot save")
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("breaks")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("breaks")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+        await harness.runner.close(drain_ms=0, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert outcome.result is Result.FAILED
     assert outcome.error is not None
@@ -167,12 +167,12 @@ async def test_a_thread_that_lets_itself_be_ended_is_interrupted(functions: Func
             ctx.raise_if_cancelled()
             time.sleep(0.005)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("watches")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("watches")])
         assert await asyncio.to_thread(started.wait, 10)
-        await hands.runner.close(drain_ms=0, grace_ms=10_000)
+        await harness.runner.close(drain_ms=0, grace_ms=10_000)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.error) == (Result.INTERRUPTED, "was stopped together with its worker")
 
@@ -191,28 +191,28 @@ async def test_what_cannot_be_stopped_is_told_of_all_the_same(functions: Functio
         both.wait()
         enough.wait(30)
 
-    async with hands_on(functions) as hands:
+    async with open_runner(functions) as harness:
         batch = [assignment("blocks"), assignment("thread")]
-        hands.runner.start(batch)
+        harness.runner.start(batch)
         await asyncio.to_thread(both.wait)
         async with asyncio.timeout(5):
-            await hands.runner.close(drain_ms=50, grace_ms=50)
+            await harness.runner.close(drain_ms=50, grace_ms=50)
 
-        assert [(await hands.outcome(each)).result for each in batch] == [Result.INTERRUPTED, Result.INTERRUPTED]
+        assert [(await harness.outcome(each)).result for each in batch] == [Result.INTERRUPTED, Result.INTERRUPTED]
         enough.set()
 
 
 @pytest.mark.guarantee("S26")
 async def test_processes_are_killed_after_the_grace(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    async with hands_on(ISOLATED) as hands:
-        hands.runner.start([assigned := assignment("traps", {"file": str(file)}, isolation=Isolation.PROCESS)])
-        [pid] = await until_noted(file, 1)
+    async with open_runner(ISOLATED) as harness:
+        harness.runner.start([assigned := assignment("traps", {"file": str(file)}, isolation=Isolation.PROCESS)])
+        [pid] = await wait_for_numbers(file, 1)
         async with asyncio.timeout(1.9):
-            await hands.runner.close(drain_ms=0, grace_ms=100)
+            await harness.runner.close(drain_ms=0, grace_ms=100)
 
         assert not alive(pid)
-        assert (await hands.outcome(assigned)).result is Result.INTERRUPTED
+        assert (await harness.outcome(assigned)).result is Result.INTERRUPTED
 
 
 @pytest.mark.guarantee("S26")
@@ -225,28 +225,28 @@ async def test_what_has_not_begun_never_begins(functions: Functions, tmp_path: P
         began.set()
         enough.wait(30)
 
-    async with hands_on(functions, threads=1, max_concurrent=1) as hands:
+    async with open_runner(functions, threads=1, max_concurrent=1) as harness:
         given = {"file": str(file)}
-        hands.runner.start([assignment("busy"), assignment("traps", given, isolation=Isolation.PROCESS)])
+        harness.runner.start([assignment("busy"), assignment("traps", given, isolation=Isolation.PROCESS)])
         waiting = [assignment("busy"), assignment("traps", given, isolation=Isolation.PROCESS)]
-        hands.runner.start(waiting)
+        harness.runner.start(waiting)
         assert await asyncio.to_thread(began.wait, 10)
-        await until_noted(file, 1)
-        await hands.runner.close(drain_ms=50, grace_ms=50)
+        await wait_for_numbers(file, 1)
+        await harness.runner.close(drain_ms=50, grace_ms=50)
         enough.set()
 
-        assert {(await hands.outcome(each)).result for each in waiting} == {Result.NEVER_STARTED}
-        assert len(await until_noted(file, 1)) == 1
+        assert {(await harness.outcome(each)).result for each in waiting} == {Result.NEVER_STARTED}
+        assert len(await wait_for_numbers(file, 1)) == 1
 
 
 async def test_nothing_starts_after_closing(functions: Functions) -> None:
     @functions.function
     async def quick() -> None: ...
 
-    async with hands_on(functions) as hands:
-        await hands.runner.close(drain_ms=0, grace_ms=0)
+    async with open_runner(functions) as harness:
+        await harness.runner.close(drain_ms=0, grace_ms=0)
 
-        outcome = await hands.run("quick")
+        outcome = await harness.run("quick")
 
     assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "the worker stops")
 
@@ -256,9 +256,9 @@ async def test_closing_twice_is_closing_once_and_leaves_no_thread(functions: Fun
     async def quick() -> None: ...
 
     before, factory = set(threading.enumerate()), logging.getLogRecordFactory()
-    async with hands_on(functions) as hands:
-        await hands.run("quick")
-        await asyncio.gather(*(hands.runner.close(drain_ms=0, grace_ms=0) for _ in range(2)))
+    async with open_runner(functions) as harness:
+        await harness.run("quick")
+        await asyncio.gather(*(harness.runner.close(drain_ms=0, grace_ms=0) for _ in range(2)))
         left = {thread.name for thread in set(threading.enumerate()) - before}
 
     assert not {name for name in left if name.startswith("gnomon-")}

@@ -10,10 +10,10 @@ from gnomon.core.ids import tick_key
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Source
 from gnomon.errors import FieldError
-from gnomon.runners.context import Cancelled, Context, Stop, facts_of, snooze_ms
+from gnomon.runners.context import Cancelled, Context, StopFlag, attempt_info, snooze_ms
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
-from runners.hands import PLANNED, assignment, hands_on
+from runners.hands import PLANNED, assignment, open_runner
 
 
 async def test_it_says_all_about_the_attempt() -> None:
@@ -23,11 +23,11 @@ async def test_it_says_all_about_the_attempt() -> None:
     async def looks(ctx: Context) -> None:
         seen.append(ctx)
 
-    async with hands_on(functions) as hands:
+    async with open_runner(functions) as harness:
         first = assignment("looks", timeout_ms=60_000)
         second = replace(first, task=replace(first.task, attempts=2, fence=5))
-        hands.runner.start([second])
-        await hands.outcome(second)
+        harness.runner.start([second])
+        await harness.outcome(second)
 
     [ctx] = seen
     assert (ctx.run_id, ctx.task_id) == (first.run.run_id, first.task.task_id)
@@ -40,7 +40,7 @@ async def test_it_says_all_about_the_attempt() -> None:
 
 
 def test_the_key_of_a_tick_is_the_ticks() -> None:
-    facts = facts_of(assignment("any"), deadline_at=None)
+    facts = attempt_info(assignment("any"), deadline_at=None)
 
     assert facts.idempotency_key == tick_key("nightly", PLANNED).hex()
 
@@ -50,14 +50,14 @@ def test_the_key_of_another_run_is_its_callers_or_its_own(named: str | None) -> 
     assigned = assignment("any")
     run = replace(assigned.run, source=Source.API, idempotency_key=named)
 
-    facts = facts_of(replace(assigned, run=run), deadline_at=None)
+    facts = attempt_info(replace(assigned, run=run), deadline_at=None)
 
     assert facts.idempotency_key == (named or run.run_id)
 
 
 def test_a_cancelled_function_can_let_itself_be_ended() -> None:
-    stop = Stop()
-    ctx = Context(facts_of(assignment("any"), deadline_at=None), TaskLog(1), stop, None)
+    stop = StopFlag()
+    ctx = Context(attempt_info(assignment("any"), deadline_at=None), TaskLog(1), stop, None)
     ctx.raise_if_cancelled()
     stop.asked = True
 

@@ -11,7 +11,7 @@ import pytest
 from gnomon.core.model import Result
 from gnomon.runners.context import Cancelled, Context, GiveUp, Snooze
 from gnomon.runners.registry import Functions
-from runners.hands import assignment, hands_on, held
+from runners.hands import assignment, attempt_ref, open_runner
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ async def test_what_a_function_returns_is_the_output(functions: Functions) -> No
     async def probe(url: str) -> dict[str, Any]:
         return {"url": url, "ok": True}
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("probe", {"url": "http://a"})
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("probe", {"url": "http://a"})
 
     assert outcome.result is Result.SUCCEEDED
     assert decoded(outcome.output) == {"url": "http://a", "ok": True}
@@ -40,8 +40,8 @@ async def test_nothing_returned_is_no_output(functions: Functions) -> None:
     @functions.function
     async def probe() -> None: ...
 
-    async with hands_on(functions) as hands:
-        assert (await hands.run("probe")).output is None
+    async with open_runner(functions) as harness:
+        assert (await harness.run("probe")).output is None
 
 
 async def test_an_exception_is_a_failure_with_its_place(functions: Functions) -> None:
@@ -49,8 +49,8 @@ async def test_an_exception_is_a_failure_with_its_place(functions: Functions) ->
     async def probe() -> None:
         raise ValueError("no such host")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("probe")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("probe")
 
     assert outcome.result is Result.FAILED
     assert outcome.error is not None
@@ -70,9 +70,9 @@ async def test_whatever_is_raised_fails_the_attempt_and_nothing_else(
     async def tame() -> str:
         return "still here"
 
-    async with hands_on(functions) as hands:
-        assert (await hands.run("wild")).result is Result.FAILED
-        assert (await hands.run("tame")).result is Result.SUCCEEDED
+    async with open_runner(functions) as harness:
+        assert (await harness.run("wild")).result is Result.FAILED
+        assert (await harness.run("tame")).result is Result.SUCCEEDED
 
 
 async def test_a_task_left_behind_that_ends_the_loop_ends_nobody_else(functions: Functions) -> None:
@@ -87,9 +87,9 @@ async def test_a_task_left_behind_that_ends_the_loop_ends_nobody_else(functions:
         await asyncio.wait(left)
         left[0].exception()
 
-    async with hands_on(functions) as hands:
-        assert (await hands.run("wild")).result is Result.SUCCEEDED
-        assert (await hands.run("wild")).result is Result.SUCCEEDED
+    async with open_runner(functions) as harness:
+        assert (await harness.run("wild")).result is Result.SUCCEEDED
+        assert (await harness.run("wild")).result is Result.SUCCEEDED
 
 
 @pytest.mark.parametrize("raises", [True, False])
@@ -100,8 +100,8 @@ async def test_a_function_may_ask_to_be_called_again_later(functions: Functions,
             raise Snooze(1.5)
         return Snooze(1.5)
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("probe")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("probe")
 
     assert (outcome.result, outcome.snooze_ms) == (Result.SNOOZED, 1500)
 
@@ -114,15 +114,15 @@ async def test_a_function_may_give_up(functions: Functions, *, raises: bool) -> 
             raise GiveUp("the account is closed")
         return GiveUp("the account is closed")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("probe")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("probe")
 
     assert (outcome.result, outcome.error) == (Result.GAVE_UP, "the account is closed")
 
 
 async def test_a_function_that_is_not_known_here_was_never_started(functions: Functions) -> None:
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("elsewhere")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("elsewhere")
 
     assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "no function 'elsewhere' here")
 
@@ -137,9 +137,9 @@ async def test_a_function_is_cancelled_at_its_deadline(functions: Functions) -> 
         finally:
             seen.append("tidied up")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("sleeper", timeout_ms=20)
-        await hands.idle()
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("sleeper", timeout_ms=20)
+        await harness.idle()
 
     assert (outcome.result, outcome.error) == (Result.TIMED_OUT, "took longer than 0.02 s")
     assert seen == ["tidied up"]
@@ -154,8 +154,8 @@ async def test_a_result_after_the_deadline_is_too_late(functions: Functions) -> 
             return "done after all"
         return "never"
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("stubborn", timeout_ms=20)
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("stubborn", timeout_ms=20)
 
     assert (outcome.result, outcome.output) == (Result.TIMED_OUT, None)
 
@@ -171,8 +171,8 @@ async def test_a_function_that_swallows_its_cancellation_is_cancelled_again(func
             except asyncio.CancelledError:
                 swallowed.append(1)
 
-    async with hands_on(functions, kill_grace_ms=400) as hands:
-        outcome = await hands.run("stubborn", timeout_ms=20)
+    async with open_runner(functions, kill_grace_ms=400) as harness:
+        outcome = await harness.run("stubborn", timeout_ms=20)
 
     assert outcome.error == "took longer than 0.02 s"
     assert len(swallowed) == 2
@@ -189,11 +189,11 @@ async def test_one_that_never_stops_is_given_up_on_and_keeps_its_slot(functions:
             except asyncio.CancelledError:
                 continue
 
-    async with hands_on(functions, kill_grace_ms=50) as hands:
-        outcome = await hands.run("stubborn", timeout_ms=20)
-        occupied = hands.runner.occupied
+    async with open_runner(functions, kill_grace_ms=50) as harness:
+        outcome = await harness.run("stubborn", timeout_ms=20)
+        occupied = harness.runner.occupied
         enough.set()
-        await hands.idle()
+        await harness.idle()
 
     assert outcome.result is Result.TIMED_OUT
     assert outcome.error == "took longer than 0.02 s; it did not stop, and still runs"
@@ -212,15 +212,15 @@ async def test_a_body_that_blocks_its_loop_delays_neither_the_owner_nor_plain_fu
     @functions.function
     def plain() -> None: ...
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([first := assignment("blocks")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([first := assignment("blocks")])
         assert await asyncio.to_thread(blocked.wait, 10)
 
-        outcome = await hands.run("plain", timeout_ms=5000)
+        outcome = await harness.run("plain", timeout_ms=5000)
 
         assert outcome.result is Result.SUCCEEDED
         enough.set()
-        assert (await hands.outcome(first)).result is Result.SUCCEEDED
+        assert (await harness.outcome(first)).result is Result.SUCCEEDED
 
 
 async def test_a_body_that_blocks_past_its_deadline_is_reported_all_the_same(functions: Functions) -> None:
@@ -234,15 +234,15 @@ async def test_a_body_that_blocks_past_its_deadline_is_reported_all_the_same(fun
     @functions.function
     async def behind() -> None: ...
 
-    async with hands_on(functions, kill_grace_ms=50) as hands:
-        hands.runner.start([first := assignment("blocks", timeout_ms=20)])
+    async with open_runner(functions, kill_grace_ms=50) as harness:
+        harness.runner.start([first := assignment("blocks", timeout_ms=20)])
         assert await asyncio.to_thread(blocked.wait, 10)
-        hands.runner.start([second := assignment("behind", timeout_ms=20)])
+        harness.runner.start([second := assignment("behind", timeout_ms=20)])
 
-        assert (await hands.outcome(first)).result is Result.TIMED_OUT
-        assert (await hands.outcome(second)).result is Result.NEVER_STARTED
+        assert (await harness.outcome(first)).result is Result.TIMED_OUT
+        assert (await harness.outcome(second)).result is Result.NEVER_STARTED
         enough.set()
-        await hands.idle()
+        await harness.idle()
 
 
 @pytest.mark.parametrize("why", [Result.CANCELLED, Result.LOST, Result.INTERRUPTED])
@@ -258,12 +258,12 @@ async def test_a_function_can_be_stopped(functions: Functions, why: Result) -> N
         finally:
             assert ctx.cancelled
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("sleeper")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("sleeper")])
         assert await asyncio.to_thread(started.wait, 10)
-        hands.runner.stop([held(assigned)], why=why)
+        harness.runner.stop([attempt_ref(assigned)], why=why)
 
-        outcome = await hands.outcome(assigned)
+        outcome = await harness.outcome(assigned)
 
     assert outcome.result is why
 
@@ -280,11 +280,11 @@ async def test_a_result_after_a_cancel_is_too_late(functions: Functions) -> None
             return "done after all"
         return "never"
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("stubborn")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("stubborn")])
         assert await asyncio.to_thread(started.wait, 10)
-        hands.runner.stop([held(assigned)], why=Result.CANCELLED)
-        outcome = await hands.outcome(assigned)
+        harness.runner.stop([attempt_ref(assigned)], why=Result.CANCELLED)
+        outcome = await harness.outcome(assigned)
 
     assert (outcome.result, outcome.output) == (Result.CANCELLED, None)
 
@@ -294,11 +294,11 @@ async def test_stopping_another_attempt_of_the_task_stops_nothing(functions: Fun
     async def quick() -> None:
         await asyncio.sleep(0.02)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("quick")])
-        hands.runner.stop([(assigned.task.task_id, assigned.task.fence + 1)], why=Result.CANCELLED)
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("quick")])
+        harness.runner.stop([(assigned.task.task_id, assigned.task.fence + 1)], why=Result.CANCELLED)
 
-        assert (await hands.outcome(assigned)).result is Result.SUCCEEDED
+        assert (await harness.outcome(assigned)).result is Result.SUCCEEDED
 
 
 async def test_the_owner_is_called_once_until_it_collects(functions: Functions) -> None:
@@ -307,14 +307,14 @@ async def test_the_owner_is_called_once_until_it_collects(functions: Functions) 
     @functions.function
     async def quick() -> None: ...
 
-    async with hands_on(functions) as hands:
-        hands.runner._desk._on_finished = lambda: calls.append(1)  # noqa: SLF001 - counts instead of waking
-        hands.runner.start([assignment("quick") for _ in range(50)])
-        await hands.idle()
+    async with open_runner(functions) as harness:
+        harness.runner._attempts._on_finished = lambda: calls.append(1)  # noqa: SLF001 - counts instead of waking
+        harness.runner.start([assignment("quick") for _ in range(50)])
+        await harness.idle()
         before = len(calls)
-        collected = hands.runner.finished()
-        hands.runner.start([assignment("quick")])
-        await hands.idle()
+        collected = harness.runner.finished()
+        harness.runner.start([assignment("quick")])
+        await harness.idle()
 
     assert (before, len(collected), len(calls)) == (1, 50, 2)
 
@@ -325,11 +325,11 @@ async def test_many_functions_end_at_their_own_times(functions: Functions) -> No
         await asyncio.sleep(seconds)
         return seconds
 
-    async with hands_on(functions) as hands:
+    async with open_runner(functions) as harness:
         batch = [assignment("waits", {"seconds": seconds / 100}) for seconds in range(10)]
         began = time.monotonic()
-        hands.runner.start(batch)
-        outputs = [decoded((await hands.outcome(each)).output) for each in batch]
+        harness.runner.start(batch)
+        outputs = [decoded((await harness.outcome(each)).output) for each in batch]
 
     assert outputs == [seconds / 100 for seconds in range(10)]
     assert time.monotonic() - began < 5

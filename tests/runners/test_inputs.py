@@ -9,22 +9,22 @@ import pytest
 
 from gnomon.core.model import Result
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.arguments import Binder
-from gnomon.runners.context import Context, Facts, Stop
+from gnomon.runners.arguments import ArgumentBinder
+from gnomon.runners.context import AttemptInfo, Context, StopFlag
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
-from runners.hands import hands_on
+from runners.hands import open_runner
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
 
 def bound(body: Callable[..., object], **given: object) -> object:
-    facts = Facts(
+    facts = AttemptInfo(
         run_id="r", task_id="t", job="j", step="s", planned_at=0, attempt=1, fence=1,
         idempotency_key="k", source="api", user_id="", deadline_at=None,
     )  # fmt: skip
-    positional, named = Binder(body).bind(given, Context(facts, TaskLog(10), Stop(), None), given)
+    positional, named = ArgumentBinder(body).bind(given, Context(facts, TaskLog(10), StopFlag(), None), given)
     return body(*positional, **named)
 
 
@@ -129,7 +129,7 @@ def test_a_parameter_that_no_input_can_name_is_refused() -> None:
     def body(number: int, /) -> None: ...
 
     with pytest.raises(UsageError, match="positional only"):
-        Binder(body)
+        ArgumentBinder(body)
 
 
 @pytest.mark.req("H-22")
@@ -137,8 +137,8 @@ async def test_an_input_that_does_not_fit_is_not_tried_again() -> None:
     functions = Functions()
     functions.add(takes_int, "takes-int")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("takes-int", {"number": "seven"})
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("takes-int", {"number": "seven"})
 
     assert outcome.result is Result.GAVE_UP
     assert outcome.error == "number: 'seven' is refused: Expected `int`, got `str`"

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
-from runners.hands import assignment, hands_on
+from runners.hands import assignment, open_runner
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def functions() -> Functions:
     return Functions()
 
 
-def said(outcome: Outcome) -> list[tuple[str, str]]:
+def said(outcome: AttemptOutcome) -> list[tuple[str, str]]:
     return [(line.level, line.text) for line in outcome.logs]
 
 
@@ -27,8 +27,8 @@ async def test_records_of_the_standard_library_are_kept(functions: Functions) ->
         logging.getLogger("any.name").warning("%d left", 3)
         await asyncio.to_thread(logging.getLogger("any.name").error, "from a thread")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("talks")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("talks")
 
     assert said(outcome) == [("warning", "3 left"), ("error", "from a thread")]
 
@@ -41,8 +41,8 @@ async def test_an_exception_is_kept_with_its_record(functions: Functions) -> Non
         except ValueError:
             logging.getLogger("any.name").exception("it broke")
 
-    async with hands_on(functions) as hands:
-        [(level, text)] = said(await hands.run("talks"))
+    async with open_runner(functions) as harness:
+        [(level, text)] = said(await harness.run("talks"))
 
     assert level == "error"
     assert text.startswith("it broke\nTraceback")
@@ -59,11 +59,14 @@ async def test_each_body_has_its_own_log(functions: Functions) -> None:
         await together.wait()
         logging.getLogger("any.name").warning(name)
 
-    async with hands_on(functions) as hands:
+    async with open_runner(functions) as harness:
         batch = [assignment("talks", {"name": name}) for name in ("first", "second")]
-        hands.runner.start(batch)
+        harness.runner.start(batch)
 
-        assert [said(await hands.outcome(each)) for each in batch] == [[("warning", "first")], [("warning", "second")]]
+        assert [said(await harness.outcome(each)) for each in batch] == [
+            [("warning", "first")],
+            [("warning", "second")],
+        ]
 
 
 async def test_the_level_that_the_host_chose_counts(functions: Functions) -> None:
@@ -74,8 +77,8 @@ async def test_the_level_that_the_host_chose_counts(functions: Functions) -> Non
         ctx.log("also kept")
 
     level = logging.getLogger().level
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("talks")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("talks")
         assert logging.getLogger().level == level
 
     assert said(outcome) == [("debug", "kept: always"), ("info", "also kept")]
@@ -89,13 +92,13 @@ async def test_records_from_elsewhere_are_not_kept(functions: Functions, caplog:
         started.set()
         enough.wait(10)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("waits")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("waits")])
         assert await asyncio.to_thread(started.wait, 10)
         logging.getLogger("host").warning("of the host")
         enough.set()
 
-        assert (await hands.outcome(assigned)).logs == ()
+        assert (await harness.outcome(assigned)).logs == ()
     assert caplog.messages == ["of the host"]
 
 
@@ -104,9 +107,9 @@ async def test_two_runners_in_a_process_keep_a_record_once(functions: Functions)
     async def talks() -> None:
         logging.getLogger("any.name").warning("once")
 
-    async with hands_on(functions) as other, hands_on(functions) as hands:
+    async with open_runner(functions) as other, open_runner(functions) as harness:
         await other.run("talks")
-        outcome = await hands.run("talks")
+        outcome = await harness.run("talks")
 
     assert said(outcome) == [("warning", "once")]
 
@@ -116,12 +119,12 @@ async def test_one_runner_that_is_closed_takes_nothing_from_the_other(functions:
     async def talks() -> None:
         logging.getLogger("any.name").warning("still heard")
 
-    async with hands_on(functions) as hands:
-        await hands.run("talks")
-        async with hands_on(functions) as other:
+    async with open_runner(functions) as harness:
+        await harness.run("talks")
+        async with open_runner(functions) as other:
             await other.run("talks")
 
-        assert said(await hands.run("talks")) == [("warning", "still heard")]
+        assert said(await harness.run("talks")) == [("warning", "still heard")]
 
 
 async def test_the_host_can_still_set_its_logging_up(functions: Functions) -> None:
@@ -129,8 +132,8 @@ async def test_the_host_can_still_set_its_logging_up(functions: Functions) -> No
     async def talks() -> None: ...
 
     handlers = list(logging.getLogger().handlers)
-    async with hands_on(functions) as hands:
-        await hands.run("talks")
+    async with open_runner(functions) as harness:
+        await harness.run("talks")
 
         assert logging.getLogger().handlers == handlers
 
@@ -142,8 +145,8 @@ async def test_a_logger_that_tells_nobody_above_is_heard_too(functions: Function
     async def talks() -> None:
         quiet.warning("between us")
 
-    async with hands_on(functions) as hands:
-        assert said(await hands.run("talks")) == [("warning", "between us")]
+    async with open_runner(functions) as harness:
+        assert said(await harness.run("talks")) == [("warning", "between us")]
 
 
 async def test_a_record_that_cannot_be_shown_breaks_nothing(functions: Functions) -> None:
@@ -151,8 +154,8 @@ async def test_a_record_that_cannot_be_shown_breaks_nothing(functions: Functions
     async def talks(ctx: Context) -> None:
         ctx.logger.warning("%d", "no number")
 
-    async with hands_on(functions) as hands:
-        [(_, text)] = said(await hands.run("talks"))
+    async with open_runner(functions) as harness:
+        [(_, text)] = said(await harness.run("talks"))
 
     assert text == "[a record that cannot be shown: TypeError] '%d'"
 
@@ -165,8 +168,8 @@ async def test_what_no_database_keeps_is_written_as_an_escape(functions: Functio
         ctx.logger.info("b%s", "\ud800")
         logging.getLogger("anything").warning("c\0")
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("odd")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("odd")
 
     assert said(outcome) == [(r"\udcff", r"a\x00"), ("info", r"b\ud800"), ("warning", r"c\x00")]
 
@@ -177,8 +180,8 @@ async def test_a_log_is_cut_with_a_mark(functions: Functions) -> None:
         for number in range(10):
             ctx.log(f"{number}" * 3000)
 
-    async with hands_on(functions, max_log_lines=3) as hands:
-        outcome = await hands.run("talks")
+    async with open_runner(functions, max_log_lines=3) as harness:
+        outcome = await harness.run("talks")
 
     assert [len(text) for _, text in said(outcome)[:3]] == [2000, 2000, 2000]
     assert said(outcome)[2][1].endswith("2…")

@@ -9,12 +9,12 @@ import pytest
 
 from gnomon.core.model import Result
 from gnomon.runners.context import GiveUp, Snooze
-from gnomon.runners.logs import unchanged
-from gnomon.runners.outcomes import raised, returned
+from gnomon.runners.logs import no_redaction
+from gnomon.runners.outcomes import raised_outcome, returned_outcome
 
 
 def output(value: object, max_bytes: int = 1000) -> bytes:
-    outcome = returned(value, max_bytes=max_bytes, redact=unchanged)
+    outcome = returned_outcome(value, max_bytes=max_bytes, redact=no_redaction)
     assert outcome.result is Result.SUCCEEDED
     assert outcome.output is not None
     return outcome.output
@@ -84,7 +84,7 @@ def test_an_output_at_the_limit_is_whole() -> None:
 
 @pytest.mark.guarantee("S25")
 def test_an_endless_message_is_cut() -> None:
-    outcome = raised(ValueError("x" * 10_000_000), redact=unchanged)
+    outcome = raised_outcome(ValueError("x" * 10_000_000), redact=no_redaction)
 
     assert outcome.error is not None
     assert len(outcome.error) <= 4000
@@ -116,7 +116,7 @@ def test_what_was_written_by_others_is_json_or_is_shown(raw: bytes) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("a\ud800\0"), OSError(2, "a\ud800\0"), GiveUp("a\ud800\0")])
 def test_an_error_holds_nothing_that_no_database_keeps(error: Exception) -> None:
-    outcome = raised(error, redact=unchanged)
+    outcome = raised_outcome(error, redact=no_redaction)
 
     assert outcome.error is not None
     assert r"a\ud800\x00" in outcome.error
@@ -129,13 +129,13 @@ class Sleepless(Snooze):
 
 @pytest.mark.parametrize("asked", [Snooze(1e18), Snooze(-1), Snooze("soon"), Sleepless()])  # type: ignore[arg-type] # that is the point
 def test_a_snooze_that_is_no_span_ends_the_task(asked: Snooze) -> None:
-    outcomes = [returned(asked, max_bytes=100, redact=unchanged), raised(asked, redact=unchanged)]
+    outcomes = [returned_outcome(asked, max_bytes=100, redact=no_redaction), raised_outcome(asked, redact=no_redaction)]
 
     assert [outcome.result for outcome in outcomes] == [Result.GAVE_UP, Result.GAVE_UP]
 
 
 def test_a_snooze_that_is_no_span_says_why_it_ends_the_task() -> None:
-    outcome = raised(Snooze(1e18), redact=unchanged)
+    outcome = raised_outcome(Snooze(1e18), redact=no_redaction)
 
     assert outcome.error == "Snooze: 1e+18 must be a number of seconds from 0 to 31536000 (365 days)"
 
@@ -146,7 +146,7 @@ async def _later() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("value", [(n for n in [1]), _later()])
 def test_a_generator_that_nobody_runs_is_a_failure(value: object) -> None:
-    outcome = returned(value, max_bytes=100, redact=unchanged)
+    outcome = returned_outcome(value, max_bytes=100, redact=no_redaction)
 
     assert outcome.result is Result.FAILED
     assert outcome.error is not None
@@ -154,7 +154,7 @@ def test_a_generator_that_nobody_runs_is_a_failure(value: object) -> None:
 
 
 def test_an_error_whose_text_raises_is_still_a_failure() -> None:
-    outcome = raised(Unspeakable(), redact=unchanged)
+    outcome = raised_outcome(Unspeakable(), redact=no_redaction)
 
     assert (outcome.result, outcome.error) == (
         Result.FAILED,

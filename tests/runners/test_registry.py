@@ -13,7 +13,7 @@ from gnomon.core.jobs.steps import COMMAND_FIELDS
 from gnomon.core.model import Overlap
 from gnomon.core.runs.workflow import Delivery, Isolation
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.registry import Functions, JobWords, Retry
+from gnomon.runners.registry import Functions, JobOptions, Retry
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_what_is_kept_is_what_the_reader_of_jobs_takes(functions: Functions) -> 
 def test_what_the_reader_of_jobs_takes_can_be_said() -> None:
     said_otherwise = {"name", "function", *COMMAND_FIELDS, "schedule", "dag"}
 
-    assert set(JOB_FIELDS) - said_otherwise == set(JobWords.__annotations__)
+    assert set(JOB_FIELDS) - said_otherwise == set(JobOptions.__annotations__)
 
 
 def test_a_job_that_never_fires_is_refused(functions: Functions) -> None:

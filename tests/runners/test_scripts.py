@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.runners.registry import Functions, Loaded
+from gnomon.runners.registry import Functions, LoadingStopped
 from runners.hands import environment_of_tests
 
 PROGRAM = """
@@ -117,6 +117,6 @@ def test_no_handler_of_errors_keeps_the_reading_from_ending() -> None:
     functions = Functions()
     functions.loading = True
 
-    with pytest.raises(Loaded):
+    with pytest.raises(LoadingStopped):
         functions.stop_loading()
-    assert not issubclass(Loaded, Exception)
+    assert not issubclass(LoadingStopped, Exception)

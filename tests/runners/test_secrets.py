@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.config.sections import Secrets
+from gnomon.config.sections import SecretsSettings
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import FieldError
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import Redactor, SecretSource, redacted_json
-from runners.hands import hands_on
+from runners.hands import open_runner
 from runners.isolated import FUNCTIONS as ISOLATED
 
 #: With what encodings change: quotes, a slash, signs of base64's alphabets, letters beyond ASCII.
@@ -31,7 +31,7 @@ CANARY = 'cana"ry/7?>>~~ÿé+&% xyz'
 def source(
     allow: tuple[str, ...] = ("TOKEN",), folder: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> SecretSource:
-    return SecretSource(Secrets(allow=allow, folder=str(folder or "")), {} if environ is None else environ)
+    return SecretSource(SecretsSettings(allow=allow, folder=str(folder or "")), {} if environ is None else environ)
 
 
 def resolved(given_: dict[str, Any], **options: Any) -> object:  # noqa: ANN401 - those of source
@@ -117,8 +117,8 @@ def test_a_secret_that_is_no_text_is_refused() -> None:
 
 @pytest.mark.parametrize("isolation", list(Isolation))
 async def test_a_missing_secret_ends_the_task(isolation: Isolation) -> None:
-    async with hands_on(ISOLATED, secrets=Secrets(allow=("TOKEN",))) as hands:
-        outcome = await hands.run("leaks", {"token": "${secret:TOKEN}", "how": "print"}, isolation=isolation)
+    async with open_runner(ISOLATED, secrets=SecretsSettings(allow=("TOKEN",))) as harness:
+        outcome = await harness.run("leaks", {"token": "${secret:TOKEN}", "how": "print"}, isolation=isolation)
 
     assert (outcome.result, outcome.error) == (Result.GAVE_UP, "secret: 'TOKEN' is missing")
 
@@ -137,7 +137,7 @@ def forms_of(secret: str) -> list[str]:
     return forms
 
 
-def leaks(outcome: Outcome, secret: str) -> list[str]:
+def leaks(outcome: AttemptOutcome, secret: str) -> list[str]:
     shown = [outcome.error or "", (outcome.output or b"").decode(), *(line.text for line in outcome.logs)]
     text = "\n".join([*shown, *(str(msgspec.json.decode(outcome.output)) for _ in [1] if outcome.output)])
     return [form for form in forms_of(secret) if form in text]
@@ -148,9 +148,9 @@ def leaks(outcome: Outcome, secret: str) -> list[str]:
 @pytest.mark.parametrize("isolation", list(Isolation))
 @pytest.mark.parametrize("how", ["return", "raise", "log", "print"])
 async def test_no_form_of_a_secret_leaves_the_runner(isolation: Isolation, how: str) -> None:
-    allowed = Secrets(allow=("TOKEN",))
-    async with hands_on(ISOLATED, secrets=allowed, environ={"TOKEN": CANARY}) as hands:
-        outcome = await hands.run("leaks", {"token": "${secret:TOKEN}", "how": how}, isolation=isolation)
+    allowed = SecretsSettings(allow=("TOKEN",))
+    async with open_runner(ISOLATED, secrets=allowed, environ={"TOKEN": CANARY}) as harness:
+        outcome = await harness.run("leaks", {"token": "${secret:TOKEN}", "how": how}, isolation=isolation)
 
     assert outcome.result is (Result.FAILED if how == "raise" else Result.SUCCEEDED)
     assert leaks(outcome, CANARY) == []
@@ -169,9 +169,9 @@ async def test_other_handlers_do_not_see_it_either(caplog: pytest.LogCaptureFixt
         except ValueError:
             logging.getLogger("any.name").exception("got %s", token)
 
-    allowed = Secrets(allow=("TOKEN",))
-    async with hands_on(functions, secrets=allowed, environ={"TOKEN": CANARY}) as hands:
-        await hands.run("logs", {"token": "${secret:TOKEN}"})
+    allowed = SecretsSettings(allow=("TOKEN",))
+    async with open_runner(functions, secrets=allowed, environ={"TOKEN": CANARY}) as harness:
+        await harness.run("logs", {"token": "${secret:TOKEN}"})
 
     assert "got [secret TOKEN]" in caplog.text
     assert "invalid literal" in caplog.text
@@ -181,9 +181,9 @@ async def test_other_handlers_do_not_see_it_either(caplog: pytest.LogCaptureFixt
 @pytest.mark.guarantee("S24")
 @pytest.mark.parametrize("isolation", list(Isolation))
 async def test_an_input_that_does_not_fit_is_shown_as_it_was_written(isolation: Isolation) -> None:
-    allowed = Secrets(allow=("TOKEN",))
-    async with hands_on(ISOLATED, secrets=allowed, environ={"TOKEN": "hunter22" * 30}) as hands:
-        outcome = await hands.run("plain", {"number": "${secret:TOKEN}"}, isolation=isolation)
+    allowed = SecretsSettings(allow=("TOKEN",))
+    async with open_runner(ISOLATED, secrets=allowed, environ={"TOKEN": "hunter22" * 30}) as harness:
+        outcome = await harness.run("plain", {"number": "${secret:TOKEN}"}, isolation=isolation)
 
     assert outcome.error == "number: '${secret:TOKEN}' is refused: Expected `int`, got `str`"
 
@@ -196,9 +196,9 @@ async def test_a_line_is_cut_after_its_secrets_are_gone() -> None:
     async def logs(ctx: Context, token: str) -> None:
         ctx.log("x" * 1990 + token)
 
-    allowed = Secrets(allow=("TOKEN",))
-    async with hands_on(functions, secrets=allowed, environ={"TOKEN": "hunter22" * 5}) as hands:
-        outcome = await hands.run("logs", {"token": "${secret:TOKEN}"})
+    allowed = SecretsSettings(allow=("TOKEN",))
+    async with open_runner(functions, secrets=allowed, environ={"TOKEN": "hunter22" * 5}) as harness:
+        outcome = await harness.run("logs", {"token": "${secret:TOKEN}"})
 
     assert outcome.logs[0].text == "x" * 1990 + "[secret T…"
 
@@ -211,9 +211,9 @@ async def test_a_line_of_the_program_that_holds_it_is_not_shown_with_it() -> Non
     async def fails(token: str) -> None:
         assert not token, "hunter22"
 
-    allowed = Secrets(allow=("TOKEN",))
-    async with hands_on(functions, secrets=allowed, environ={"TOKEN": "hunter22"}) as hands:
-        outcome = await hands.run("fails", {"token": "${secret:TOKEN}"})
+    allowed = SecretsSettings(allow=("TOKEN",))
+    async with open_runner(functions, secrets=allowed, environ={"TOKEN": "hunter22"}) as harness:
+        outcome = await harness.run("fails", {"token": "${secret:TOKEN}"})
 
     assert outcome.error is not None
     assert 'assert not token, "[secret TOKEN]"' in outcome.error

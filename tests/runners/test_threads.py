@@ -11,7 +11,7 @@ import pytest
 from gnomon.core.model import Result
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
-from runners.hands import assignment, hands_on, held, until
+from runners.hands import assignment, attempt_ref, open_runner, wait_until
 
 STILL_RUNS = "; the function still runs on its thread, and cannot be stopped"
 
@@ -26,8 +26,8 @@ async def test_a_plain_function_runs_off_the_loop(functions: Functions) -> None:
     def where() -> str:
         return threading.current_thread().name
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("where")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("where")
 
     assert outcome.output is not None
     assert outcome.output.startswith(b'"gnomon-function-')
@@ -45,10 +45,10 @@ async def test_so_many_run_at_once_and_no_more(functions: Functions) -> None:
         both.wait()
         running.pop()
 
-    async with hands_on(functions, threads=2) as hands:
+    async with open_runner(functions, threads=2) as harness:
         batch = [assignment("meets") for _ in range(6)]
-        hands.runner.start(batch)
-        results = {(await hands.outcome(each)).result for each in batch}
+        harness.runner.start(batch)
+        results = {(await harness.outcome(each)).result for each in batch}
 
     assert results == {Result.SUCCEEDED}
     assert max(most) == 2
@@ -63,8 +63,8 @@ async def test_a_variable_set_in_one_body_is_not_seen_in_another(functions: Func
         variable.set("set")
         return before
 
-    async with hands_on(functions, threads=1) as hands:
-        outcomes = [await hands.run("sets") for _ in range(2)]
+    async with open_runner(functions, threads=1) as harness:
+        outcomes = [await harness.run("sets") for _ in range(2)]
 
     assert [outcome.output for outcome in outcomes] == [b'"unset"', b'"unset"']
 
@@ -79,12 +79,12 @@ async def test_at_the_deadline_the_truth_is_told_and_the_slot_stays_taken(functi
             heard.set()
         return "too late"
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("sleeper", timeout_ms=20)
-        occupied = hands.runner.occupied
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("sleeper", timeout_ms=20)
+        occupied = harness.runner.occupied
         enough.set()
-        await hands.idle()
-        late = hands.runner.finished()
+        await harness.idle()
+        late = harness.runner.finished()
 
     assert (outcome.result, outcome.error) == (Result.TIMED_OUT, f"took longer than 0.02 s{STILL_RUNS}")
     assert occupied == 1
@@ -108,15 +108,15 @@ async def test_whoever_is_given_up_on_is_counted_until_it_ends(functions: Functi
     @functions.function
     def quick() -> None: ...
 
-    async with hands_on(functions, kill_grace_ms=50) as hands:
-        await hands.run("quick")
-        await hands.idle()
-        before = hands.runner.overrunning
-        await hands.run("stuck", timeout_ms=20)
-        await hands.run("stubborn", timeout_ms=20)
-        await until(lambda: hands.runner.overrunning == 2)
+    async with open_runner(functions, kill_grace_ms=50) as harness:
+        await harness.run("quick")
+        await harness.idle()
+        before = harness.runner.overrunning
+        await harness.run("stuck", timeout_ms=20)
+        await harness.run("stubborn", timeout_ms=20)
+        await wait_until(lambda: harness.runner.overrunning == 2)
         enough.set()
-        await until(lambda: hands.runner.overrunning == 0)
+        await wait_until(lambda: harness.runner.overrunning == 0)
 
     assert before == 0
 
@@ -131,9 +131,9 @@ async def test_a_stuck_thread_is_replaced(functions: Functions) -> None:
     @functions.function
     def quick() -> None: ...
 
-    async with hands_on(functions, threads=1) as hands:
-        assert (await hands.run("stuck", timeout_ms=20)).result is Result.TIMED_OUT
-        assert (await hands.run("quick")).result is Result.SUCCEEDED
+    async with open_runner(functions, threads=1) as harness:
+        assert (await harness.run("stuck", timeout_ms=20)).result is Result.TIMED_OUT
+        assert (await harness.run("quick")).result is Result.SUCCEEDED
         enough.set()
 
 
@@ -146,11 +146,11 @@ async def test_a_stop_is_told_at_once(functions: Functions) -> None:
         started.set()
         enough.wait(30)
 
-    async with hands_on(functions) as hands:
-        hands.runner.start([assigned := assignment("sleeper")])
+    async with open_runner(functions) as harness:
+        harness.runner.start([assigned := assignment("sleeper")])
         assert await asyncio.to_thread(started.wait, 10)
-        hands.runner.stop([held(assigned)], why=Result.CANCELLED)
-        outcome = await hands.outcome(assigned)
+        harness.runner.stop([attempt_ref(assigned)], why=Result.CANCELLED)
+        outcome = await harness.outcome(assigned)
         enough.set()
 
     assert (outcome.result, outcome.error) == (Result.CANCELLED, f"was cancelled{STILL_RUNS}")
@@ -168,11 +168,11 @@ async def test_what_waits_for_a_thread_past_its_time_was_never_started(functions
     def waits() -> None:
         began.append(1)
 
-    async with hands_on(functions, threads=1) as hands:
-        hands.runner.start([assignment("busy")])
-        outcome = await hands.run("waits", timeout_ms=20)
+    async with open_runner(functions, threads=1) as harness:
+        harness.runner.start([assignment("busy")])
+        outcome = await harness.run("waits", timeout_ms=20)
         enough.set()
-        await hands.idle()
+        await harness.idle()
 
     assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "no thread was free within 0.02 s")
     assert not began
@@ -189,12 +189,12 @@ async def test_time_spent_waiting_for_a_thread_is_not_the_functions(functions: F
     def left(ctx: Context) -> float:
         return ctx.remaining()
 
-    async with hands_on(functions, threads=1) as hands:
-        hands.runner.start([assignment("busy")])
-        hands.runner.start([waiting := assignment("left", timeout_ms=10_000)])
+    async with open_runner(functions, threads=1) as harness:
+        harness.runner.start([assignment("busy")])
+        harness.runner.start([waiting := assignment("left", timeout_ms=10_000)])
         await asyncio.sleep(0.05)
         enough.set()
-        outcome = await hands.outcome(waiting)
+        outcome = await harness.outcome(waiting)
 
     assert outcome.output is not None
     assert float(outcome.output) > 9.97
@@ -211,13 +211,13 @@ async def test_the_deadline_is_counted_from_the_beginning(functions: Functions) 
     def slow() -> None:
         time.sleep(0.6)
 
-    async with hands_on(functions, threads=1) as hands:
-        hands.runner.start([assignment("busy")])
-        hands.runner.start([waiting := assignment("slow", timeout_ms=1000)])
+    async with open_runner(functions, threads=1) as harness:
+        harness.runner.start([assignment("busy")])
+        harness.runner.start([waiting := assignment("slow", timeout_ms=1000)])
         await asyncio.sleep(0.6)
         enough.set()
 
-        assert (await hands.outcome(waiting)).result is Result.SUCCEEDED
+        assert (await harness.outcome(waiting)).result is Result.SUCCEEDED
 
 
 async def test_cancelling_what_has_not_begun_keeps_it_from_beginning(functions: Functions) -> None:
@@ -227,10 +227,10 @@ async def test_cancelling_what_has_not_begun_keeps_it_from_beginning(functions: 
     def busy() -> None:
         enough.wait(30)
 
-    async with hands_on(functions, threads=1) as hands:
-        hands.runner.start([assignment("busy"), waiting := assignment("busy")])
-        hands.runner.stop([held(waiting)], why=Result.CANCELLED)
-        outcome = await hands.outcome(waiting)
+    async with open_runner(functions, threads=1) as harness:
+        harness.runner.start([assignment("busy"), waiting := assignment("busy")])
+        harness.runner.stop([attempt_ref(waiting)], why=Result.CANCELLED)
+        outcome = await harness.outcome(waiting)
         enough.set()
 
     assert (outcome.result, outcome.error) == (Result.CANCELLED, "was cancelled")
@@ -243,8 +243,8 @@ async def test_a_plain_function_that_returns_a_coroutine_is_told_so(functions: F
     def outer() -> object:
         return inner()
 
-    async with hands_on(functions) as hands:
-        outcome = await hands.run("outer")
+    async with open_runner(functions) as harness:
+        outcome = await harness.run("outer")
 
     assert outcome.result is Result.FAILED
     assert outcome.error is not None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gnomon.core.model import Source
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Step
-from gnomon.runners.arguments import Binder
+from gnomon.runners.arguments import ArgumentBinder
 from runners.hands import assignment
 
 GIVEN = {"date": "today", "rows": [1]}
@@ -29,21 +29,21 @@ def by_event(given: dict[str, Any]) -> Assignment:
 
 
 def test_the_only_function_of_a_job_is_given_everything() -> None:
-    assert Binder(lambda rows: rows).wanted(assignment("f", GIVEN)) == GIVEN
+    assert ArgumentBinder(lambda rows: rows).wanted(assignment("f", GIVEN)) == GIVEN
 
 
 def test_a_function_of_a_graph_is_given_what_it_has_parameters_for() -> None:
-    assert Binder(lambda rows: rows).wanted(in_a_graph(GIVEN)) == {"rows": [1]}
+    assert ArgumentBinder(lambda rows: rows).wanted(in_a_graph(GIVEN)) == {"rows": [1]}
 
 
 def test_what_its_own_step_says_is_never_left_out() -> None:
     given = {**GIVEN, "typo": 1}
 
-    assert Binder(lambda rows: rows).wanted(in_a_graph(given, typo=1)) == {"rows": [1], "typo": 1}
+    assert ArgumentBinder(lambda rows: rows).wanted(in_a_graph(given, typo=1)) == {"rows": [1], "typo": 1}
 
 
 def test_a_function_that_takes_anything_is_given_everything() -> None:
-    assert Binder(lambda **given: given).wanted(in_a_graph(GIVEN)) == GIVEN
+    assert ArgumentBinder(lambda **given: given).wanted(in_a_graph(GIVEN)) == GIVEN
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_a_function_that_takes_anything_is_given_everything() -> None:
     [(lambda model: model, {"model"}), (lambda model, event: (model, event), {"model", "event"})],
 )
 def test_a_function_that_an_event_starts_need_not_take_the_event(function: Callable[..., Any], names: set[str]) -> None:
-    assert set(Binder(function).wanted(by_event({"model": "zen", "event": {"id": "evt_1"}}))) == names
+    assert set(ArgumentBinder(function).wanted(by_event({"model": "zen", "event": {"id": "evt_1"}}))) == names

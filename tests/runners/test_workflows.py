@@ -8,14 +8,14 @@ import pytest
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.runs.workflow import SHELL, Step, When
-from gnomon.core.runs.workflow import Retry as CoreRetry
+from gnomon.core.runs.workflow import RetryPolicy as CoreRetry
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, Retry
 from gnomon.runners.workflow_builder import Workflows, index, item, step
 
 
-class Desk:
+class WorkflowRegistry:
     """A registry with some functions and a way to write workflows."""
 
     def __init__(self) -> None:
@@ -40,18 +40,18 @@ def load_rows(rows: list[int]) -> int:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def setup() -> WorkflowRegistry:
+    return WorkflowRegistry()
 
 
 @pytest.mark.req("H-07")
-def test_a_workflow_is_a_job_with_a_graph(desk: Desk) -> None:
-    @desk.workflow(schedule="every day at 2am", max_parallel=2, retry=Retry(max_attempts=2), tags=["etl"])
+def test_a_workflow_is_a_job_with_a_graph(setup: WorkflowRegistry) -> None:
+    @setup.workflow(schedule="every day at 2am", max_parallel=2, retry=Retry(max_attempts=2), tags=["etl"])
     def nightly_etl(date: str = "today") -> None:
-        found = step(desk.extract, date=date)
-        step(desk.load_rows, rows=found.output["rows"])
+        found = step(setup.extract, date=date)
+        step(setup.load_rows, rows=found.output["rows"])
 
-    job = desk.job()
+    job = setup.job()
 
     assert (job.name, job.workflow.input, job.workflow.max_parallel) == ("nightly-etl", {"date": "today"}, 2)
     retry = CoreRetry(max_attempts=2)
@@ -67,46 +67,46 @@ def test_a_workflow_is_a_job_with_a_graph(desk: Desk) -> None:
     )
 
 
-def test_a_workflow_without_a_schedule_waits_to_be_asked(desk: Desk) -> None:
-    @desk.workflow
+def test_a_workflow_without_a_schedule_waits_to_be_asked(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def load(rows: list[int]) -> None:
-        step(desk.load_rows, rows=rows)
+        step(setup.load_rows, rows=rows)
 
-    assert desk.job().spec.trigger == OnDemand()
+    assert setup.job().spec.trigger == OnDemand()
 
 
-def test_a_workflow_may_wait_for_an_event_and_take_from_it(desk: Desk) -> None:
-    @desk.workflow(on={"event": "model.drift"})
+def test_a_workflow_may_wait_for_an_event_and_take_from_it(setup: WorkflowRegistry) -> None:
+    @setup.workflow(on={"event": "model.drift"})
     def retrain(event: dict[str, Any]) -> None:
-        step(desk.extract, date=event["body"]["date"])
+        step(setup.extract, date=event["body"]["date"])
 
-    assert desk.job().spec.trigger == OnEvent("model.drift")
-    assert desk.steps()[0].input == {"date": "${input.event.body.date}"}
+    assert setup.job().spec.trigger == OnEvent("model.drift")
+    assert setup.steps()[0].input == {"date": "${input.event.body.date}"}
 
 
-def test_a_decorated_workflow_stays_as_it_was(desk: Desk) -> None:
+def test_a_decorated_workflow_stays_as_it_was(setup: WorkflowRegistry) -> None:
     def load() -> None:
         step("f")
 
-    assert desk.workflow(load) is load
+    assert setup.workflow(load) is load
 
 
-def test_references_go_into_texts_lists_and_mappings(desk: Desk) -> None:
-    @desk.workflow
+def test_references_go_into_texts_lists_and_mappings(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def load() -> None:
         first = step("list", name="first")
         step("f", text=f"from {first.output['path']}", deep=[{"x": first.output[0]["y"]}], whole=first.output)
 
-    assert desk.steps()[1].depends_on == ("first",)
-    assert desk.steps()[1].input == {
+    assert setup.steps()[1].depends_on == ("first",)
+    assert setup.steps()[1].input == {
         "text": "from ${steps.first.output.path}",
         "deep": [{"x": "${steps.first.output[0].y}"}],
         "whole": "${steps.first.output}",
     }
 
 
-def test_a_step_says_all_that_a_file_can_say(desk: Desk) -> None:
-    @desk.workflow
+def test_a_step_says_all_that_a_file_can_say(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def everything() -> None:
         files = step("list-files")
         step(
@@ -126,7 +126,7 @@ def test_a_step_says_all_that_a_file_can_say(desk: Desk) -> None:
             input={"name": "x"},
         )
 
-    assert desk.steps()[1] == Step(
+    assert setup.steps()[1] == Step(
         name="convert",
         function="team/app/convert",
         depends_on=("list-files",),
@@ -137,63 +137,63 @@ def test_a_step_says_all_that_a_file_can_say(desk: Desk) -> None:
         delay_ms=5000,
         timeout_ms=60_000,
         retry=CoreRetry(max_attempts=2, initial_delay_ms=1000),
-        isolation=desk.steps()[1].isolation,
+        isolation=setup.steps()[1].isolation,
         input={"name": "x", "path": "${item.path}", "number": "${index}"},
     )
-    assert desk.steps()[1].isolation == "process"
+    assert setup.steps()[1].isolation == "process"
 
 
-def test_a_step_may_only_wait(desk: Desk) -> None:
-    @desk.workflow
+def test_a_step_may_only_wait(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def pausing() -> None:
         step(name="pause", delay="5m")
         step(name="later", delay_until=datetime(2026, 12, 1, 9, tzinfo=UTC), after=["pause"])
 
-    assert desk.steps() == (
+    assert setup.steps() == (
         Step(name="pause", delay_ms=300_000),
         Step(name="later", delay_until="2026-12-01T09:00:00+00:00", depends_on=("pause",)),
     )
 
 
-def test_a_step_may_run_another_workflow(desk: Desk) -> None:
-    @desk.workflow
+def test_a_step_may_run_another_workflow(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def inner(x: int) -> None:
         step("f", x=x)
 
-    @desk.workflow
+    @setup.workflow
     def outer() -> None:
         done = step(inner, x=1)
         step(workflow="elsewhere", name="other", y=done.output)
 
-    assert desk.steps() == (
+    assert setup.steps() == (
         Step(name="inner", workflow="inner", input={"x": 1}),
         Step(name="other", workflow="elsewhere", depends_on=("inner",), input={"y": "${steps.inner.output}"}),
     )
 
 
-def test_a_condition_in_words_makes_the_step_come_after_what_it_asks_for(desk: Desk) -> None:
-    @desk.workflow
+def test_a_condition_in_words_makes_the_step_come_after_what_it_asks_for(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def load() -> None:
         step("count")
         step("f", condition="steps.count.output.rows > 0 and input.mode == 'full'")
 
-    assert desk.steps()[1].depends_on == ("count",)
+    assert setup.steps()[1].depends_on == ("count",)
 
 
-def test_a_workflow_loaded_again_takes_its_old_place(desk: Desk) -> None:
+def test_a_workflow_loaded_again_takes_its_old_place(setup: WorkflowRegistry) -> None:
     for _ in range(2):
 
-        @desk.workflow
+        @setup.workflow
         def load() -> None:
             step("f")
 
-    assert len(desk.functions.jobs) == 1
+    assert len(setup.functions.jobs) == 1
 
 
-def refused(desk: Desk, body: Any, **words: Any) -> UsageError:  # noqa: ANN401 - whatever someone may write
+def refused(setup: WorkflowRegistry, body: Any, **words: Any) -> UsageError:  # noqa: ANN401 - whatever someone may write
     with pytest.raises(UsageError) as found:
-        desk.workflow(name="bad", **words)(body)
-    assert desk.functions.jobs == []
+        setup.workflow(name="bad", **words)(body)
+    assert setup.functions.jobs == []
     return found.value
 
 
@@ -202,8 +202,8 @@ def test_a_step_outside_of_a_workflow_is_refused() -> None:
         step("f")
 
 
-def test_after_a_workflow_that_failed_steps_are_refused_again(desk: Desk) -> None:
-    refused(desk, lambda: step(5))  # type: ignore[arg-type] # that is the point
+def test_after_a_workflow_that_failed_steps_are_refused_again(setup: WorkflowRegistry) -> None:
+    refused(setup, lambda: step(5))  # type: ignore[arg-type] # that is the point
 
     with pytest.raises(UsageError, match="outside of a workflow"):
         step("f")
@@ -263,36 +263,36 @@ async def a_coroutine() -> None:
         (lambda *args: step("f", x=args), "no input could be named after"),
     ],
 )
-def test_misuse_is_refused_where_it_stands(desk: Desk, body: Any, reason: str) -> None:  # noqa: ANN401
-    desk.functions = Functions()
-    desk.workflow = Workflows(desk.functions).workflow
+def test_misuse_is_refused_where_it_stands(setup: WorkflowRegistry, body: Any, reason: str) -> None:  # noqa: ANN401
+    setup.functions = Functions()
+    setup.workflow = Workflows(setup.functions).workflow
 
-    assert reason in str(refused(desk, body))
-
-
-def test_a_parameter_that_no_clock_could_give_is_refused(desk: Desk) -> None:
-    assert "has no default" in str(refused(desk, lambda date: step("f", date=date), schedule="@daily"))
+    assert reason in str(refused(setup, body))
 
 
-def test_two_workflows_of_one_name_are_refused(desk: Desk) -> None:
+def test_a_parameter_that_no_clock_could_give_is_refused(setup: WorkflowRegistry) -> None:
+    assert "has no default" in str(refused(setup, lambda date: step("f", date=date), schedule="@daily"))
+
+
+def test_two_workflows_of_one_name_are_refused(setup: WorkflowRegistry) -> None:
     def one() -> None:
         step("f")
 
     def other() -> None:
         step("f")
 
-    desk.workflow(name="etl")(one)
+    setup.workflow(name="etl")(one)
     with pytest.raises(FieldError, match="already the name of the job"):
-        desk.workflow(name="etl")(other)
+        setup.workflow(name="etl")(other)
 
 
-def test_a_step_may_be_a_command(desk: Desk) -> None:
-    @desk.workflow
+def test_a_step_may_be_a_command(setup: WorkflowRegistry) -> None:
+    @setup.workflow
     def nightly() -> None:
-        found = step(desk.extract, date="today")
+        found = step(setup.extract, date="today")
         step(command="pg_dump -Fc", env={"DAY": found.output["date"]}, timeout="5m")
 
-    assert desk.steps()[1] == Step(
+    assert setup.steps()[1] == Step(
         name="pg_dump",
         function=SHELL,
         command="pg_dump -Fc",
@@ -302,9 +302,9 @@ def test_a_step_may_be_a_command(desk: Desk) -> None:
     )
 
 
-def test_a_command_is_not_beside_a_function(desk: Desk) -> None:
+def test_a_command_is_not_beside_a_function(setup: WorkflowRegistry) -> None:
     with pytest.raises(FieldError, match="cannot be beside a function"):
 
-        @desk.workflow
+        @setup.workflow
         def nightly() -> None:
-            step(desk.extract, command="date")
+            step(setup.extract, command="date")

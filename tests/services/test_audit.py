@@ -10,12 +10,22 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.core.audit import GENESIS, AuditEntry, Head, Kept, canonical, chained, flaws, schedule_digest, sealed
+from gnomon.core.audit import (
+    GENESIS,
+    AuditEntry,
+    ChainHead,
+    StoredAuditEntry,
+    canonical,
+    chain_hash,
+    schedule_digest,
+    seal_entries,
+    verify_chain,
+)
 from gnomon.core.cron import Cron
 from gnomon.errors import FieldError, StoreUnavailable
 from gnomon.ports.audit import AuditQuery
-from gnomon.services.maintenance.audit_sealer import Sealer
-from gnomon.services.operations.audit import AuditBook
+from gnomon.services.maintenance.audit_sealer import AuditSealer
+from gnomon.services.operations.audit import AuditService
 from gnomon.testing.clock import Recorder, VirtualClock
 
 ENTRIES = 6
@@ -32,14 +42,14 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     store = await open_sqlite(str(path))
     for number in range(1, ENTRIES + 1):
         await store.add([minutely(f"job{number}")], actor="ada", tzdata="")
-    await Sealer(store, VirtualClock(NOON), Recorder()).step()
+    await AuditSealer(store, VirtualClock(NOON), Recorder()).step()
     yield store
     await store.close()
 
 
 @pytest.fixture
-def book(store: SqlStore) -> AuditBook:
-    return AuditBook(store)
+def book(store: SqlStore) -> AuditService:
+    return AuditService(store)
 
 
 def tamper(path: Path, *statements: str) -> None:
@@ -49,15 +59,15 @@ def tamper(path: Path, *statements: str) -> None:
     conn.close()
 
 
-async def reasons(book: AuditBook, expect: str | None = None) -> list[str]:
+async def reasons(book: AuditService, expect: str | None = None) -> list[str]:
     return [flaw.reason for flaw in (await book.verify(expect=expect)).flaws]
 
 
 @pytest.mark.req("H-23")
-async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditBook, store: SqlStore) -> None:
+async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditService, store: SqlStore) -> None:
     done = await book.verify()
 
-    assert (done.whole, done.head.seq, done.unsealed) == (True, ENTRIES, 0)
+    assert (done.intact, done.head.seq, done.unsealed) == (True, ENTRIES, 0)
     assert (done.head, 0) == await store.audit_head()
 
 
@@ -76,14 +86,14 @@ async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditBook, store: 
         "details = '{}'",
     ],
 )
-async def test_a_changed_entry_is_found_and_named(book: AuditBook, path: Path, change: str) -> None:
+async def test_a_changed_entry_is_found_and_named(book: AuditService, path: Path, change: str) -> None:
     tamper(path, f"UPDATE audit SET {change} WHERE seq = 3")  # noqa: S608 - what the test says
 
     assert await reasons(book) == ["entry 3 was changed"]
 
 
 @pytest.mark.req("H-23")
-async def test_a_changed_hash_is_found(book: AuditBook, path: Path) -> None:
+async def test_a_changed_hash_is_found(book: AuditService, path: Path) -> None:
     tamper(path, f"UPDATE audit SET hash = '{'0' * 64}' WHERE seq = 3")  # noqa: S608 - what the test says
 
     assert await reasons(book) == [
@@ -101,7 +111,7 @@ async def test_a_changed_hash_is_found(book: AuditBook, path: Path) -> None:
         ("seq = 1", "entry 1 is missing"),
     ],
 )
-async def test_removed_entries_are_found(book: AuditBook, path: Path, condition: str, missing: str) -> None:
+async def test_removed_entries_are_found(book: AuditService, path: Path, condition: str, missing: str) -> None:
     tamper(path, f"DELETE FROM audit WHERE {condition}")  # noqa: S608 - what the test says
 
     assert await reasons(book) == [missing]
@@ -111,7 +121,7 @@ def moved(seq: int, to: int) -> str:
     return f"UPDATE audit SET seq = {to} WHERE seq = {seq}"  # noqa: S608 - numbers
 
 
-async def test_a_removed_entry_is_found_if_the_others_close_ranks(book: AuditBook, path: Path) -> None:
+async def test_a_removed_entry_is_found_if_the_others_close_ranks(book: AuditService, path: Path) -> None:
     tamper(path, "DELETE FROM audit WHERE seq = 3", *(moved(n, n - 1) for n in (4, 5, 6)))
 
     assert await reasons(book) == ["entry 3 does not follow the one before it: one was added, removed or moved"]
@@ -124,9 +134,9 @@ SELECT at, actor, tenant, action, kind, name, before, after, details, 3, hash, ?
 
 
 @pytest.mark.req("H-23")
-async def test_an_added_entry_is_found(book: AuditBook, path: Path, store: SqlStore) -> None:
+async def test_an_added_entry_is_found(book: AuditService, path: Path, store: SqlStore) -> None:
     [second] = await store.sealed_audit(after=1, limit=1)
-    own = chained(str(second.hash), second.entry)
+    own = chain_hash(str(second.hash), second.entry)
     tamper(path, *(moved(n, n + 1) for n in (6, 5, 4, 3)))
     tamper(path, COPY.replace("?", f"'{own}'"))
 
@@ -134,7 +144,7 @@ async def test_an_added_entry_is_found(book: AuditBook, path: Path, store: SqlSt
 
 
 @pytest.mark.req("H-23")
-async def test_entries_that_changed_places_are_found(book: AuditBook, path: Path) -> None:
+async def test_entries_that_changed_places_are_found(book: AuditService, path: Path) -> None:
     tamper(path, moved(3, 99), moved(4, 3), moved(99, 4))
 
     found = await reasons(book)
@@ -144,7 +154,7 @@ async def test_entries_that_changed_places_are_found(book: AuditBook, path: Path
 
 @pytest.mark.req("H-23")
 async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
-    book: AuditBook, path: Path, store: SqlStore
+    book: AuditService, path: Path, store: SqlStore
 ) -> None:
     head, _ = await store.audit_head()
     tamper(path, "DELETE FROM audit WHERE seq >= 5")
@@ -156,7 +166,7 @@ async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
 
 
 async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_the_old(
-    book: AuditBook, path: Path, store: SqlStore
+    book: AuditService, path: Path, store: SqlStore
 ) -> None:
     head, _ = await store.audit_head()
     tamper(
@@ -164,35 +174,35 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
         "UPDATE audit SET actor = 'eve' WHERE seq = 2",
         "UPDATE audit SET seq = NULL, prev_hash = NULL, hash = NULL",
     )
-    await Sealer(store, VirtualClock(NOON), Recorder()).step()
+    await AuditSealer(store, VirtualClock(NOON), Recorder()).step()
 
     assert await reasons(book) == []
     assert len(await reasons(book, expect=head.hash)) == 1
 
 
-async def test_a_hash_that_was_once_the_last_is_enough(book: AuditBook, store: SqlStore) -> None:
+async def test_a_hash_that_was_once_the_last_is_enough(book: AuditService, store: SqlStore) -> None:
     head, _ = await store.audit_head()
     await store.add([minutely("more")], actor="bob", tzdata="")
-    await Sealer(store, VirtualClock(NOON), Recorder()).step()
+    await AuditSealer(store, VirtualClock(NOON), Recorder()).step()
 
     assert await reasons(book, expect=head.hash) == []
     assert await reasons(book, expect=GENESIS) == []
 
 
-async def test_many_broken_entries_are_told_of_briefly(book: AuditBook, path: Path, store: SqlStore) -> None:
+async def test_many_broken_entries_are_told_of_briefly(book: AuditService, path: Path, store: SqlStore) -> None:
     await store.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
-    await Sealer(store, VirtualClock(NOON), Recorder()).step()
+    await AuditSealer(store, VirtualClock(NOON), Recorder()).step()
     tamper(path, "UPDATE audit SET actor = 'eve'")
 
     assert len(await reasons(book)) == 20
 
 
-async def test_what_is_not_sealed_is_counted(book: AuditBook, store: SqlStore) -> None:
+async def test_what_is_not_sealed_is_counted(book: AuditService, store: SqlStore) -> None:
     await store.add([minutely("more")], actor="bob", tzdata="")
 
     done = await book.verify()
 
-    assert (done.whole, done.head.seq, done.unsealed) == (True, ENTRIES, 1)
+    assert (done.intact, done.head.seq, done.unsealed) == (True, ENTRIES, 1)
 
 
 @pytest.mark.req("H-23")
@@ -206,7 +216,7 @@ async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Pa
 
 
 @pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
-async def test_what_is_no_hash_cannot_be_expected(book: AuditBook, expect: str) -> None:
+async def test_what_is_no_hash_cannot_be_expected(book: AuditService, expect: str) -> None:
     with pytest.raises(FieldError, match="is no hash"):
         await book.verify(expect=expect)
 
@@ -222,7 +232,7 @@ async def test_what_is_no_hash_cannot_be_expected(book: AuditBook, expect: str) 
         AuditQuery(actor="a\nb"),
     ],
 )
-async def test_a_query_that_can_match_nothing_is_refused(book: AuditBook, query: AuditQuery) -> None:
+async def test_a_query_that_can_match_nothing_is_refused(book: AuditService, query: AuditQuery) -> None:
     with pytest.raises(FieldError):
         await book.page(query)
 
@@ -245,8 +255,8 @@ class Endless(MemoryStore):
 
 
 async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
-    assert await Sealer(MemoryStore(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 2.0
-    assert await Sealer(Endless(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 0.25
+    assert await AuditSealer(MemoryStore(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 2.0
+    assert await AuditSealer(Endless(lambda: NOON), VirtualClock(NOON), Recorder()).step() == 0.25
 
 
 class Slow(Endless):
@@ -262,12 +272,12 @@ class Slow(Endless):
 async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
     slow = Slow(lambda: NOON)
 
-    assert await Sealer(slow, slow.clock, Recorder()).step() == 10
+    assert await AuditSealer(slow, slow.clock, Recorder()).step() == 10
 
 
 async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write() -> None:
     slow = Slow(lambda: NOON)
-    sealer = Sealer(slow, slow.clock, Recorder())
+    sealer = AuditSealer(slow, slow.clock, Recorder())
     sealer.busy = lambda: False
 
     assert await sealer.step() == 0
@@ -276,7 +286,7 @@ async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write(
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 
-    assert await Sealer(Away(lambda: NOON), VirtualClock(NOON), told).step() > 0
+    assert await AuditSealer(Away(lambda: NOON), VirtualClock(NOON), told).step() > 0
     assert told.names() == ["store_unavailable"]
 
 
@@ -302,8 +312,8 @@ def test_there_is_one_spelling_of_everything() -> None:
 def test_the_chain_is_what_the_page_about_it_says() -> None:
     entry = AuditEntry(at=1, actor="ada", tenant="default", action="pause", kind="job", name="report")
 
-    [kept] = sealed(Head(), [Kept(number=1, entry=entry)])
+    [kept] = seal_entries(ChainHead(), [StoredAuditEntry(number=1, entry=entry)])
 
     assert kept.prev_hash == GENESIS
-    assert kept.hash == chained(GENESIS, entry)
-    assert flaws(Head(), [kept]) == (Head(1, str(kept.hash)), [])
+    assert kept.hash == chain_hash(GENESIS, entry)
+    assert verify_chain(ChainHead(), [kept]) == (ChainHead(1, str(kept.hash)), [])

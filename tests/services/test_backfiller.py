@@ -10,26 +10,26 @@ from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Run, Schedule, Source
-from gnomon.core.runs.backfill import Carried, Lot, OpenBackfill
+from gnomon.core.runs.backfill import BackfillBatch, BatchOutcome, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.maintenance.backfiller import Backfiller
-from gnomon.services.operations.backfills import BackfillDesk, Preview
+from gnomon.services.operations.backfills import BackfillService, Preview
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from support.labour import finish
+from support.labour import finish_run
 
 HOURS = [NOON - hours * HOUR for hours in range(5, 0, -1)]
 
 
-class Desk:
+class BackfillFixture:
     """An hourly job, whoever asks for backfills of it, and whoever carries them out."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         self.events = Recorder()
-        self.desk = BackfillDesk(self.store, self.store, self.clock, CountedIds())
+        self.desk = BackfillService(self.store, self.store, self.clock, CountedIds())
         self.registrar = Registrar(self.store, self.store, self.clock, CountedIds())
         self.backfiller = self.another()
 
@@ -57,16 +57,16 @@ class Desk:
         while planned := await self.go():
             order += planned
             for run in await self.under_way():
-                assert await finish(self.store, run, now=self.clock.now())
+                assert await finish_run(self.store, run, now=self.clock.now())
         return order
 
 
 @pytest.fixture
-def at() -> Desk:
-    return Desk()
+def at() -> BackfillFixture:
+    return BackfillFixture()
 
 
-async def test_planned_times_run_one_after_the_other_in_their_order(at: Desk) -> None:
+async def test_planned_times_run_one_after_the_other_in_their_order(at: BackfillFixture) -> None:
     await at.job()
     asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
 
@@ -79,19 +79,19 @@ async def test_planned_times_run_one_after_the_other_in_their_order(at: Desk) ->
     assert "backfill_ended" in at.events.names()
 
 
-async def test_no_more_are_under_way_than_was_said(at: Desk) -> None:
+async def test_no_more_are_under_way_than_was_said(at: BackfillFixture) -> None:
     await at.job()
     await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=3)
 
     assert await at.go() == HOURS[:3]
     assert await at.go() == HOURS[:3]
-    await finish(at.store, (await at.under_way())[1], now=NOON)
+    await finish_run(at.store, (await at.under_way())[1], now=NOON)
 
     assert await at.go() == [HOURS[0], HOURS[2], HOURS[3]]
 
 
 @pytest.mark.parametrize("overlap", Overlap)
-async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: Desk, overlap: Overlap) -> None:
+async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: BackfillFixture, overlap: Overlap) -> None:
     await at.job(overlap=overlap)
     await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=2)
 
@@ -102,12 +102,12 @@ async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: Desk, 
     assert {run.source for run in await at.under_way()} == {Source.BACKFILL}
 
 
-async def test_what_has_had_a_run_has_none_again(at: Desk) -> None:
+async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
     schedule = await at.job(mark=HOURS[2] - MINUTE)
     terms = await at.store.claim("node", ttl_ms=1000, limit=SHARDS)
     await at.store.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
     for run in await at.under_way():
-        await finish(at.store, run, now=NOON)
+        await finish_run(at.store, run, now=NOON)
     await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
     await at.ran()
 
@@ -119,14 +119,14 @@ async def test_what_has_had_a_run_has_none_again(at: Desk) -> None:
     assert (told.fired, told.skipped) == (0, 3)
 
 
-async def test_what_has_had_a_run_runs_again_if_that_is_wanted(at: Desk) -> None:
+async def test_what_has_had_a_run_runs_again_if_that_is_wanted(at: BackfillFixture) -> None:
     await at.job()
     for again in (False, True, True):
         await at.desk.start("report", HOURS[0], HOURS[1], actor="ada", again=again)
         assert await at.ran() == HOURS[:2]
 
 
-async def test_another_goes_on_where_the_first_left_off(at: Desk) -> None:
+async def test_another_goes_on_where_the_first_left_off(at: BackfillFixture) -> None:
     await at.job()
     await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
     await at.go()
@@ -136,7 +136,7 @@ async def test_another_goes_on_where_the_first_left_off(at: Desk) -> None:
     assert await at.ran() == HOURS
 
 
-async def test_an_edit_does_not_change_what_was_asked_for(at: Desk) -> None:
+async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -> None:
     await at.job()
     await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
     said = {"schedule_id": "report", "schedule": "30 * * * *", "workflow_id": "report"}
@@ -145,7 +145,7 @@ async def test_an_edit_does_not_change_what_was_asked_for(at: Desk) -> None:
     assert await at.ran() == HOURS
 
 
-async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: Desk) -> None:
+async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: BackfillFixture) -> None:
     await at.job()
     asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.go()
@@ -156,7 +156,7 @@ async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes
     assert await at.ran() == HOURS[:1]
 
 
-async def test_with_its_job_a_backfill_is_gone(at: Desk) -> None:
+async def test_with_its_job_a_backfill_is_gone(at: BackfillFixture) -> None:
     await at.job()
     asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.registrar.delete("report", actor="ada")
@@ -167,24 +167,28 @@ async def test_with_its_job_a_backfill_is_gone(at: Desk) -> None:
     assert "backfill_given_up" in at.events.names()
 
 
-async def test_one_that_cannot_be_carried_out_holds_up_no_other(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_cannot_be_carried_out_holds_up_no_other(
+    at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await at.job()
     broken = (await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
     await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
-    carry_out = at.store.carry_out_lot
+    carry_out = at.store.apply_backfill_batch
 
-    async def fails_for_one(lot: Lot, *, now: int) -> Carried:
+    async def fails_for_one(lot: BackfillBatch, *, now: int) -> BatchOutcome:
         if lot.backfill.backfill_id == broken.backfill_id:
             raise UsageError("cannot be read here")
         return await carry_out(lot, now=now)
 
-    monkeypatch.setattr(at.store, "carry_out_lot", fails_for_one)
+    monkeypatch.setattr(at.store, "apply_backfill_batch", fails_for_one)
 
     assert await at.go() == HOURS[1:2]
     assert "backfill_broken" in at.events.names()
 
 
-async def test_a_store_that_is_away_costs_time_and_nothing_else(at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_away_costs_time_and_nothing_else(
+    at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await at.job()
     await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
 
@@ -210,7 +214,9 @@ async def test_a_store_that_is_away_costs_time_and_nothing_else(at: Desk, monkey
         (NOON - 100_001 * HOUR, NOON, "a stretch of 100002 planned times; 100000 are the most"),
     ],
 )
-async def test_a_stretch_that_makes_no_sense_is_refused(at: Desk, first: int, last: int, reason: str) -> None:
+async def test_a_stretch_that_makes_no_sense_is_refused(
+    at: BackfillFixture, first: int, last: int, reason: str
+) -> None:
     await at.job()
 
     with pytest.raises(FieldError, match=reason):
@@ -219,7 +225,7 @@ async def test_a_stretch_that_makes_no_sense_is_refused(at: Desk, first: int, la
     assert await at.desk.page() == []
 
 
-async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: Desk) -> None:
+async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: BackfillFixture) -> None:
     await at.job()
     await at.registrar.pause("report", actor="ada")
     at.clock.advance(2 * HOUR)
@@ -232,7 +238,7 @@ async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: Desk) ->
     assert await at.ran() == [NOON + HOUR, NOON + 2 * HOUR]
 
 
-async def test_what_is_not_there_is_said(at: Desk) -> None:
+async def test_what_is_not_there_is_said(at: BackfillFixture) -> None:
     with pytest.raises(NotFound):
         await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
     with pytest.raises(NotFound):
@@ -240,7 +246,7 @@ async def test_what_is_not_there_is_said(at: Desk) -> None:
 
 
 @pytest.mark.parametrize("parallel", [0, 1001])
-async def test_a_number_of_runs_that_nobody_can_mean_is_refused(at: Desk, parallel: int) -> None:
+async def test_a_number_of_runs_that_nobody_can_mean_is_refused(at: BackfillFixture, parallel: int) -> None:
     await at.job()
 
     with pytest.raises(FieldError, match="max_parallel"):

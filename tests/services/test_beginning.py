@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from gnomon.core.model import Result, Schedule
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.tasks import Held
-from support.crew import Crewed, ToldRunner
+from gnomon.ports.tasks import AttemptRef
+from support.crew import ExecutionHarness, FakeRunner
 
 MANY = 250
 
 
-class Interrupted(ToldRunner):
+class InterruptingRunner(FakeRunner):
     """When the first of them have begun, somebody else has a turn."""
 
     def __init__(self) -> None:
         super().__init__()
         self.then: Callable[[], Awaitable[object]] | None = None
-        self.begun: list[Held] = []
+        self.begun: list[AttemptRef] = []
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         super().start(assignments)
@@ -32,13 +32,13 @@ class Interrupted(ToldRunner):
             self.then = None
 
 
-class Busy(Crewed):
+class LoadedWorker(ExecutionHarness):
     """Much waits for a worker that has room for all of it."""
 
     def __init__(self, slots: int = MANY) -> None:
         super().__init__(flags={"worker.slots": slots, "execution.batch": 2 * MANY})
-        self.runner = self.hands = Interrupted()
-        self.worker = self.another_worker("w1", self.hands)
+        self.runner = self.interrupting_runner = InterruptingRunner()
+        self.worker = self.new_worker("w1", self.interrupting_runner)
 
     async def wait_for_hands(self, job: Schedule, count: int = MANY) -> None:
         await self.worker.step()
@@ -54,28 +54,28 @@ class Busy(Crewed):
 
 
 @pytest.fixture
-async def busy() -> Busy:
-    busy = Busy()
+async def busy() -> LoadedWorker:
+    busy = LoadedWorker()
     await busy.wait_for_hands(await busy.job())
     return busy
 
 
-async def test_others_have_a_turn_before_all_is_begun(busy: Busy) -> None:
+async def test_others_have_a_turn_before_all_is_begun(busy: LoadedWorker) -> None:
     seen: list[int] = []
 
     async def look() -> None:
-        seen.append(len(busy.hands.started))
+        seen.append(len(busy.interrupting_runner.started))
 
-    busy.hands.then = look
+    busy.interrupting_runner.then = look
     await busy.worker.step()
 
-    assert 0 < seen[0] < len(busy.hands.started) == MANY
+    assert 0 < seen[0] < len(busy.interrupting_runner.started) == MANY
 
 
 @pytest.mark.guarantee("C4", "S9")
 @pytest.mark.parametrize(("before", "between"), [(0, 90), (30, 60)], ids=["since taken", "since heard of"])
 async def test_what_has_not_begun_when_others_may_think_that_we_are_lost_never_does(
-    busy: Busy, before: int, between: int
+    busy: LoadedWorker, before: int, between: int
 ) -> None:
     percent = busy.settings.worker.lease_ms // 100
     busy.clock.advance(before * percent)
@@ -84,37 +84,37 @@ async def test_what_has_not_begun_when_others_may_think_that_we_are_lost_never_d
         busy.clock.advance(between * percent)
         await busy.worker.watch_lease()
 
-    busy.hands.then = stand_still
+    busy.interrupting_runner.then = stand_still
     await busy.worker.step()
-    assert busy.hands.stopped == [(held, Result.LOST) for held in busy.hands.begun]
-    assert not busy.hands.started
+    assert busy.interrupting_runner.stopped == [(held, Result.LOST) for held in busy.interrupting_runner.begun]
+    assert not busy.interrupting_runner.started
     await busy.worker.step()
 
     # Nobody was lost: what never began is given back, and costs no attempt.
     assert await busy.states() == {TaskState.PENDING: MANY}
-    attempts = await busy.store.attempts([held for held, _ in busy.hands.begun])
+    attempts = await busy.store.attempts([held for held, _ in busy.interrupting_runner.begun])
     assert {one.result for one in attempts} == {Result.LOST}
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_has_not_begun_when_a_worker_is_to_stop_never_does(busy: Busy) -> None:
+async def test_what_has_not_begun_when_a_worker_is_to_stop_never_does(busy: LoadedWorker) -> None:
     step = asyncio.create_task(busy.worker.step())
 
     async def stop() -> None:
         step.cancel()
 
-    busy.hands.then = stop
+    busy.interrupting_runner.then = stop
     with pytest.raises(asyncio.CancelledError):
         await step
     await busy.worker.drain()
 
-    assert 0 < len(busy.hands.begun) < MANY
+    assert 0 < len(busy.interrupting_runner.begun) < MANY
     assert await busy.states() == {TaskState.PENDING: MANY}
     assert busy.worker.in_hand == 0
 
 
 async def test_what_is_taken_in_between_needs_a_slot_of_its_own() -> None:
-    busy = Busy(slots=MANY + 10)
+    busy = LoadedWorker(slots=MANY + 10)
     job = await busy.job()
     await busy.wait_for_hands(job)
     for number in range(50):
@@ -123,50 +123,50 @@ async def test_what_is_taken_in_between_needs_a_slot_of_its_own() -> None:
     taken: list[int] = []
 
     async def take() -> None:
-        await busy.worker.take_along()
-        taken.append(busy.hands.occupied)
+        await busy.worker.take_with_admission()
+        taken.append(busy.interrupting_runner.occupied)
 
-    busy.hands.then = take
+    busy.interrupting_runner.then = take
     await busy.worker.step()
     while not await busy.worker.step():
         pass
 
     assert taken
-    assert len(busy.hands.started) == MANY + 10
+    assert len(busy.interrupting_runner.started) == MANY + 10
 
 
-async def test_a_run_that_is_cancelled_in_between_is_stopped_when_its_worker_looks(busy: Busy) -> None:
+async def test_a_run_that_is_cancelled_in_between_is_stopped_when_its_worker_looks(busy: LoadedWorker) -> None:
     async def cancel() -> None:
         [last] = [run for run in [await busy.store.find_run("run_249")] if run is not None]  # type: ignore[arg-type]
         await busy.store.cancel(last.run_id, reason="enough", now=busy.clock.now())
-        busy.worker.look()
+        busy.worker.check_soon()
 
-    busy.hands.then = cancel
+    busy.interrupting_runner.then = cancel
     await busy.worker.step()
     await busy.worker.step()
 
-    assert [why for _, why in busy.hands.stopped] == [Result.CANCELLED]
+    assert [why for _, why in busy.interrupting_runner.stopped] == [Result.CANCELLED]
 
 
 async def test_what_could_not_begin_while_something_else_was_reported_is_reported_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    crew = Crewed()
+    crew = ExecutionHarness()
     job = await crew.job()
     await crew.run(job, "a")
-    await crew.go()
+    await crew.run_until_idle()
     crew.runner.end_all()
     waits = await crew.run(job, "b")
     await crew.dispatcher.step()
     report, take = crew.store.report, crew.store.take
 
-    async def slowly(endings: Sequence[Ending]) -> frozenset[Held]:
+    async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         said = list(endings)
         for _ in range(10):
             await asyncio.sleep(0)
         return await report(said)
 
-    async def meanwhile(*words: Any, **named: Any) -> Sequence[Waiting]:  # noqa: ANN401 - as it is called
+    async def meanwhile(*words: Any, **named: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is called
         await asyncio.sleep(0)
         return await take(*words, **named)
 

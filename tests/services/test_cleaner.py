@@ -14,24 +14,24 @@ from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
-from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
-from gnomon.ports.maintenance import Archive, Kind, Lot, Record
-from gnomon.ports.schedules import Application
+from gnomon.ports.maintenance import Archive, ArchiveRecord, RetentionBatch, RetentionKind
+from gnomon.ports.schedules import JobChangeset
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.labour import finish, workflow
+from support.labour import finish_run, workflow
 
 
-class Shelf:
+class FillableArchive:
     """An archive that may be full."""
 
     def __init__(self) -> None:
-        self.kept: list[Record] = []
+        self.kept: list[ArchiveRecord] = []
         self.full = False
 
-    async def keep(self, records: Sequence[Record]) -> None:
+    async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         if self.full:
             raise ArchiveUnavailable("full")
         self.kept += records
@@ -44,21 +44,21 @@ class CountingStore(MemoryStore):
         super().__init__(now)
         self.removed: list[int] = []
 
-    async def remove(self, lot: Lot, *, limit: int) -> bool:
+    async def remove(self, lot: RetentionBatch, *, limit: int) -> bool:
         before = len(self._tasks)
         done = await super().remove(lot, limit=limit)
         self.removed.append(before - len(self._tasks))
         return done
 
 
-class Home:
+class CleanerFixture:
     """A cleaner on a memory store, with jobs whose runs end at once."""
 
     def __init__(self, archive: Archive | None = None, *, portion: int = 100) -> None:
         self.clock = VirtualClock(NOON)
         self.store = CountingStore(self.clock.now)
         self.events = Recorder()
-        self.shelf = Shelf()
+        self.shelf = FillableArchive()
         self.archive = archive or self.shelf
         self.settings = load(flags={"cleaner.dedupe": "1d", "cleaner.portion": portion})
         self.cleaner = self.another("a")
@@ -70,14 +70,14 @@ class Home:
     async def job(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, trigger=OnDemand())
         made = replace(made, spec=replace(made.spec, workflow_id=name), next_fire_at=None)
-        wish = Application(workflows=[workflow(name, **changes)], added=[made])
+        wish = JobChangeset(workflows=[workflow(name, **changes)], added=[made])
         assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str) -> Run:
-        run = wanted_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
-        await self.store.launch([Launch(run=run, first_steps=("main",))], now=self.clock.now())
-        await finish(self.store, run, now=self.clock.now())
+        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        await self.store.launch([LaunchRequest(run=run, first_steps=("main",))], now=self.clock.now())
+        await finish_run(self.store, run, now=self.clock.now())
         return run
 
     async def left(self, *runs: Run) -> list[str]:
@@ -92,7 +92,7 @@ class Home:
 @pytest.mark.req("H-11")
 @pytest.mark.req("Z-09")
 async def test_runs_are_kept_for_ninety_days_unless_their_job_says_something_else() -> None:
-    home = Home()
+    home = CleanerFixture()
     usual, short = await home.job(), await home.job("short", retention_days=7)
     runs = [await home.run(usual, "a"), await home.run(short, "b")]
     home.clock.advance(8 * DAY_MS)
@@ -107,10 +107,10 @@ async def test_runs_are_kept_for_ninety_days_unless_their_job_says_something_els
 
 @pytest.mark.req("H-11")
 async def test_the_retention_that_a_job_says_now_counts_for_all_of_its_runs() -> None:
-    home = Home()
+    home = CleanerFixture()
     job = await home.job()
     run = await home.run(job, "a")
-    shorter = Application(workflows=[workflow("report", version=2, retention_days=1)])
+    shorter = JobChangeset(workflows=[workflow("report", version=2, retention_days=1)])
     assert await home.store.apply(shorter, now=NOON, actor="ada", tzdata="")
     home.clock.advance(2 * DAY_MS)
 
@@ -121,7 +121,7 @@ async def test_the_retention_that_a_job_says_now_counts_for_all_of_its_runs() ->
 
 @pytest.mark.req("H-11")
 async def test_nothing_is_removed_that_could_not_be_archived() -> None:
-    home = Home()
+    home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
     home.shelf.full = True
@@ -136,7 +136,7 @@ async def test_nothing_is_removed_that_could_not_be_archived() -> None:
 
 
 async def test_what_was_archived_and_not_removed_is_archived_again_and_read_once(tmp_path: Path) -> None:
-    home = Home(FolderArchive(tmp_path))
+    home = CleanerFixture(FolderArchive(tmp_path))
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
     interrupted = home.another("b")
@@ -156,18 +156,18 @@ async def test_what_was_archived_and_not_removed_is_archived_again_and_read_once
 
 
 async def test_a_dry_pass_says_what_would_go_and_lets_nothing_go() -> None:
-    home = Home()
+    home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
 
     done = await home.cleaner.clean(dry=True)
 
-    assert (done.gone, done.rows) == ({Kind.RUNS: 1}, {"run": 1, "task": 1, "attempt": 1})
+    assert (done.gone, done.rows) == ({RetentionKind.RUNS: 1}, {"run": 1, "task": 1, "attempt": 1})
     assert (await home.left(run), home.shelf.kept) == (["run_a"], [])
 
 
 async def test_a_pass_announces_what_it_let_go() -> None:
-    home = Home()
+    home = CleanerFixture()
     job = await home.job()
     for name in "abc":
         await home.run(job, name)
@@ -179,10 +179,10 @@ async def test_a_pass_announces_what_it_let_go() -> None:
 
 
 async def test_one_of_several_cleans_at_a_time() -> None:
-    home = Home()
+    home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
-    assert await home.store.take_turn("cleaner", "another node", ttl_ms=60_000)
+    assert await home.store.acquire_singleton("cleaner", "another node", ttl_ms=60_000)
 
     assert await home.cleaner.step() == home.settings.cleaner.poll_ms / 1000
     assert await home.left(run) == ["run_a"]
@@ -192,7 +192,7 @@ async def test_one_of_several_cleans_at_a_time() -> None:
 
 
 async def test_without_a_place_for_the_archive_nothing_goes_and_that_is_said_once() -> None:
-    home = Home()
+    home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
     cleaner = home.another("a", archive=False)
@@ -205,7 +205,7 @@ async def test_without_a_place_for_the_archive_nothing_goes_and_that_is_said_onc
 
 
 async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
-    home = Home()
+    home = CleanerFixture()
     made = minutely()
     await home.store.add([made], actor="ada", tzdata="")
     terms = await home.store.claim("node", ttl_ms=1000, limit=SHARDS)
@@ -215,14 +215,14 @@ async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
         now = NOON + minute * 60_000
         await home.store.decide([plan(found, now=now)], now=now, terms=terms)
         [run] = [one for one in await home.store.runs(made.uid, before=now + 1, limit=10) if not one.over]
-        await finish(home.store, run, now=now)
+        await finish_run(home.store, run, now=now)
     home.clock.advance(91 * DAY_MS)
 
-    assert (await home.cleaner.clean()).gone == {Kind.RUNS: 2, Kind.TICKS: 1}
+    assert (await home.cleaner.clean()).gone == {RetentionKind.RUNS: 2, RetentionKind.TICKS: 1}
 
 
 async def test_many_old_rows_go_in_transactions_of_a_portion_each() -> None:
-    home = Home(portion=10)
+    home = CleanerFixture(portion=10)
     job = await home.job()
     for number in range(35):
         await home.run(job, f"{number:03}")

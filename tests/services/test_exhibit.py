@@ -6,16 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.ledger.plan import plan, run
-from gnomon.core.metrics import MEASURES, Family
+from gnomon.core.ledger.plan import plan, run_record
+from gnomon.core.metrics import METRICS, MetricFamily
 from gnomon.core.model import Run, RunId
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import JobCard, Survey
-from gnomon.services.observability.health import Vitals
-from gnomon.services.observability.metrics import Exhibit, Meter
+from gnomon.ports.maintenance import JobStats, StoreStats
+from gnomon.services.observability.health import HealthMonitor
+from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
 from gnomon.testing.clock import VirtualClock
 
-FOUND = Survey(
+FOUND = StoreStats(
     store_at=NOON,
     schema=3,
     jobs=3,
@@ -28,21 +28,21 @@ FOUND = Survey(
     holders=1,
     unresolved=4,
     cards=(
-        JobCard(job="first", next_fire_at=NOON + 60_000, locked=True),
-        JobCard(job="second", next_fire_at=None, locked=False),
-        JobCard(job="third", next_fire_at=NOON - 2000, locked=False),
+        JobStats(job="first", next_fire_at=NOON + 60_000, locked=True),
+        JobStats(job="second", next_fire_at=None, locked=False),
+        JobStats(job="third", next_fire_at=NOON - 2000, locked=False),
     ),
 )
 
 
-class Told:
+class FakeStatsReader:
     """A surveyor that finds what it is told to, or fails."""
 
     def __init__(self) -> None:
         self.away = False
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         del now, overdue_before, cards
         self._answer()
         return FOUND
@@ -56,32 +56,32 @@ class Told:
             raise StoreUnavailable("away")
 
 
-class Shown:
+class SnapshotFixture:
     """An exhibit and what is behind it."""
 
     def __init__(self, *, max_jobs: int = 10) -> None:
-        self.told, self.clock = Told(), VirtualClock(NOON)
-        self.meter = Meter(max_jobs=max_jobs)
-        vitals = Vitals(self.told, self.clock, tick_ms=1000, cards=max_jobs)
-        self.exhibit = Exhibit(self.meter, vitals, self.told, self.clock)
+        self.told, self.clock = FakeStatsReader(), VirtualClock(NOON)
+        self.meter = MetricsRecorder(max_jobs=max_jobs)
+        vitals = HealthMonitor(self.told, self.clock, tick_ms=1000, cards=max_jobs)
+        self.exhibit = MetricsSnapshot(self.meter, vitals, self.told, self.clock)
 
-    async def families(self) -> dict[str, Family]:
+    async def families(self) -> dict[str, MetricFamily]:
         return {family.measure.name: family for family in await self.exhibit.families()}
 
 
 @pytest.fixture
-def shown() -> Shown:
-    return Shown()
+def shown() -> SnapshotFixture:
+    return SnapshotFixture()
 
 
 def a_run(name: str) -> Run:
     schedule = minutely("graph")
     verdict = plan(schedule, now=schedule.next_fire_at or NOON)
-    return replace(run(schedule, verdict.decisions[-1], now=NOON), run_id=RunId(name))
+    return replace(run_record(schedule, verdict.decisions[-1], now=NOON), run_id=RunId(name))
 
 
 @pytest.mark.req("H-14")
-async def test_gauges_show_what_the_store_holds(shown: Shown) -> None:
+async def test_gauges_show_what_the_store_holds(shown: SnapshotFixture) -> None:
     families = await shown.families()
 
     assert families["jobs_registered"].samples == {(): 3}
@@ -92,26 +92,28 @@ async def test_gauges_show_what_the_store_holds(shown: Shown) -> None:
 
 
 async def test_jobs_for_which_there_is_no_room_have_no_gauges() -> None:
-    families = await Shown(max_jobs=1).families()
+    families = await SnapshotFixture(max_jobs=1).families()
 
     assert families["lock_held"].samples == {("first",): 1}
 
 
-async def test_while_the_store_is_away_what_was_counted_is_shown_and_what_it_holds_is_not(shown: Shown) -> None:
+async def test_while_the_store_is_away_what_was_counted_is_shown_and_what_it_holds_is_not(
+    shown: SnapshotFixture,
+) -> None:
     shown.told.away = True
-    shown.meter.buried(["first"])
+    shown.meter.dead_lettered(["first"])
 
     families = await shown.families()
 
-    assert set(families) == set(MEASURES)
+    assert set(families) == set(METRICS)
     assert families["store_up"].samples == {(): 0}
     assert families["jobs_registered"].samples == {}
     assert families["dead_letters"].samples["first",] == 1
 
 
-async def test_the_steps_of_a_run_are_counted_once(shown: Shown) -> None:
+async def test_the_steps_of_a_run_are_counted_once(shown: SnapshotFixture) -> None:
     shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED"), ("load", "FAILED")]}
-    shown.meter.graphs_ended([a_run("one"), a_run("of one step")])
+    shown.meter.graph_runs_ended([a_run("one"), a_run("of one step")])
 
     await shown.families()
     families = await shown.families()
@@ -121,9 +123,9 @@ async def test_the_steps_of_a_run_are_counted_once(shown: Shown) -> None:
     assert shown.meter.graphs == {}
 
 
-async def test_steps_wait_for_a_store_that_is_away(shown: Shown) -> None:
+async def test_steps_wait_for_a_store_that_is_away(shown: SnapshotFixture) -> None:
     shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED")]}
-    shown.meter.graphs_ended([a_run("one")])
+    shown.meter.graph_runs_ended([a_run("one")])
     shown.told.away = True
     assert await shown.exhibit.step() > 0
 

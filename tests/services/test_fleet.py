@@ -6,35 +6,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.adapters.memory.messaging import MemoryWorkerSide
-from gnomon.core.messages import Ended, Reports, Started, read_order, reports_message
+from gnomon.adapters.memory.messaging import MemoryWorkerBus
+from gnomon.core.messages import EndedReport, StartedReport, WorkerReport, decode_task_message, encode_worker_report
 from gnomon.core.model import Result, Run, RunStatus, TaskId
-from gnomon.core.runs.admission import Released, Waiting
+from gnomon.core.runs.admission import OutputRelease, ReadyTask
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import Delivery, Retry
-from gnomon.ports.messaging import Respond
-from gnomon.ports.tasks import Held
-from support.crew import ToldRunner
-from support.fleet import Fleet
+from gnomon.core.runs.workflow import Delivery, RetryPolicy
+from gnomon.ports.messaging import RequestHandler
+from gnomon.ports.tasks import AttemptRef
+from support.crew import FakeRunner
+from support.fleet import FleetHarness
 from support.labour import workflow
 
 LEASE_MS = 30_000
 
 
 @pytest.fixture
-async def fleet() -> Fleet:
-    fleet = Fleet(flags={"worker.slots": 10})
+async def fleet() -> FleetHarness:
+    fleet = FleetHarness(flags={"worker.slots": 10})
     await fleet.open()
     return fleet
 
 
-async def test_a_run_goes_to_a_worker_and_its_end_comes_back(fleet: Fleet) -> None:
+async def test_a_run_goes_to_a_worker_and_its_end_comes_back(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     assert (await fleet.now(run)).status is RunStatus.RUNNING
-    fleet.hands.end_all(output=b'{"rows": 3}')
-    await fleet.field.step()
-    await fleet.hear()
+    fleet.remote_runner.end_all(output=b'{"rows": 3}')
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
 
     ended = await fleet.now(run)
     [task] = await fleet.store.tasks([run])
@@ -43,19 +43,19 @@ async def test_a_run_goes_to_a_worker_and_its_end_comes_back(fleet: Fleet) -> No
     assert "task_succeeded" in fleet.events.names()
 
 
-async def test_the_attempt_is_known_by_the_worker_that_began_it(fleet: Fleet) -> None:
+async def test_the_attempt_is_known_by_the_worker_that_began_it(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
     assert [one.worker for one in await fleet.attempts_of(run)] == ["courier_1"]
     await fleet.get()
-    await fleet.hear()
+    await fleet.collect_reports()
 
     [attempt] = await fleet.attempts_of(run)
     assert (attempt.worker, attempt.started_at) == ("field_1", fleet.clock.now())
 
 
 @pytest.mark.req("H-13")
-async def test_what_travels_is_the_envelope_with_what_the_seed_names(fleet: Fleet) -> None:
+async def test_what_travels_is_the_envelope_with_what_the_seed_names(fleet: FleetHarness) -> None:
     definition = workflow(timeout_ms=90_000, input={"day": "${secret:DAY}"})
     run = await fleet.run(await fleet.job(definition))
     await fleet.send()
@@ -76,10 +76,10 @@ async def test_what_travels_is_the_envelope_with_what_the_seed_names(fleet: Flee
         "fence": 1,
     }
     assert message.name == f"{data['task_id']}:1"
-    assert read_order(message.body).deadline > fleet.clock.now()
+    assert decode_task_message(message.body).deadline > fleet.clock.now()
 
 
-async def test_no_more_is_sent_than_workers_have_slots(fleet: Fleet) -> None:
+async def test_no_more_is_sent_than_workers_have_slots(fleet: FleetHarness) -> None:
     job = await fleet.job()
     for number in range(25):
         await fleet.run(job, f"{number:02}")
@@ -88,26 +88,26 @@ async def test_no_more_is_sent_than_workers_have_slots(fleet: Fleet) -> None:
     assert len(fleet.bus.work["default"].messages) == 10
 
     await fleet.get()
-    fleet.hands.end_all()
-    await fleet.field.step()
-    await fleet.hear()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
     await fleet.courier.step()
 
     assert len(fleet.bus.work["default"].messages) == 10
 
 
 async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fleet.all()
+    await fleet.run_cycle()
     job = await fleet.job()
     run = await fleet.run(job)
-    fleet.dispatcher.meanwhile = fleet.courier.take_along
+    fleet.dispatcher.take_with_commit = fleet.courier.take_with_admission
     await fleet.dispatcher.step()
     asked: list[str] = []
     take = fleet.store.take
 
-    async def counted(worker: str, **told: Any) -> Sequence[Waiting]:  # noqa: ANN401 - as it is given
+    async def counted(worker: str, **told: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is given
         asked.append(worker)
         return await take(worker, **told)
 
@@ -115,24 +115,24 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     await fleet.courier.step()
     await fleet.get()
 
-    assert [one.run.run_id for one in fleet.hands.started.values()] == [run.run_id]
+    assert [one.run.run_id for one in fleet.remote_runner.started.values()] == [run.run_id]
     assert asked == []
 
 
-async def test_what_another_server_let_through_is_found_soon(fleet: Fleet) -> None:
-    await fleet.all()
+async def test_what_another_server_let_through_is_found_soon(fleet: FleetHarness) -> None:
+    await fleet.run_cycle()
     run = await fleet.run(await fleet.job())
-    another, _ = fleet.another_server()
-    fleet.dispatcher.meanwhile = another.take_along
+    another, _ = fleet.new_server()
+    fleet.dispatcher.take_with_commit = another.take_with_admission
     await fleet.dispatcher.step()
     fleet.clock.advance(250)
     await fleet.courier.step()
     await fleet.get()
 
-    assert [one.run.run_id for one in fleet.hands.started.values()] == [run.run_id]
+    assert [one.run.run_id for one in fleet.remote_runner.started.values()] == [run.run_id]
 
 
-async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: Fleet) -> None:
+async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: FleetHarness) -> None:
     job = await fleet.job()
     runs = [await fleet.run(job, f"{number:02}") for number in range(11)]
     await fleet.send()
@@ -141,7 +141,7 @@ async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: Fleet) -> N
     assert (await fleet.now(runs[-1])).status is RunStatus.CANCELLED
 
 
-async def test_without_a_worker_nothing_is_sent(fleet: Fleet) -> None:
+async def test_without_a_worker_nothing_is_sent(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.dispatcher.step()
     fleet.clock.advance(LEASE_MS + 1)
@@ -151,7 +151,7 @@ async def test_without_a_worker_nothing_is_sent(fleet: Fleet) -> None:
     assert await fleet.attempts_of(run) == []
 
 
-async def test_only_the_slots_of_workers_on_the_bus_are_sent_to(fleet: Fleet) -> None:
+async def test_only_the_slots_of_workers_on_the_bus_are_sent_to(fleet: FleetHarness) -> None:
     job = await fleet.job()
     for number in range(25):
         await fleet.run(job, f"{number:02}")
@@ -165,7 +165,7 @@ async def test_only_the_slots_of_workers_on_the_bus_are_sent_to(fleet: Fleet) ->
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_what_may_not_have_arrived_is_sent_again_under_the_same_name(fleet: Fleet) -> None:
+async def test_what_may_not_have_arrived_is_sent_again_under_the_same_name(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.dispatcher.step()
     fleet.bus.away = True
@@ -178,11 +178,11 @@ async def test_what_may_not_have_arrived_is_sent_again_under_the_same_name(fleet
 
     assert [one.name.rpartition(":")[2] for one in fleet.bus.work["default"].messages.values()] == ["1"]
     await fleet.get()
-    assert len(fleet.hands.started) == 1
+    assert len(fleet.remote_runner.started) == 1
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_while_the_bus_is_away_nothing_more_is_taken_from_the_store(fleet: Fleet) -> None:
+async def test_while_the_bus_is_away_nothing_more_is_taken_from_the_store(fleet: FleetHarness) -> None:
     job = await fleet.job()
     await fleet.run(job, "a")
     await fleet.send()
@@ -198,28 +198,30 @@ async def test_while_the_bus_is_away_nothing_more_is_taken_from_the_store(fleet:
 
 
 @pytest.mark.guarantee("S7", "S9", "C5")
-async def test_every_report_twice_and_in_any_order_changes_nothing(fleet: Fleet) -> None:
+async def test_every_report_twice_and_in_any_order_changes_nothing(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
-    fleet.hands.end_all()
-    await fleet.field.step()
+    await fleet.run_cycle()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
     [(_, message)] = fleet.bus.reports.messages.items()
-    await fleet.hear()
+    await fleet.collect_reports()
     before = await fleet.attempts_of(run)
 
     [task] = await fleet.store.tasks([run])
     for number, reports in enumerate(
         (
-            Reports(worker="field_1", started=(Started(task.task_id, 1),)),
-            Reports(worker="field_1", ended=(Ended(task_id=task.task_id, fence=1, result=Result.FAILED),)),
-            Reports(worker="field_9", started=(Started(task.task_id, 2),)),
-            Reports(worker="field_9", ended=(Ended(task_id=task.task_id, fence=7, result=Result.SUCCEEDED),)),
+            WorkerReport(worker="field_1", started=(StartedReport(task.task_id, 1),)),
+            WorkerReport(worker="field_1", ended=(EndedReport(task_id=task.task_id, fence=1, result=Result.FAILED),)),
+            WorkerReport(worker="field_9", started=(StartedReport(task.task_id, 2),)),
+            WorkerReport(
+                worker="field_9", ended=(EndedReport(task_id=task.task_id, fence=7, result=Result.SUCCEEDED),)
+            ),
         )
     ):
-        body = reports_message(reports, message_id=str(number), now=0)
+        body = encode_worker_report(reports, message_id=str(number), now=0)
         fleet.bus.reports.add(f"again {number}", body)
     fleet.bus.reports.add("again", message.body)
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert (await fleet.attempts_of(run), (await fleet.now(run)).status) == (before, RunStatus.COMPLETED)
     # Twice about the first attempt is once; and one of an attempt that there never was.
@@ -227,65 +229,65 @@ async def test_every_report_twice_and_in_any_order_changes_nothing(fleet: Fleet)
     assert not fleet.bus.reports.messages
 
 
-async def test_an_end_that_is_heard_before_its_beginning_counts(fleet: Fleet) -> None:
+async def test_an_end_that_is_heard_before_its_beginning_counts(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
     await fleet.get()
-    fleet.hands.end_all()
-    await fleet.field.step()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
     first, second = fleet.bus.reports.messages
     messages = fleet.bus.reports.messages
     messages[first], messages[second] = messages[second], messages[first]
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert (await fleet.now(run)).status is RunStatus.COMPLETED
 
 
 @pytest.mark.guarantee("S9")
 @pytest.mark.req("R-17")
-async def test_what_comes_again_is_not_begun_a_second_time_by_anybody(fleet: Fleet) -> None:
+async def test_what_comes_again_is_not_begun_a_second_time_by_anybody(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     await fleet.get()
-    await fleet.hear()
+    await fleet.collect_reports()
     fleet.clock.advance(LEASE_MS + 1)
-    other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.heart.beat()
+    other = fleet.new_remote_worker("field_2", remote_runner := FakeRunner())
+    await other.heartbeat.send()
     await fleet.get(other)
 
-    assert (len(fleet.hands.started), hands.started) == (1, {})
+    assert (len(fleet.remote_runner.started), remote_runner.started) == (1, {})
     assert not fleet.bus.work["default"].messages
 
 
 @pytest.mark.guarantee("S9")
-async def test_a_worker_to_whom_its_own_task_comes_again_goes_on_with_it(fleet: Fleet) -> None:
+async def test_a_worker_to_whom_its_own_task_comes_again_goes_on_with_it(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     fleet.bus.work["default"].messages[1].visible_at = 0
     await fleet.get()
-    assert len(fleet.hands.started) == 1
+    assert len(fleet.remote_runner.started) == 1
 
-    fleet.hands.end_all()
-    await fleet.field.step()
-    await fleet.hear()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
     assert (await fleet.now(run)).status is RunStatus.COMPLETED
     assert not fleet.bus.work["default"].messages
 
 
 @pytest.mark.guarantee("S4", "S9")
-async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fleet: Fleet) -> None:
+async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS + 1)
-    other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.heart.beat()
+    other = fleet.new_remote_worker("field_2", remote_runner := FakeRunner())
+    await other.heartbeat.send()
     await fleet.reconciler.step()
     fleet.clock.advance(1_000)
     await fleet.send()
     await fleet.get(other)
-    hands.end_all()
+    remote_runner.end_all()
     await other.step()
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert [(one.worker, one.result) for one in await fleet.attempts_of(run)] == [
         ("field_1", Result.LOST),
@@ -295,86 +297,88 @@ async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fle
 
 @pytest.mark.req("R-19")
 @pytest.mark.guarantee("S9")
-async def test_a_worker_that_has_reported_very_much_is_heard_all_the_same(fleet: Fleet) -> None:
+async def test_a_worker_that_has_reported_very_much_is_heard_all_the_same(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
-    fleet.field.heart.lately.extend((TaskId(f"task_{number:055}"), 1) for number in range(100_000))
+    await fleet.run_cycle()
+    fleet.remote_worker.heartbeat.recently_reported.extend(
+        (TaskId(f"task_{number:055}"), 1) for number in range(100_000)
+    )
     for _ in range(9):
         fleet.clock.advance(LEASE_MS // 3)
-        await fleet.field.heart.beat()
+        await fleet.remote_worker.heartbeat.send()
     await fleet.reconciler.step()
-    fleet.hands.end_all()
-    await fleet.field.step()
-    await fleet.hear()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_was_reported_just_now_does_not_pass_for_lost_before_it_is_written_down(fleet: Fleet) -> None:
+async def test_what_was_reported_just_now_does_not_pass_for_lost_before_it_is_written_down(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS // 3 * 2)
-    fleet.hands.end_all()
-    await fleet.field.step()
-    await fleet.field.heart.beat()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    await fleet.remote_worker.heartbeat.send()
     fleet.clock.advance(LEASE_MS // 2)
     await fleet.reconciler.step()
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
 
 
 @pytest.mark.guarantee("S7")
-async def test_what_a_worker_says_after_it_was_given_up_is_too_late(fleet: Fleet) -> None:
+async def test_what_a_worker_says_after_it_was_given_up_is_too_late(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS + 1)
     await fleet.reconciler.step()
-    fleet.hands.end_all()
-    await fleet.field.step()
-    await fleet.hear()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.LOST]
     assert "late_result" in fleet.events.names()
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_arrives_after_its_deadline_is_not_begun(fleet: Fleet) -> None:
+async def test_what_arrives_after_its_deadline_is_not_begun(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
     fleet.clock.advance(LEASE_MS - 1)
-    await fleet.field.heart.beat()
+    await fleet.remote_worker.heartbeat.send()
     await fleet.get()
-    await fleet.hear()
+    await fleet.collect_reports()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.NEVER_STARTED]
 
 
 @pytest.mark.guarantee("S9")
 @pytest.mark.parametrize(("on_its_way", "set_back_ms"), [(4, 0), (0, LEASE_MS)])
 async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_clock_says(
-    fleet: Fleet, on_its_way: int, set_back_ms: int
+    fleet: FleetHarness, on_its_way: int, set_back_ms: int
 ) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     fleet.clock.advance(LEASE_MS * on_its_way // 10)
-    await fleet.field.pull()
+    await fleet.remote_worker.pull()
     fleet.clock.advance(LEASE_MS * (6 - on_its_way) // 10)
-    fleet.clock.set_back_or_forth(-set_back_ms)
-    await fleet.field.heart.beat()
-    await fleet.field.step()
+    fleet.clock.shift_wall_clock(-set_back_ms)
+    await fleet.remote_worker.heartbeat.send()
+    await fleet.remote_worker.step()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: Fleet) -> None:
+async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.courier.step()
     await fleet.dispatcher.step()
-    await fleet.courier.take_along()
+    await fleet.courier.take_with_admission()
     assert len(await fleet.attempts_of(run)) == 1
     fleet.bus.away = True
     for _ in range(16):
@@ -387,34 +391,34 @@ async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: Fleet) -
 
 
 @pytest.mark.guarantee("S4")
-async def test_what_was_reported_does_not_pass_for_lost_while_servers_are_slow(fleet: Fleet) -> None:
+async def test_what_was_reported_does_not_pass_for_lost_while_servers_are_slow(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
-    fleet.hands.end_all()
-    await fleet.field.step()
+    await fleet.run_cycle()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
     fleet.clock.advance(LEASE_MS * 2 // 3)
-    await fleet.field.heart.beat()
+    await fleet.remote_worker.heartbeat.send()
     fleet.clock.advance(LEASE_MS * 2 // 3)
     await fleet.reconciler.step()
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
 
 
 @pytest.mark.req("R-17")
-async def test_what_is_being_worked_on_is_not_given_to_others(fleet: Fleet) -> None:
+async def test_what_is_being_worked_on_is_not_given_to_others(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     for _ in range(4):
         fleet.clock.advance(LEASE_MS // 3)
-        await fleet.field.heart.beat()
+        await fleet.remote_worker.heartbeat.send()
 
-    assert not await MemoryWorkerSide(fleet.bus).pull(limit=1, wait_ms=0)
+    assert not await MemoryWorkerBus(fleet.bus).pull(limit=1, wait_ms=0)
 
 
-async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(fleet: Fleet) -> None:
+async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(fleet: FleetHarness) -> None:
     troubles: list[str] = []
-    fleet.collector.on_trouble = lambda: troubles.append("trouble")
+    fleet.collector.on_bus_unavailable = lambda: troubles.append("trouble")
     fleet.bus.away = True
     await fleet.collector.step()
 
@@ -422,13 +426,13 @@ async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(fleet: F
 
 
 @pytest.mark.guarantee("S4")
-async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: Fleet) -> None:
-    run = await fleet.run(await fleet.job(workflow(retry=Retry(max_attempts=3))))
+async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: FleetHarness) -> None:
+    run = await fleet.run(await fleet.job(workflow(retry=RetryPolicy(max_attempts=3))))
     await fleet.send()
     await fleet.get()
-    fleet.hands.end_all(Result.FAILED, error="broken")
-    await fleet.field.step()
-    _, result_consumer = fleet.another_server()
+    fleet.remote_runner.end_all(Result.FAILED, error="broken")
+    await fleet.remote_worker.step()
+    _, result_consumer = fleet.new_server()
     await result_consumer.step()
 
     [task] = await fleet.store.tasks([run])
@@ -436,7 +440,7 @@ async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: F
 
 
 async def test_while_the_store_is_away_reports_are_kept_and_come_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gnomon.errors import StoreUnavailable
 
@@ -444,15 +448,15 @@ async def test_while_the_store_is_away_reports_are_kept_and_come_again(
         raise StoreUnavailable("away")
 
     run = await fleet.run(await fleet.job())
-    await fleet.all()
-    fleet.hands.end_all()
-    await fleet.field.step()
+    await fleet.run_cycle()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
     with monkeypatch.context() as patched:
         patched.setattr(fleet.store, "report", away)
         assert await fleet.collector.step() > 0
     assert (await fleet.now(run)).status is RunStatus.RUNNING
     fleet.clock.advance(1_001)
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert (await fleet.now(run)).status is RunStatus.COMPLETED
 
@@ -466,93 +470,100 @@ async def test_while_the_store_is_away_reports_are_kept_and_come_again(
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"schema": "hanzo.mq.v2"}',
-        reports_message(Reports(worker="field_1"), message_id="1", now=0).replace(b"scheduler.report", b"other"),
-        reports_message(Reports(worker="field_1"), message_id="1", now=0).replace(
+        encode_worker_report(WorkerReport(worker="field_1"), message_id="1", now=0).replace(
+            b"scheduler.report", b"other"
+        ),
+        encode_worker_report(WorkerReport(worker="field_1"), message_id="1", now=0).replace(
             b'"source":"field_1"', b'"source":""'
         ),
         b'{"py/object": "os.system"}',
     ],
 )
-async def test_a_report_that_nobody_can_read_is_put_away_and_the_next_is_heard(fleet: Fleet, body: bytes) -> None:
+async def test_a_report_that_nobody_can_read_is_put_away_and_the_next_is_heard(
+    fleet: FleetHarness, body: bytes
+) -> None:
     run = await fleet.run(await fleet.job())
     fleet.bus.reports.add("bad", body)
-    await fleet.all()
+    await fleet.run_cycle()
 
     assert [one[1] for one in fleet.bus.dead] == [body]
     assert (await fleet.now(run)).status is RunStatus.RUNNING
 
 
 @pytest.mark.req("R-17")
-async def test_a_task_that_a_worker_cannot_read_is_kept_for_people(fleet: Fleet) -> None:
+async def test_a_task_that_a_worker_cannot_read_is_kept_for_people(fleet: FleetHarness) -> None:
     fleet.bus.of("default").add("bad", b"{")
     await fleet.get()
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert [one[1] for one in fleet.bus.dead] == [b"{"]
     assert not fleet.bus.work["default"].messages
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_after_the_bus_has_forgotten_whom_it_gave_what_workers_ask_before_they_begin(fleet: Fleet) -> None:
+async def test_after_the_bus_has_forgotten_whom_it_gave_what_workers_ask_before_they_begin(fleet: FleetHarness) -> None:
     job = await fleet.job()
     await fleet.run(job, "a")
     await fleet.send()
     await fleet.get()
-    other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.heart.beat()
+    other = fleet.new_remote_worker("field_2", remote_runner := FakeRunner())
+    await other.heartbeat.send()
     fleet.bus.forgetful = True
     fleet.bus.work["default"].forget()
     await fleet.run(job, "b")
     await fleet.send()
     await other.pull()
     await other.step()
-    assert not hands.started, "the first one's beginning has not been heard yet"
-    await fleet.hear()
+    assert not remote_runner.started, "the first one's beginning has not been heard yet"
+    await fleet.collect_reports()
     await other.step()
 
-    assert ([one.run.run_id for one in hands.started.values()], len(fleet.hands.started)) == (["run_b"], 1)
+    assert ([one.run.run_id for one in remote_runner.started.values()], len(fleet.remote_runner.started)) == (
+        ["run_b"],
+        1,
+    )
 
 
 # ---- at most once --------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("S5")
-async def test_what_must_not_start_twice_starts_once_it_is_granted(fleet: Fleet) -> None:
+async def test_what_must_not_start_twice_starts_once_it_is_granted(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     await fleet.get()
 
-    assert len(fleet.hands.started) == 1
+    assert len(fleet.remote_runner.started) == 1
     [attempt] = await fleet.attempts_of(run)
     assert (attempt.worker, (await fleet.now(run)).status) == ("field_1", RunStatus.RUNNING)
 
 
 @pytest.mark.guarantee("S5")
-async def test_without_a_server_what_must_not_start_twice_does_not_start(fleet: Fleet) -> None:
+async def test_without_a_server_what_must_not_start_twice_does_not_start(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     fleet.bus.grants = None
-    await fleet.field.pull()
-    await fleet.field.step()
+    await fleet.remote_worker.pull()
+    await fleet.remote_worker.step()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
 
 
 @pytest.mark.guarantee("S5")
-async def test_of_two_workers_who_ask_one_is_granted(fleet: Fleet) -> None:
+async def test_of_two_workers_who_ask_one_is_granted(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
-    other = fleet.field_worker("field_2", hands := ToldRunner())
-    await other.heart.beat()
-    await fleet.field.pull()
+    other = fleet.new_remote_worker("field_2", remote_runner := FakeRunner())
+    await other.heartbeat.send()
+    await fleet.remote_worker.pull()
     fleet.bus.work["default"].messages[1].visible_at = 0
     await fleet.get(other)
-    await fleet.field.step()
+    await fleet.remote_worker.step()
 
-    assert (len(hands.started), fleet.hands.started) == (1, {})
+    assert (len(remote_runner.started), fleet.remote_runner.started) == (1, {})
 
 
-async def sent_with_care(fleet: Fleet) -> Respond:
+async def sent_with_care(fleet: FleetHarness) -> RequestHandler:
     """What must not start twice waits for a worker; a server grants it with the answer that this gives back."""
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
@@ -561,7 +572,7 @@ async def sent_with_care(fleet: Fleet) -> Respond:
 
 
 @pytest.mark.guarantee("S5")
-async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(fleet: Fleet) -> None:
+async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(fleet: FleetHarness) -> None:
     answer = await sent_with_care(fleet)
 
     async def lost(body: bytes) -> bytes:
@@ -571,49 +582,49 @@ async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(f
         raise BusUnavailable("the answer was lost")
 
     fleet.bus.grants = lost
-    await fleet.field.pull()
-    await fleet.field.step()
-    assert not fleet.hands.started
+    await fleet.remote_worker.pull()
+    await fleet.remote_worker.step()
+    assert not fleet.remote_runner.started
     fleet.bus.grants = answer
-    await fleet.field.step()
+    await fleet.remote_worker.step()
 
-    assert len(fleet.hands.started) == 1
+    assert len(fleet.remote_runner.started) == 1
 
 
 @pytest.mark.guarantee("S5", "S9")
-async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: Fleet) -> None:
+async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: FleetHarness) -> None:
     answer = await sent_with_care(fleet)
 
     async def slow(body: bytes) -> bytes:
         fleet.bus.work["default"].messages[1].visible_at = 0
-        await fleet.field.pull()
+        await fleet.remote_worker.pull()
         return await answer(body)
 
     fleet.bus.grants = slow
     await fleet.get()
     await fleet.get()
 
-    assert len(fleet.hands.started) == 1
+    assert len(fleet.remote_runner.started) == 1
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_is_lost_while_it_is_being_granted_does_not_start(fleet: Fleet) -> None:
+async def test_what_is_lost_while_it_is_being_granted_does_not_start(fleet: FleetHarness) -> None:
     answer = await sent_with_care(fleet)
 
     async def too_late(body: bytes) -> bytes:
         granted = await answer(body)
         await fleet.reconciler.recover(alive={"nobody"})
-        await fleet.field.heart.beat(at_once=True)
+        await fleet.remote_worker.heartbeat.send(at_once=True)
         return granted
 
     fleet.bus.grants = too_late
     await fleet.get()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
 
 
 @pytest.mark.guarantee("S5")
-async def test_a_lost_attempt_of_what_must_not_start_twice_is_not_repeated(fleet: Fleet) -> None:
+async def test_a_lost_attempt_of_what_must_not_start_twice_is_not_repeated(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     await fleet.get()
@@ -628,81 +639,81 @@ async def test_a_lost_attempt_of_what_must_not_start_twice_is_not_repeated(fleet
 
 
 @pytest.mark.req("R-18")
-async def test_a_worker_that_beats_keeps_what_it_has(fleet: Fleet) -> None:
+async def test_a_worker_that_beats_keeps_what_it_has(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     for _ in range(6):
         fleet.clock.advance(LEASE_MS // 3)
-        await fleet.field.heart.beat()
+        await fleet.remote_worker.heartbeat.send()
         await fleet.reconciler.step()
 
     assert (await fleet.now(run)).status is RunStatus.RUNNING
     assert [one.worker for one in await fleet.store.workers()] == ["field_1"]
-    assert not fleet.hands.stopped
+    assert not fleet.remote_runner.stopped
 
 
 @pytest.mark.guarantee("C4")
-async def test_a_worker_that_nobody_hears_stops_by_itself_before_its_lease_is_over(fleet: Fleet) -> None:
+async def test_a_worker_that_nobody_hears_stops_by_itself_before_its_lease_is_over(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
-    await fleet.all()
-    [held] = fleet.hands.started
+    await fleet.run_cycle()
+    [held] = fleet.remote_runner.started
     fleet.bus.away = True
     fleet.clock.advance(LEASE_MS // 2)
-    await fleet.field.heart.beat()
-    assert not fleet.hands.stopped
+    await fleet.remote_worker.heartbeat.send()
+    assert not fleet.remote_runner.stopped
     fleet.clock.advance(LEASE_MS * 3 // 10)
-    await fleet.field.heart.beat()
+    await fleet.remote_worker.heartbeat.send()
 
-    assert fleet.hands.stopped == [(held, Result.LOST)]
+    assert fleet.remote_runner.stopped == [(held, Result.LOST)]
 
 
 @pytest.mark.guarantee("C4")
-async def test_a_worker_that_was_frozen_begins_nothing_when_it_wakes(fleet: Fleet) -> None:
+async def test_a_worker_that_was_frozen_begins_nothing_when_it_wakes(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
-    await fleet.field.pull()
+    await fleet.remote_worker.pull()
     fleet.clock.advance(LEASE_MS * 9 // 10)
-    await fleet.field.step()
+    await fleet.remote_worker.step()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_cancel_reaches_the_worker_with_the_next_beat(fleet: Fleet) -> None:
+async def test_a_cancel_reaches_the_worker_with_the_next_beat(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.all()
+    await fleet.run_cycle()
     await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
     fleet.clock.advance(1_000)
-    await fleet.field.heart.beat()
-    await fleet.field.step()
-    await fleet.hear()
+    await fleet.remote_worker.heartbeat.send()
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
 
     assert (await fleet.now(run)).status is RunStatus.CANCELLED
 
 
 @pytest.mark.guarantee("S26")
-async def test_a_worker_that_stops_gives_back_what_it_has_and_is_forgotten(fleet: Fleet) -> None:
+async def test_a_worker_that_stops_gives_back_what_it_has_and_is_forgotten(fleet: FleetHarness) -> None:
     job = await fleet.job()
     running, waiting = await fleet.run(job, "a"), await fleet.run(job, "b")
     await fleet.send()
-    await fleet.field.pull()
-    await fleet.field.drain()
-    await fleet.hear()
+    await fleet.remote_worker.pull()
+    await fleet.remote_worker.drain()
+    await fleet.collect_reports()
 
-    assert not fleet.hands.started
+    assert not fleet.remote_runner.started
     for run in (running, waiting):
         [attempt] = await fleet.attempts_of(run)
         assert attempt.result is Result.NEVER_STARTED
     assert await fleet.store.workers() == []
 
 
-async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: Fleet) -> None:
+async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
-    other = fleet.field_worker("field_2", ToldRunner("something.else"))
-    await other.heart.beat()
+    other = fleet.new_remote_worker("field_2", FakeRunner("something.else"))
+    await other.heartbeat.send()
     await fleet.get(other)
-    await fleet.hear()
+    await fleet.collect_reports()
 
     [attempt] = await fleet.attempts_of(run)
     assert attempt.result is Result.NEVER_STARTED
@@ -711,7 +722,7 @@ async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: Fleet
 
 @pytest.mark.parametrize("slots", [-5, 10**9])
 async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
-    fleet = Fleet()
+    fleet = FleetHarness()
     await fleet.collector.answer()
     card = {"worker": "field_1", "functions": [], "slots": slots, "started_at": 0}
     assert fleet.bus.heartbeats is not None
@@ -721,16 +732,18 @@ async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
     assert 0 <= known.slots <= 100_000
 
 
-async def test_what_comes_out_passes_the_gate_at_the_server(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def held_back(*_: object) -> Released:
-        return Released(output=None, quarantine="looks like a secret")
+async def test_what_comes_out_passes_the_gate_at_the_server(
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def held_back(*_: object) -> OutputRelease:
+        return OutputRelease(output=None, quarantine="looks like a secret")
 
     monkeypatch.setattr(fleet.gate, "release", held_back)
     run = await fleet.run(await fleet.job())
-    await fleet.all()
-    fleet.hands.end_all(output=b'"xyz"')
-    await fleet.field.step()
-    await fleet.hear()
+    await fleet.run_cycle()
+    fleet.remote_runner.end_all(output=b'"xyz"')
+    await fleet.remote_worker.step()
+    await fleet.collect_reports()
 
     [task] = await fleet.store.tasks([run])
     assert task.state is TaskState.OUTPUT_QUARANTINED
@@ -739,7 +752,7 @@ async def test_what_comes_out_passes_the_gate_at_the_server(fleet: Fleet, monkey
 # ---- what comes again ----------------------------------------------------------------------------
 
 
-async def reported(fleet: Fleet, run: Run) -> None:
+async def reported(fleet: FleetHarness, run: Run) -> None:
     """A worker has begun the run, and servers have not heard of it."""
     await fleet.send()
     await fleet.get()
@@ -748,67 +761,69 @@ async def reported(fleet: Fleet, run: Run) -> None:
 
 @pytest.mark.req("R-17")
 async def test_a_report_that_was_written_down_is_not_written_down_again_by_another_server(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await fleet.run(await fleet.job())
     await reported(fleet, run)
     said = {one.name: one.body for one in fleet.bus.reports.messages.values()}
-    await fleet.hear()
+    await fleet.collect_reports()
     for name, body in said.items():
         fleet.bus.reports.add(f"again {name}", body)
 
-    written: list[Collection[Held]] = []
+    written: list[Collection[AttemptRef]] = []
 
-    async def begin(held: Collection[Held], **_: object) -> frozenset[Held]:
+    async def begin(held: Collection[AttemptRef], **_: object) -> frozenset[AttemptRef]:
         written.append(held)
         return frozenset()
 
-    _, other = fleet.another_server()
+    _, other = fleet.new_server()
     monkeypatch.setattr(fleet.store, "begin", begin)
     assert await other.step() == 0
     assert (written, fleet.bus.reports.messages) == ([], {})
 
 
 @pytest.mark.req("R-17")
-async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_the_bus_would(fleet: Fleet) -> None:
+async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_the_bus_would(
+    fleet: FleetHarness,
+) -> None:
     run = await fleet.run(await fleet.job())
     await reported(fleet, run)
     await fleet.guard.begin("schedulers", "field_1:1", ttl_ms=LEASE_MS // 6)
 
-    await fleet.hear()
+    await fleet.collect_reports()
     assert (await fleet.now(run)).status is RunStatus.PENDING
     fleet.clock.advance(LEASE_MS // 6 + 1)
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert (await fleet.now(run)).status is RunStatus.RUNNING
 
 
 @pytest.mark.req("R-17")
 async def test_a_report_that_cannot_be_dealt_with_holds_up_no_other_and_is_kept_for_people_in_the_end(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gnomon.services.remote import result_consumer
 
-    monkeypatch.setattr(result_consumer, "_MOST_TRIES", 2)
+    monkeypatch.setattr(result_consumer, "_MAX_DELIVERIES", 2)
     run = await fleet.run(await fleet.job())
-    poison = reports_message(
-        Reports(worker="field_9", started=(Started(TaskId("poison"), 1),)), message_id="field_9:1", now=0
+    poison = encode_worker_report(
+        WorkerReport(worker="field_9", started=(StartedReport(TaskId("poison"), 1),)), message_id="field_9:1", now=0
     )
-    known = fleet.store.handed_out
+    known = fleet.store.assigned_tasks
 
-    async def breaks(held: Collection[Held]) -> Sequence[Waiting]:
+    async def breaks(held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         if any(name == "poison" for name, _ in held):
             raise ValueError("boom")
         return await known(held)
 
-    monkeypatch.setattr(fleet.store, "handed_out", breaks)
+    monkeypatch.setattr(fleet.store, "assigned_tasks", breaks)
     await reported(fleet, run)
     fleet.bus.reports.add("bad", poison)
 
-    await fleet.hear()
+    await fleet.collect_reports()
     assert ((await fleet.now(run)).status, fleet.bus.dead) == (RunStatus.RUNNING, [])
     fleet.clock.advance(5_001)
-    await fleet.hear()
+    await fleet.collect_reports()
 
     assert [one[1] for one in fleet.bus.dead] == [poison]
     assert not fleet.bus.reports.messages

@@ -9,22 +9,22 @@ import pytest
 
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.core.runs.workflow import Delivery, Retry
-from gnomon.ports.messaging import Respond
-from gnomon.ports.tasks import Held
-from gnomon.services.remote.remote_worker import FieldWorker
+from gnomon.core.runs.workflow import Delivery, RetryPolicy
+from gnomon.ports.messaging import RequestHandler
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.remote.remote_worker import RemoteWorker
 from support.cases import EFFORT
-from support.crew import ToldRunner
-from support.fleet import Fleet
+from support.crew import FakeRunner
+from support.fleet import FleetHarness
 from support.labour import workflow
 
 RUNS = 60
 
 
-class Counting(ToldRunner):
+class CountingRunner(FakeRunner):
     """Remembers every start of a body, of whichever worker."""
 
-    def __init__(self, starts: "Counter[Held]") -> None:
+    def __init__(self, starts: "Counter[AttemptRef]") -> None:
         super().__init__()
         self._starts = starts
 
@@ -33,14 +33,14 @@ class Counting(ToldRunner):
         super().start(assignments)
 
 
-class Chaos:
+class RandomFaults:
     """One history, made by dice."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.fleet = Fleet(flags={"worker.slots": 15})
-        self.starts: Counter[Held] = Counter()
-        self.workers: list[tuple[FieldWorker, Counting]] = []
+        self.fleet = FleetHarness(flags={"worker.slots": 15})
+        self.starts: Counter[AttemptRef] = Counter()
+        self.workers: list[tuple[RemoteWorker, CountingRunner]] = []
         self.born = 0
         self.runs: list[Run] = []
 
@@ -48,7 +48,7 @@ class Chaos:
         return self.dice.random() < share
 
     async def begin(self, delivery: Delivery) -> None:
-        retry = Retry(max_attempts=50, initial_delay_ms=10)
+        retry = RetryPolicy(max_attempts=50, initial_delay_ms=10)
         job = await self.fleet.job(workflow(retry=retry, delivery=delivery))
         self.runs += [await self.fleet.run(job, f"{number:03}") for number in range(RUNS)]
         await self.fleet.collector.answer()
@@ -59,14 +59,14 @@ class Chaos:
             self._hurt()
         while len(self.workers) < 2:
             self.born += 1
-            hands = Counting(self.starts)
-            self.workers.append((self.fleet.field_worker(f"field_{self.born}", hands), hands))
+            remote_runner = CountingRunner(self.starts)
+            self.workers.append((self.fleet.new_remote_worker(f"field_{self.born}", remote_runner), remote_runner))
         steps = [self.fleet.dispatcher.step, self.fleet.courier.step, self.fleet.collector.step]
-        for worker, hands in self.workers:
-            for held in list(hands.started):
+        for worker, remote_runner in self.workers:
+            for held in list(remote_runner.started):
                 if calm or self.chance(0.5):
-                    hands.end(held, Result.FAILED if self.chance(0.1) and not calm else Result.SUCCEEDED)
-            steps += [worker.heart.beat, worker.pull, worker.step]
+                    remote_runner.end(held, Result.FAILED if self.chance(0.1) and not calm else Result.SUCCEEDED)
+            steps += [worker.heartbeat.send, worker.pull, worker.step]
         self.dice.shuffle(steps)
         answer = self.fleet.bus.grants
         if answer is not None and self.chance(0.5):
@@ -77,7 +77,7 @@ class Chaos:
             await self.fleet.reconciler.step()
         self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
 
-    def _slow(self, answer: Respond) -> Respond:
+    def _slow(self, answer: RequestHandler) -> RequestHandler:
         """Until a wish is answered, others do something."""
         turns = self.dice.randrange(1, 50)
 
@@ -95,7 +95,7 @@ class Chaos:
             # The worker is dead, and what it has begun never ends.
             del self.workers[dice.randrange(2) :]
         if self.chance(0.1):
-            self.fleet.courier, self.fleet.collector = self.fleet.another_server()
+            self.fleet.courier, self.fleet.collector = self.fleet.new_server()
         for stream in (bus.reports, *bus.work.values()):
             for number, message in list(stream.messages.items()):
                 if self.chance(0.1):
@@ -115,7 +115,7 @@ class Chaos:
 async def test_whatever_the_bus_does_every_start_has_a_reason_and_every_run_an_end(
     seed: int, delivery: Delivery
 ) -> None:
-    chaos = Chaos(seed)
+    chaos = RandomFaults(seed)
     await chaos.begin(delivery)
     for _ in range(60):
         await chaos.turn(calm=False)
@@ -126,4 +126,4 @@ async def test_whatever_the_bus_does_every_start_has_a_reason_and_every_run_an_e
         if all([(await chaos.fleet.now(run)).over for run in chaos.runs]):
             break
 
-    await chaos.fleet.judge(chaos.runs, chaos.starts, delivery)
+    await chaos.fleet.check_runs(chaos.runs, chaos.starts, delivery)

@@ -14,20 +14,20 @@ from typing import Any, cast
 
 import pytest
 
-from gnomon.adapters.memory.messaging import MemoryServerSide, MemoryWorkerSide
+from gnomon.adapters.memory.messaging import MemoryServerBus, MemoryWorkerBus
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.core.runs.workflow import Delivery, Retry
+from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
-from gnomon.ports.tasks import Held
+from gnomon.ports.tasks import AttemptRef
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
-from gnomon.services.remote.remote_worker import FieldWorker
-from gnomon.services.remote.result_consumer import Collector
-from gnomon.services.remote.task_publisher import Courier
+from gnomon.services.remote.remote_worker import RemoteWorker
+from gnomon.services.remote.result_consumer import ResultConsumer
+from gnomon.services.remote.task_publisher import TaskPublisher
 from support.cases import EFFORT
-from support.crew import ToldRunner
-from support.fleet import Fleet
+from support.crew import FakeRunner
+from support.fleet import FleetHarness
 from support.labour import workflow
 
 RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
@@ -35,10 +35,10 @@ RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
 TURNS, BREATHS = 120, 120
 
 
-class Flaky:
+class SlowReplies:
     """Something whose answers come late, or never though it was done."""
 
-    def __init__(self, inner: object, trouble: "Trouble", failure: type[Unavailable]) -> None:
+    def __init__(self, inner: object, trouble: "RandomDelays", failure: type[Unavailable]) -> None:
         self._inner, self._trouble, self._failure = inner, trouble, failure
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as it is there
@@ -55,10 +55,10 @@ class Flaky:
         return answer
 
 
-class Watched(ToldRunner):
+class WatchingRunner(FakeRunner):
     """Remembers every start of a body, of whichever worker, and whether it still had a reason then."""
 
-    def __init__(self, trouble: "Trouble") -> None:
+    def __init__(self, trouble: "RandomDelays") -> None:
         super().__init__()
         self._trouble = trouble
 
@@ -67,65 +67,71 @@ class Watched(ToldRunner):
         super().start(assignments)
 
 
-class Server:
+class ServerServices:
     """A courier, a collector, a dispatcher and a reconciler in one process."""
 
-    def __init__(self, trouble: "Trouble") -> None:
+    def __init__(self, trouble: "RandomDelays") -> None:
         fleet = trouble.fleet
-        store = cast("Any", Flaky(fleet.store, trouble, StoreUnavailable))
-        side = cast("Any", Flaky(MemoryServerSide(fleet.bus), trouble, BusUnavailable))
+        store = cast("Any", SlowReplies(fleet.store, trouble, StoreUnavailable))
+        side = cast("Any", SlowReplies(MemoryServerBus(fleet.bus), trouble, BusUnavailable))
         shelf, clock, events, settings = fleet.shelf, fleet.clock, fleet.events, fleet.settings
         trouble.born += 1
         name = f"courier_{trouble.born}"
         self.dispatcher = Dispatcher(store, shelf, fleet.gate, clock, events, settings)
-        self.courier = Courier(store, shelf, side, clock, events, settings=settings, courier=name)
-        self.collector = Collector(store, shelf, side, fleet.gate, fleet.guard, clock, events, settings=settings)
+        self.courier = TaskPublisher(store, shelf, side, clock, events, settings=settings, courier=name)
+        self.collector = ResultConsumer(store, shelf, side, fleet.gate, fleet.guard, clock, events, settings=settings)
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.collector.sent, self.collector.on_ended = self.courier.sent, self.courier.returned
-        self.collector.on_worker, self.collector.on_trouble = self.courier.look, self.courier.doubt
-        self.collector.hand_over = self.dispatcher.hand_over
-        self.dispatcher.on_scheduled, self.dispatcher.meanwhile = self.courier.scheduled, self.courier.take_along
-        self.dispatcher.backlog = self.courier.backlog
-        self.reconciler.hear_out = side.caught_up
+        self.collector.sent, self.collector.on_ended = self.courier.sent, self.courier.record_returned
+        self.collector.on_workers_changed, self.collector.on_bus_unavailable = (
+            self.courier.check_soon,
+            self.courier.rebuild_streams,
+        )
+        self.collector.write_and_admit = self.dispatcher.write_and_admit
+        self.dispatcher.on_scheduled, self.dispatcher.take_with_commit = (
+            self.courier.on_admitted,
+            self.courier.take_with_admission,
+        )
+        self.dispatcher.admission_cache = self.courier.admission_cache
+        self.reconciler.await_reports = side.wait_caught_up
         self.steps = (self.dispatcher.step, self.courier.step, self.collector.step, self.reconciler.step)
 
 
-class Hands:
+class WorkerWithRunner:
     """A worker elsewhere, and what it runs."""
 
-    def __init__(self, trouble: "Trouble") -> None:
+    def __init__(self, trouble: "RandomDelays") -> None:
         fleet = trouble.fleet
         trouble.born += 1
         name = f"field_{trouble.born}"
-        side = cast("Any", Flaky(MemoryWorkerSide(fleet.bus, worker=name), trouble, BusUnavailable))
-        self.runner = Watched(trouble)
-        self.worker = FieldWorker(side, self.runner, fleet.clock, fleet.events, settings=fleet.settings, worker=name)
-        self.steps = (self.worker.heart.beat, self.worker.pull, self.worker.step)
+        side = cast("Any", SlowReplies(MemoryWorkerBus(fleet.bus, worker=name), trouble, BusUnavailable))
+        self.runner = WatchingRunner(trouble)
+        self.worker = RemoteWorker(side, self.runner, fleet.clock, fleet.events, settings=fleet.settings, worker=name)
+        self.steps = (self.worker.heartbeat.send, self.worker.pull, self.worker.step)
 
 
-class Trouble:
+class RandomDelays:
     """One history, made by dice."""
 
     def __init__(self, seed: int, *, limited: bool) -> None:
         self.dice = random.Random(seed)
         limit = {"routing.default_tenant_limit": MOST_AT_ONCE} if limited else {}
-        self.fleet = Fleet(flags={"worker.slots": SLOTS, "reconciler.poll_ms": 1_000, **limit})
+        self.fleet = FleetHarness(flags={"worker.slots": SLOTS, "reconciler.poll_ms": 1_000, **limit})
         self.limited = limited
         self.calm = False
         self.born = 0
-        self.starts: Counter[Held] = Counter()
-        self.without_reason: list[Held] = []
+        self.starts: Counter[AttemptRef] = Counter()
+        self.without_reason: list[AttemptRef] = []
         self.runs: list[Run] = []
         #: Set when the next turn begins.
         self._next = asyncio.Event()
         self._under_way: dict[Callable[[], Awaitable[float]], asyncio.Task[float]] = {}
-        self.servers = [Server(self)]
-        self.workers: list[Hands] = []
+        self.servers = [ServerServices(self)]
+        self.workers: list[WorkerWithRunner] = []
 
     def chance(self, share: float) -> bool:
         return not self.calm and self.dice.random() < share
 
-    def everybody(self) -> "list[Server | Hands]":
+    def everybody(self) -> "list[ServerServices | WorkerWithRunner]":
         return [*self.servers, *self.workers]
 
     async def stand_still(self) -> None:
@@ -150,11 +156,11 @@ class Trouble:
         if not self.calm:
             await self._hurt()
         while len(self.workers) < 2:
-            self.workers.append(Hands(self))
-        for hands in self.workers:
-            for held in list(hands.runner.started):
+            self.workers.append(WorkerWithRunner(self))
+        for remote_runner in self.workers:
+            for held in list(remote_runner.runner.started):
                 if self.calm or self.chance(0.2):
-                    hands.runner.end(held, Result.FAILED if self.chance(0.1) else Result.SUCCEEDED)
+                    remote_runner.runner.end(held, Result.FAILED if self.chance(0.1) else Result.SUCCEEDED)
         steps = [step for one in self.everybody() for step in one.steps]
         self.dice.shuffle(steps)
         for step in steps:
@@ -173,7 +179,7 @@ class Trouble:
                 task.result()
                 del self._under_way[step]
         if self.limited:
-            on_the_way = await self.fleet.store.on_the_way()
+            on_the_way = await self.fleet.store.in_flight_counts()
             assert on_the_way.tenants.get("default", 0) <= MOST_AT_ONCE
 
     async def _hurt(self) -> None:
@@ -183,7 +189,7 @@ class Trouble:
             self._die(self.workers.pop(dice.randrange(len(self.workers))))
         if self.chance(0.06):
             # One comes, and one may go: for a while there are two, or one that stands still and comes back.
-            self.servers.append(Server(self))
+            self.servers.append(ServerServices(self))
         if len(self.servers) > 1 and self.chance(0.2):
             self._die(self.servers.pop(dice.randrange(len(self.servers))))
         await dice.choice(self.servers).collector.answer()
@@ -197,9 +203,9 @@ class Trouble:
         if self.chance(0.2):
             for stream in bus.work.values():
                 stream.forget()
-                stream.lose_names()
+                stream.forget_message_ids()
 
-    def _die(self, who: Server | Hands) -> None:
+    def _die(self, who: ServerServices | WorkerWithRunner) -> None:
         """In the middle of whatever it does."""
         for step in who.steps:
             task = self._under_way.pop(step, None)
@@ -226,8 +232,8 @@ class Trouble:
 async def test_whoever_stands_still_wherever_every_start_has_a_reason_and_every_run_an_end(
     seed: int, delivery: Delivery, *, limited: bool
 ) -> None:
-    trouble = Trouble(seed, limited=limited)
-    retry = Retry(max_attempts=50, initial_delay_ms=10)
+    trouble = RandomDelays(seed, limited=limited)
+    retry = RetryPolicy(max_attempts=50, initial_delay_ms=10)
     job = await trouble.fleet.job(workflow(retry=retry, delivery=delivery))
     trouble.runs = [await trouble.fleet.run(job, f"{number:03}") for number in range(RUNS)]
     for _ in range(TURNS):
@@ -235,4 +241,4 @@ async def test_whoever_stands_still_wherever_every_start_has_a_reason_and_every_
     await trouble.end()
 
     assert not trouble.without_reason, "an attempt was begun that had ended"
-    await trouble.fleet.judge(trouble.runs, trouble.starts, delivery)
+    await trouble.fleet.check_runs(trouble.runs, trouble.starts, delivery)

@@ -13,22 +13,22 @@ from contracts.store import NOON
 from gnomon.adapters.sql import open_sqlite
 from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.states import TERMINAL, TaskState
-from gnomon.core.runs.workflow import Retry, Step, When, Workflow
+from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import VirtualClock
 from support.cases import EFFORT
-from support.crew import Crewed, ToldRunner
-from support.labour import Store
+from support.crew import ExecutionHarness, FakeRunner
+from support.labour import FullStore
 
 CHANGES = {"admit", "take", "report", "unfold", "renew"}
 
 
-class Unsteady:
+class FlakyStore:
     """A store that fails before or after its commits."""
 
-    def __init__(self, store: Store, dice: random.Random, chance: float) -> None:
+    def __init__(self, store: FullStore, dice: random.Random, chance: float) -> None:
         self._store, self._dice, self.chance = store, dice, chance
         self.failures = 0
 
@@ -68,7 +68,7 @@ def random_graph(dice: random.Random, size: int) -> Workflow:
                 when=dice.choice((When.ALL_SUCCESS,) * 6 + (When.ALL_DONE, When.ANY_FAILED))
                 if needs
                 else When.ALL_SUCCESS,
-                retry=dice.choice((None, Retry(max_attempts=3, initial_delay_ms=100, jitter=0))),
+                retry=dice.choice((None, RetryPolicy(max_attempts=3, initial_delay_ms=100, jitter=0))),
                 **shape,
             )
         )
@@ -76,7 +76,7 @@ def random_graph(dice: random.Random, size: int) -> Workflow:
     return Workflow(workflow_id="report", version=1, steps=tuple(steps), max_parallel=limit)
 
 
-class Witness:
+class BodyTrace:
     """What the bodies themselves saw, in order."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Witness:
         self.succeeded: defaultdict[tuple[str, int | None], int] = defaultdict(int)
 
 
-class Story:
+class RandomGraphRun:
     """A run of a random graph in a world that breaks."""
 
     def __init__(
@@ -96,16 +96,16 @@ class Story:
         size: int,
         chance: float,
         slots: int = 50,
-        store: Store | None = None,
+        store: FullStore | None = None,
         clock: VirtualClock | None = None,
     ) -> None:
         self.dice = random.Random(f"graph {seed}")
         self.together = store is not None or self.dice.random() < 0.5
-        self.crew = Crewed(flags={"worker.slots": slots}, store=store, clock=clock)
+        self.crew = ExecutionHarness(flags={"worker.slots": slots}, store=store, clock=clock)
         self.steady = self.crew.store
-        self.unsteady = Unsteady(self.steady, self.dice, chance)
+        self.unsteady = FlakyStore(self.steady, self.dice, chance)
         self.definition = random_graph(self.dice, size)
-        self.witness = Witness()
+        self.witness = BodyTrace()
         self.seen: set[tuple[str, int]] = set()
         self.crashes = 0
         self._employ()
@@ -113,13 +113,13 @@ class Story:
     def _employ(self) -> None:
         """A new process: nothing is remembered of the one before."""
         crew, store = self.crew, self.unsteady
-        crew.runner = ToldRunner()
+        crew.runner = FakeRunner()
         crew.store = store
-        crew.shelf = Shelf(self.steady)
+        crew.shelf = WorkflowCache(self.steady)
         crew.dispatcher = Dispatcher(store, crew.shelf, crew.gate, crew.clock, crew.events, crew.settings)
-        crew.worker = crew.another_worker(f"w{self.crashes}", crew.runner)
+        crew.worker = crew.new_worker(f"w{self.crashes}", crew.runner)
         if self.together:
-            crew.beside_each_other()
+            crew.share_process()
 
     async def _crash(self) -> None:
         self.crashes += 1
@@ -190,23 +190,23 @@ def how_it_ended(task: Task) -> str:
 @pytest.mark.parametrize("seed", range(30 * EFFORT))
 async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
     dice = random.Random(seed)
-    story = Story(
+    timeline = RandomGraphRun(
         seed, size=dice.choice((2, 5, 12, 30, 200 if seed % 10 == 0 else 8)), chance=dice.choice((0, 0.05, 0.2))
     )
-    run = await story.play()
-    tasks = list(await story.steady.tasks([run]))
+    run = await timeline.play()
+    tasks = list(await timeline.steady.tasks([run]))
     made, ends = tops(tasks), {}
     starts = defaultdict(list)
-    for step_name, item, fence in story.witness.started:
+    for step_name, item, fence in timeline.witness.started:
         starts[step_name, item].append(fence)
 
     # The run is over if and only if all its steps are.
-    assert {step.name for step in story.definition.steps} == set(made)
+    assert {step.name for step in timeline.definition.steps} == set(made)
     assert all(task.state in TERMINAL for task in tasks)
-    for step in story.definition.steps:
+    for step in timeline.definition.steps:
         task = made[step.name]
         ends[step.name] = how_it_ended(task)
-    for step in story.definition.steps:
+    for step in timeline.definition.steps:
         ran = expected_to_run(step, ends)
         assert ran == (ends[step.name] not in ("skipped", "behind a failure")), step
         if not ran:
@@ -215,14 +215,14 @@ async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
     assert run.status is (RunStatus.FAILED if failed else RunStatus.COMPLETED)
     # Fences grow with every start of a task.
     assert all(fences == sorted(set(fences)) for fences in starts.values())
-    await check_given(story, made)
+    await check_given(timeline, made)
 
 
-async def check_given(story: Story, made: Mapping[str, Task]) -> None:
+async def check_given(timeline: RandomGraphRun, made: Mapping[str, Task]) -> None:
     """Every step was given what the attempt that counted returned, each time that it started."""
-    before = {step.name: step.depends_on[0] for step in story.definition.steps if step.depends_on}
-    kept = await story.steady.payloads([task.task_id for task in made.values()], "output")
-    for name, given in story.witness.given:
+    before = {step.name: step.depends_on[0] for step in timeline.definition.steps if step.depends_on}
+    kept = await timeline.steady.payloads([task.task_id for task in made.values()], "output")
+    for name, given in timeline.witness.given:
         output = kept.get(made[before[name]].task_id)
         assert given == (None if output is None else msgspec.json.decode(output)), name
 
@@ -235,24 +235,24 @@ async def test_on_a_file_each_step_is_given_what_the_one_before_it_returned(seed
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
     slots = random.Random(seed).choice((2, 3, 5))
-    story = Story(f"file {seed}", size=20, chance=0.1, slots=slots, store=store, clock=clock)
-    run = await story.play()
+    timeline = RandomGraphRun(f"file {seed}", size=20, chance=0.1, slots=slots, store=store, clock=clock)
+    run = await timeline.play()
     made = tops(list(await store.tasks([run])))
 
-    assert {step.name for step in story.definition.steps} == set(made)
-    await check_given(story, made)
+    assert {step.name for step in timeline.definition.steps} == set(made)
+    await check_given(timeline, made)
     await store.close()
 
 
 @pytest.mark.guarantee("S13")
 @pytest.mark.parametrize("seed", range(10 * EFFORT))
 async def test_a_step_starts_after_all_it_depends_on_and_succeeds_once(seed: int) -> None:
-    story = Story(f"order {seed}", size=25, chance=0.1)
-    run = await story.play()
+    timeline = RandomGraphRun(f"order {seed}", size=25, chance=0.1)
+    run = await timeline.play()
     ended: dict[str, int] = {}
     began: dict[str, int] = {}
-    attempts = await story.steady.attempts([task.task_id for task in await story.steady.tasks([run])])
-    tasks = {task.task_id: task for task in await story.steady.tasks([run])}
+    attempts = await timeline.steady.attempts([task.task_id for task in await timeline.steady.tasks([run])])
+    tasks = {task.task_id: task for task in await timeline.steady.tasks([run])}
     successes: defaultdict[str, int] = defaultdict(int)
     for attempt in attempts:
         task = tasks[attempt.task_id]
@@ -262,17 +262,17 @@ async def test_a_step_starts_after_all_it_depends_on_and_succeeds_once(seed: int
         successes[attempt.task_id] += attempt.result is Result.SUCCEEDED
 
     assert max(successes.values(), default=0) <= 1
-    for step in story.definition.steps:
+    for step in timeline.definition.steps:
         for needed in step.depends_on:
             if step.name in began and needed in ended:
                 assert began[step.name] >= ended[needed]
 
 
 async def test_the_stories_are_not_all_quiet() -> None:
-    stories = [Story(seed, size=12, chance=0.2) for seed in range(20)]
-    for story in stories:
-        await story.play()
+    stories = [RandomGraphRun(seed, size=12, chance=0.2) for seed in range(20)]
+    for timeline in stories:
+        await timeline.play()
 
-    assert sum(story.unsteady.failures for story in stories) > 20
-    assert sum(story.crashes for story in stories) > 5
-    assert sum(len(story.witness.given) for story in stories) > 20
+    assert sum(timeline.unsteady.failures for timeline in stories) > 20
+    assert sum(timeline.crashes for timeline in stories) > 5
+    assert sum(len(timeline.witness.given) for timeline in stories) > 20

@@ -7,34 +7,34 @@ from typing import Any
 import pytest
 
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.tasks import Held
-from support.crew import Crewed
+from gnomon.ports.tasks import AttemptRef
+from support.crew import ExecutionHarness
 from support.labour import workflow
 
 
 @pytest.fixture
-def crew() -> Crewed:
-    return Crewed()
+def harness() -> ExecutionHarness:
+    return ExecutionHarness()
 
 
 @pytest.mark.guarantee("S4", "S5")
 async def test_what_is_given_back_while_something_else_is_being_reported_is_reported_too(
-    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await crew.job(workflow(delivery=Delivery.AT_MOST_ONCE))
-    await crew.run(job, "a")
-    await crew.go()
-    crew.runner.end_all()
-    run = await crew.run(job, "b")
-    await crew.dispatcher.step()
-    crew.runner.functions = frozenset()
-    report, take = crew.store.report, crew.store.take
+    job = await harness.job(workflow(delivery=Delivery.AT_MOST_ONCE))
+    await harness.run(job, "a")
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    run = await harness.run(job, "b")
+    await harness.dispatcher.step()
+    harness.runner.functions = frozenset()
+    report, take = harness.store.report, harness.store.take
 
-    async def slow(endings: Sequence[Ending]) -> frozenset[Held]:
+    async def slow(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         reported = await report(list(endings))
         for _ in range(10):
             await asyncio.sleep(0)
@@ -45,58 +45,58 @@ async def test_what_is_given_back_while_something_else_is_being_reported_is_repo
         return await take(*words, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(crew.store, "report", slow)
-        patched.setattr(crew.store, "take", meanwhile)
-        await crew.worker.step()
-    await crew.worker.step()
+        patched.setattr(harness.store, "report", slow)
+        patched.setattr(harness.store, "take", meanwhile)
+        await harness.worker.step()
+    await harness.worker.step()
 
-    [task] = await crew.store.tasks([run])
-    assert [one.result for one in await crew.store.attempts([task.task_id])] == [Result.NEVER_STARTED]
+    [task] = await harness.store.tasks([run])
+    assert [one.result for one in await harness.store.attempts([task.task_id])] == [Result.NEVER_STARTED]
     assert task.state is TaskState.PENDING
 
 
 @pytest.mark.guarantee("S9", "C4")
 async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_too_long(
-    crew: Crewed, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await crew.job()
-    runs = [await crew.run(job, name) for name in "ab"]
-    await crew.worker.step()
-    await crew.dispatcher.step()
-    read = crew.store.workflow
+    job = await harness.job()
+    runs = [await harness.run(job, name) for name in "ab"]
+    await harness.worker.step()
+    await harness.dispatcher.step()
+    read = harness.store.workflow
     reads = 0
 
     async def slow(tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
         nonlocal reads
         reads += 1
         if reads > 1:
-            crew.clock.advance(crew.settings.worker.lease_ms)
-        crew.shelf._kept.clear()  # noqa: SLF001 - as with many definitions
+            harness.clock.advance(harness.settings.worker.lease_ms)
+        harness.shelf._entries.clear()  # noqa: SLF001 - as with many definitions
         return await read(tenant, workflow_id, version)
 
-    monkeypatch.setattr(crew.store, "workflow", slow)
-    monkeypatch.setattr(crew.shelf, "_keep", lambda _: None)
-    crew.shelf._kept.clear()  # noqa: SLF001 - as after a restart
-    await crew.worker.step()
-    await crew.worker.step()
+    monkeypatch.setattr(harness.store, "workflow", slow)
+    monkeypatch.setattr(harness.shelf, "_keep", lambda _: None)
+    harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
+    await harness.worker.step()
+    await harness.worker.step()
 
     assert reads > 1
-    assert not crew.runner.started
-    assert {one.state for one in await crew.store.tasks(runs)} == {TaskState.PENDING}
+    assert not harness.runner.started
+    assert {one.state for one in await harness.store.tasks(runs)} == {TaskState.PENDING}
 
 
 @pytest.mark.guarantee("C7", "S4")
 @pytest.mark.parametrize("delivery", Delivery)
 async def test_what_ended_while_the_store_was_away_is_no_loss(
-    crew: Crewed, monkeypatch: pytest.MonkeyPatch, delivery: Delivery
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, delivery: Delivery
 ) -> None:
-    run = await crew.run(await crew.job(workflow(delivery=delivery)))
-    await crew.go()
-    open_attempts, sleep = crew.store.open_attempts, crew.clock.sleep
-    back_at = crew.clock.now() + 2 * crew.settings.worker.lease_ms
+    run = await harness.run(await harness.job(workflow(delivery=delivery)))
+    await harness.run_until_idle()
+    open_attempts, sleep = harness.store.open_attempts, harness.clock.sleep
+    back_at = harness.clock.now() + 2 * harness.settings.worker.lease_ms
 
     async def away_until_then(**page: Any) -> Any:  # noqa: ANN401 - as it is called
-        if crew.clock.now() < back_at:
+        if harness.clock.now() < back_at:
             raise StoreUnavailable("away")
         return await open_attempts(**page)
 
@@ -104,13 +104,13 @@ async def test_what_ended_while_the_store_was_away_is_no_loss(
         await sleep(seconds)
         if seconds > 1:
             # It had to wait for its next try, too.
-            await crew.worker.step()
+            await harness.worker.step()
 
-    crew.runner.end_all()
-    monkeypatch.setattr(crew.store, "open_attempts", away_until_then)
-    monkeypatch.setattr(crew.clock, "sleep", meanwhile)
-    crew.clock.advance(2 * crew.settings.worker.lease_ms - 10)
-    await crew.reconciler.step()
+    harness.runner.end_all()
+    monkeypatch.setattr(harness.store, "open_attempts", away_until_then)
+    monkeypatch.setattr(harness.clock, "sleep", meanwhile)
+    harness.clock.advance(2 * harness.settings.worker.lease_ms - 10)
+    await harness.reconciler.step()
 
-    [task] = await crew.store.tasks([run])
-    assert [one.result for one in await crew.store.attempts([task.task_id])] == [Result.SUCCEEDED]
+    [task] = await harness.store.tasks([run])
+    assert [one.result for one in await harness.store.attempts([task.task_id])] == [Result.SUCCEEDED]

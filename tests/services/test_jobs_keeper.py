@@ -11,8 +11,8 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import Contended, FieldError, StoreUnavailable, UsageError
-from gnomon.services.maintenance.file_sync import JobsKeeper, WatchedFile, refuse_doubles
-from gnomon.services.operations.jobs import Applied, JobBook
+from gnomon.services.maintenance.file_sync import JobsFileSync, WatchedFile, reject_duplicate_jobs
+from gnomon.services.operations.jobs import ApplyResult, JobService
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 
@@ -20,7 +20,7 @@ def a_job(name: str) -> Job:
     return read_job({"name": name, "function": "f", "schedule": "* * * * *"}, Defaults(), now=NOON)
 
 
-class Paper:
+class InMemoryJobsFile:
     """A jobs file in memory."""
 
     def __init__(self, *names: str) -> None:
@@ -45,7 +45,7 @@ class Paper:
         return WatchedFile("jobs.yaml", stamp=lambda: self.writes, digest=lambda: self.names, read=self.read)
 
 
-class Heard:
+class AnnouncedChanges:
     """What was announced."""
 
     def __init__(self) -> None:
@@ -59,55 +59,55 @@ class Heard:
         return [name for name, _ in self.events]
 
 
-class Book(JobBook):
+class FailingJobService(JobService):
     """A book that fails as often as it was told to."""
 
     failures: list[Exception]
 
-    async def apply(self, *given: Any, **said: Any) -> list[Applied]:  # noqa: ANN401 - as it comes
+    async def apply(self, *given: Any, **said: Any) -> list[ApplyResult]:  # noqa: ANN401 - as it comes
         if self.failures:
             raise self.failures.pop()
         return await super().apply(*given, **said)
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def heard() -> AnnouncedChanges:
+    return AnnouncedChanges()
 
 
 @pytest.fixture
-def book() -> Book:
+def book() -> FailingJobService:
     clock = VirtualClock(NOON)
     store = MemoryStore(clock.now)
-    made = Book(store, store, store, clock, CountedIds())
+    made = FailingJobService(store, store, store, clock, CountedIds())
     made.failures = []
     return made
 
 
 @pytest.fixture
-def paper() -> Paper:
-    return Paper("a", "b")
+def paper() -> InMemoryJobsFile:
+    return InMemoryJobsFile("a", "b")
 
 
 @pytest.fixture
-def keeper(paper: Paper, book: Book, heard: Heard) -> JobsKeeper:
-    return JobsKeeper(paper.watched(), book, heard, actor="ada")
+def keeper(paper: InMemoryJobsFile, book: FailingJobService, heard: AnnouncedChanges) -> JobsFileSync:
+    return JobsFileSync(paper.watched(), book, heard, actor="ada")
 
 
-async def test_a_file_is_applied_and_what_became_of_it_is_said(keeper: JobsKeeper, heard: Heard) -> None:
+async def test_a_file_is_applied_and_what_became_of_it_is_said(keeper: JobsFileSync, heard: AnnouncedChanges) -> None:
     await keeper.step()
 
     assert heard.events == [("jobs_applied", {"file": "jobs.yaml", "created": 2, "changed": 0, "unchanged": 0})]
 
 
-async def test_a_file_is_read_on_a_thread_of_its_own(keeper: JobsKeeper, paper: Paper) -> None:
+async def test_a_file_is_read_on_a_thread_of_its_own(keeper: JobsFileSync, paper: InMemoryJobsFile) -> None:
     await keeper.step()
 
     assert threading.current_thread().name not in paper.readers
     assert len(paper.readers) == 1
 
 
-async def test_a_file_that_was_only_touched_is_not_read(keeper: JobsKeeper, paper: Paper) -> None:
+async def test_a_file_that_was_only_touched_is_not_read(keeper: JobsFileSync, paper: InMemoryJobsFile) -> None:
     await keeper.step()
     paper.write("a", "b")
     await keeper.step()
@@ -115,7 +115,9 @@ async def test_a_file_that_was_only_touched_is_not_read(keeper: JobsKeeper, pape
     assert len(paper.readers) == 1
 
 
-async def test_a_file_that_says_something_else_is_applied(keeper: JobsKeeper, paper: Paper, heard: Heard) -> None:
+async def test_a_file_that_says_something_else_is_applied(
+    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+) -> None:
     await keeper.step()
     paper.write("a", "b", "c")
     await keeper.step()
@@ -123,7 +125,9 @@ async def test_a_file_that_says_something_else_is_applied(keeper: JobsKeeper, pa
     assert heard.events[-1][1] == {"file": "jobs.yaml", "created": 1, "changed": 0, "unchanged": 2}
 
 
-async def test_a_file_that_is_written_while_it_is_read_is_read_again(keeper: JobsKeeper, paper: Paper) -> None:
+async def test_a_file_that_is_written_while_it_is_read_is_read_again(
+    keeper: JobsFileSync, paper: InMemoryJobsFile
+) -> None:
     paper.while_read = lambda: paper.write("a", "b")
     await keeper.step()
     paper.while_read = lambda: None
@@ -132,7 +136,9 @@ async def test_a_file_that_is_written_while_it_is_read_is_read_again(keeper: Job
     assert len(paper.readers) == 2
 
 
-async def test_a_broken_file_is_reported_once(keeper: JobsKeeper, paper: Paper, heard: Heard) -> None:
+async def test_a_broken_file_is_reported_once(
+    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+) -> None:
     paper.write("broken")
     await keeper.step()
     await keeper.step()
@@ -140,7 +146,9 @@ async def test_a_broken_file_is_reported_once(keeper: JobsKeeper, paper: Paper, 
     assert heard.names == ["jobs_refused"]
 
 
-async def test_a_file_is_applied_once_it_is_mended(keeper: JobsKeeper, paper: Paper, heard: Heard) -> None:
+async def test_a_file_is_applied_once_it_is_mended(
+    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+) -> None:
     await keeper.step()
     paper.write("broken")
     await keeper.step()
@@ -150,7 +158,9 @@ async def test_a_file_is_applied_once_it_is_mended(keeper: JobsKeeper, paper: Pa
     assert heard.names == ["jobs_applied", "jobs_refused", "jobs_applied"]
 
 
-async def test_what_the_store_did_not_take_is_tried_again(keeper: JobsKeeper, book: Book, heard: Heard) -> None:
+async def test_what_the_store_did_not_take_is_tried_again(
+    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+) -> None:
     book.failures = [StoreUnavailable("away")]
 
     assert await keeper.step() < 1
@@ -159,7 +169,9 @@ async def test_what_the_store_did_not_take_is_tried_again(keeper: JobsKeeper, bo
     assert heard.names == ["store_unavailable", "jobs_applied"]
 
 
-async def test_what_others_were_too_quick_for_is_tried_again(keeper: JobsKeeper, book: Book, heard: Heard) -> None:
+async def test_what_others_were_too_quick_for_is_tried_again(
+    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+) -> None:
     book.failures = [Contended("job", "a")]
     with pytest.raises(Contended):
         await keeper.step()
@@ -170,8 +182,8 @@ async def test_what_others_were_too_quick_for_is_tried_again(keeper: JobsKeeper,
 
 def test_a_job_that_stands_in_two_places_is_refused_with_both() -> None:
     with pytest.raises(UsageError, match=r"'b' stands in one\.yaml and in two\.yaml"):
-        refuse_doubles({"one.yaml": [a_job("a"), a_job("b")], "two.yaml": [a_job("b")]})
+        reject_duplicate_jobs({"one.yaml": [a_job("a"), a_job("b")], "two.yaml": [a_job("b")]})
 
 
 def test_jobs_of_several_places_may_stand_together() -> None:
-    refuse_doubles({"one.yaml": [a_job("b")], "two.yaml": [a_job("a")]})
+    reject_duplicate_jobs({"one.yaml": [a_job("b")], "two.yaml": [a_job("a")]})

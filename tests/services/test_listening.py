@@ -10,25 +10,25 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, ScheduleUid, Source
-from gnomon.core.runs.external_events import EntryKind
+from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
-from gnomon.services.operations.events import Announcer, Gatherer
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.events import EventBatcher, EventService
+from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 
 LISTENER: dict[str, Any] = {"name": "retrain", "function": "ml.retrain", "overlap": "allow"}
 
 
-class Hall:
+class EventFixture:
     """A store with a job that listens, and those who deal with events."""
 
     def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
         self.clock = VirtualClock(NOON)
         self.store = kind(self.clock.now)
         self.events = Recorder()
-        self.announcer = Announcer(self.store, self.clock, CountedIds())
-        self.gatherer = Gatherer(self.store, self.clock, self.events)
+        self.announcer = EventService(self.store, self.clock, CountedIds())
+        self.gatherer = EventBatcher(self.store, self.clock, self.events)
         self.ready = 0
         self.gatherer.on_ready = self._told
 
@@ -36,7 +36,7 @@ class Hall:
         self.ready += 1
 
     async def listen(self, **on: Any) -> None:  # noqa: ANN401 - whatever a job may listen to
-        book = JobBook(self.store, self.store, self.store, self.clock, CountedIds())
+        book = JobService(self.store, self.store, self.store, self.clock, CountedIds())
         job = read_job(LISTENER | {"on": {"event": "model.drift", **on}}, Defaults(), now=NOON)
         await book.apply([job], actor="ada")
 
@@ -46,7 +46,7 @@ class Hall:
 
 @pytest.mark.req("H-24")
 async def test_an_event_starts_the_job_that_listens_to_it() -> None:
-    hall = Hall()
+    hall = EventFixture()
     await hall.listen(where={"model": "zen"})
 
     emitted = await hall.announcer.emit("model.drift", {"model": "zen", "score": 0.3}, actor="ada")
@@ -54,11 +54,11 @@ async def test_an_event_starts_the_job_that_listens_to_it() -> None:
     [run] = await hall.runs()
     assert (run.source, run.schedule_id) == (Source.EVENT, "retrain")
     [entry] = emitted.entries
-    assert (entry.kind, entry.run_id) == (EntryKind.FIRED, run.run_id)
+    assert (entry.kind, entry.run_id) == (EventEffectKind.FIRED, run.run_id)
 
 
 async def test_an_event_to_which_nobody_listens_is_kept() -> None:
-    hall = Hall()
+    hall = EventFixture()
 
     emitted = await hall.announcer.emit("nobody.cares", actor="ada")
 
@@ -68,7 +68,7 @@ async def test_an_event_to_which_nobody_listens_is_kept() -> None:
 
 
 async def test_an_event_with_a_key_happens_once() -> None:
-    hall = Hall()
+    hall = EventFixture()
     await hall.listen()
 
     first = await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
@@ -80,7 +80,7 @@ async def test_an_event_with_a_key_happens_once() -> None:
 
 
 async def test_a_key_stands_for_one_body() -> None:
-    hall = Hall()
+    hall = EventFixture()
     await hall.listen()
     await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
 
@@ -91,7 +91,7 @@ async def test_a_key_stands_for_one_body() -> None:
 
 
 async def test_the_same_key_of_another_name_is_another_event() -> None:
-    hall = Hall()
+    hall = EventFixture()
 
     one = await hall.announcer.emit("a", actor="ada", key="monday")
     other = await hall.announcer.emit("b", actor="ada", key="monday")
@@ -113,7 +113,7 @@ async def test_the_same_key_of_another_name_is_another_event() -> None:
     ],
 )
 async def test_what_is_wrong_with_an_event_is_named_by_its_field(said: dict[str, Any], field: str) -> None:
-    hall = Hall()
+    hall = EventFixture()
 
     with pytest.raises(FieldError) as refused:
         await hall.announcer.emit(**{"actor": "ada", **said})
@@ -123,7 +123,7 @@ async def test_what_is_wrong_with_an_event_is_named_by_its_field(said: dict[str,
 
 
 async def test_events_are_listed_newest_first_with_what_became_of_them() -> None:
-    hall = Hall()
+    hall = EventFixture()
     await hall.listen()
     for name in ("model.drift", "other", "model.drift"):
         await hall.announcer.emit(name, actor="ada")
@@ -141,7 +141,7 @@ async def test_events_are_listed_newest_first_with_what_became_of_them() -> None
 
 
 async def test_an_event_that_there_is_not_is_not_found() -> None:
-    hall = Hall()
+    hall = EventFixture()
     emitted = await hall.announcer.emit("a", actor="ada")
 
     with pytest.raises(NotFound):
@@ -152,7 +152,7 @@ async def test_an_event_that_there_is_not_is_not_found() -> None:
 
 @pytest.mark.req("H-24")
 async def test_gathered_events_start_one_run_when_they_are_due_and_someone_is_told() -> None:
-    hall = Hall()
+    hall = EventFixture()
     await hall.listen(debounce="30s")
     for _ in range(3):
         await hall.announcer.emit("model.drift", actor="ada")
@@ -167,19 +167,19 @@ async def test_gathered_events_start_one_run_when_they_are_due_and_someone_is_to
 
 
 async def test_with_nothing_to_wait_for_it_looks_now_and_then() -> None:
-    assert await Hall().gatherer.step() == 30.0
+    assert await EventFixture().gatherer.step() == 30.0
 
 
 async def test_a_store_that_is_away_is_tried_again() -> None:
     class Away(MemoryStore):
         away = True
 
-        async def close_gatherings(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+        async def close_event_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
             if self.away:
                 raise StoreUnavailable("it is away")
-            return await super().close_gatherings(now, limit=limit)
+            return await super().close_event_batches(now, limit=limit)
 
-    hall = Hall(Away)
+    hall = EventFixture(Away)
 
     assert 0 < await hall.gatherer.step() < 1
     assert hall.events.names() == ["store_unavailable"]

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from gnomon.services.loop import keep_stepping
+from gnomon.services.loop import run_loop
 
 
-class Mute:
+class FailingEvents:
     """Somewhere to announce things that always fails."""
 
     def emit(self, name: str, **facts: object) -> None:
@@ -25,6 +25,6 @@ async def test_a_step_that_fails_is_tried_again_even_if_that_cannot_be_announced
         stop.set()
         return 60.0
 
-    await keep_stepping(step, stop=stop, wake=wake, events=Mute())
+    await run_loop("service", step, stop=stop, wake=wake, events=FailingEvents())
 
     assert steps == 2

@@ -3,44 +3,44 @@
 import pytest
 
 from contracts.store import MINUTE
-from gnomon.config.sections import Reconciling
-from gnomon.core.invariants import Ailment
+from gnomon.config.sections import ReconcilerSettings
+from gnomon.core.invariants import StuckReason
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import Ailing, OpenPlace
-from gnomon.services.maintenance.run_repairer import Mender
+from gnomon.ports.maintenance import OpenRunPosition, StuckRunsPage
+from gnomon.services.maintenance.run_repairer import RunRepairer
 from gnomon.testing.clock import VirtualClock
-from support.crew import Crewed
-from support.planting import PlantedStore
+from support.crew import ExecutionHarness
+from support.planting import EditableMemoryStore
 
-SETTINGS = Reconciling(poll_ms=30_000, batch=2, max_iterations=2, settled_ms=MINUTE)
+SETTINGS = ReconcilerSettings(poll_ms=30_000, batch=2, max_iterations=2, settled_ms=MINUTE)
 
 
-class WeakStore(PlantedStore):
+class WeakStore(EditableMemoryStore):
     """A store that is away for a few questions."""
 
     away = 0
     asked = 0
 
-    async def ailing(self, *, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+    async def stuck_runs(self, *, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
         self.asked += 1
         if self.away:
             self.away -= 1
             raise StoreUnavailable("away")
-        return await super().ailing(before_at=before_at, after=after, limit=limit)
+        return await super().stuck_runs(before_at=before_at, after=after, limit=limit)
 
 
-class Ward:
+class RepairFixture:
     """A crew, and a mender beside it."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_772_452_800_000)
         self.store = WeakStore(self.clock.now)
-        self.crew = Crewed(store=self.store, clock=self.clock)
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock)
         self.mender = self.another("a")
 
-    def another(self, holder: str) -> Mender:
-        return Mender(self.store, self.store, self.clock, self.crew.events, SETTINGS, holder=holder)
+    def another(self, holder: str) -> RunRepairer:
+        return RunRepairer(self.store, self.store, self.clock, self.crew.events, SETTINGS, holder=holder)
 
     async def broken(self, *names: str) -> None:
         """Runs whose only task is over, though they are not."""
@@ -56,7 +56,7 @@ class Ward:
 
 @pytest.mark.req("R-07")
 async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counted() -> None:
-    ward = Ward()
+    ward = RepairFixture()
     woken: list[bool] = []
     ward.mender.on_ready = lambda: woken.append(True)
     await ward.broken("a")
@@ -67,12 +67,12 @@ async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counte
     run = await ward.store.find_run(RunId("run_a"))
     assert run is not None
     assert run.status is RunStatus.COMPLETED
-    assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": Ailment.NOT_ENDED})]
-    assert (ward.mender.mended[Ailment.NOT_ENDED], woken) == (1, [True])
+    assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
+    assert (ward.mender.repaired[StuckReason.NOT_ENDED], woken) == (1, [True])
 
 
 async def test_a_run_that_was_just_made_is_left_alone() -> None:
-    ward = Ward()
+    ward = RepairFixture()
     await ward.broken("a")
 
     await ward.mender.step()
@@ -82,7 +82,7 @@ async def test_a_run_that_was_just_made_is_left_alone() -> None:
 
 @pytest.mark.req("R-07")
 async def test_a_look_goes_only_so_far_and_the_next_one_goes_on_from_there() -> None:
-    ward = Ward()
+    ward = RepairFixture()
     for name in "abcdef":
         await ward.broken(name)
         ward.clock.advance(1)
@@ -96,7 +96,7 @@ async def test_a_look_goes_only_so_far_and_the_next_one_goes_on_from_there() -> 
 
 @pytest.mark.req("R-07")
 async def test_one_node_mends_until_it_is_silent_for_two_looks() -> None:
-    ward = Ward()
+    ward = RepairFixture()
     other = ward.another("b")
     await ward.mender.step()
     await ward.broken("a")
@@ -110,7 +110,7 @@ async def test_one_node_mends_until_it_is_silent_for_two_looks() -> None:
 
 
 async def test_a_store_that_is_away_is_asked_again_a_few_times() -> None:
-    ward = Ward()
+    ward = RepairFixture()
     await ward.broken("a")
     ward.clock.advance(2 * MINUTE)
     ward.store.away = 3

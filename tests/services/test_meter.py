@@ -6,32 +6,32 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.ledger.plan import plan, run
-from gnomon.core.metrics import MEASURES, OTHER, Kind
+from gnomon.core.ledger.plan import plan, run_record
+from gnomon.core.metrics import METRICS, OTHER_LABEL, MetricKind
 from gnomon.core.model import Run, RunId, RunStatus
-from gnomon.services.observability.metrics import Meter, Names, Spread
+from gnomon.services.observability.metrics import BoundedLabels, Histogram, MetricsRecorder
 
 
 def a_run(number: int = 0) -> Run:
     schedule = minutely(f"job-{number}")
     verdict = plan(schedule, now=schedule.next_fire_at or NOON)
-    return run(schedule, verdict.decisions[-1], now=NOON)
+    return run_record(schedule, verdict.decisions[-1], now=NOON)
 
 
 def test_the_first_names_are_shown_and_all_others_are_one() -> None:
-    names = Names(2)
+    names = BoundedLabels(2)
 
-    assert [names.shown(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+    assert [names.shown(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER_LABEL, "a", OTHER_LABEL]
 
 
 def test_with_no_room_for_names_none_is_shown() -> None:
-    assert Names(0).shown("secret-project") == OTHER
+    assert BoundedLabels(0).shown("secret-project") == OTHER_LABEL
 
 
 @pytest.mark.guarantee("S25")
 def test_a_hundred_thousand_jobs_leave_as_many_labels_as_there_is_room_for() -> None:
-    meter = Meter(max_jobs=50)
-    meter.buried([f'job-{number}"\n' for number in range(100_000)])
+    meter = MetricsRecorder(max_jobs=50)
+    meter.dead_lettered([f'job-{number}"\n' for number in range(100_000)])
 
     counted = meter.counters["dead_letters"]
     assert len(counted) == 51
@@ -39,7 +39,7 @@ def test_a_hundred_thousand_jobs_leave_as_many_labels_as_there_is_room_for() -> 
 
 
 def test_a_number_on_a_bound_belongs_under_it() -> None:
-    spread = Spread((0.1, 1.0))
+    spread = Histogram((0.1, 1.0))
     for seconds in (0.1, 0.11, 1.0, 5.0):
         spread.add(seconds)
 
@@ -48,7 +48,7 @@ def test_a_number_on_a_bound_belongs_under_it() -> None:
 
 @pytest.mark.req("C-13")
 def test_a_run_for_which_there_was_nothing_to_launch_is_counted_as_such() -> None:
-    meter = Meter(max_jobs=10)
+    meter = MetricsRecorder(max_jobs=10)
     error = "launch_failed: there is no workflow 'x' of version 1"
     meter.ended([(a_run(), RunStatus.FAILED, error, NOON), (a_run(1), RunStatus.FAILED, "no", NOON)])
 
@@ -56,10 +56,10 @@ def test_a_run_for_which_there_was_nothing_to_launch_is_counted_as_such() -> Non
 
 
 def test_a_job_that_is_introduced_after_it_ran_keeps_what_was_counted() -> None:
-    meter = Meter(max_jobs=10)
+    meter = MetricsRecorder(max_jobs=10)
     meter.ended([(a_run(), RunStatus.COMPLETED, None, NOON)])
-    meter.introduce(["job-0"])
-    meter.introduce(["job-0"])
+    meter.register_jobs(["job-0"])
+    meter.register_jobs(["job-0"])
 
     executions = meter.counters["executions"]
     assert executions["job-0", "completed", "cron"] == 1
@@ -67,10 +67,10 @@ def test_a_job_that_is_introduced_after_it_ran_keeps_what_was_counted() -> None:
 
 
 def test_steps_that_nobody_asks_about_do_not_pile_up() -> None:
-    meter = Meter(max_jobs=10)
+    meter = MetricsRecorder(max_jobs=10)
     for _ in range(2):
-        meter.graphs_ended([replaced(number) for number in range(6_000)])
-    meter.graphs_ended([replaced(number) for number in range(6_000, 12_000)])
+        meter.graph_runs_ended([replaced(number) for number in range(6_000)])
+    meter.graph_runs_ended([replaced(number) for number in range(6_000, 12_000)])
 
     assert len(meter.graphs) == 10_000
 
@@ -80,19 +80,19 @@ def replaced(number: int) -> Run:
 
 
 def test_tasks_that_are_offered_again_are_counted_one_by_one() -> None:
-    meter = Meter(max_jobs=10)
-    meter.happened("tasks_replayed", {"count": 7})
+    meter = MetricsRecorder(max_jobs=10)
+    meter.on_event("tasks_replayed", {"count": 7})
 
     assert meter.counters["orphan_replayed"][()] == 7
     assert meter.counters["events"]["tasks_replayed",] == 1
 
 
 def test_every_counter_and_histogram_has_numbers_before_anything_has_happened() -> None:
-    meter = Meter(max_jobs=10)
-    families: list[Mapping[str, Mapping[tuple[str, ...], object]]] = [meter.counters, meter.spreads]
+    meter = MetricsRecorder(max_jobs=10)
+    families: list[Mapping[str, Mapping[tuple[str, ...], object]]] = [meter.counters, meter.histograms]
     shown = {name: list(samples) for some in families for name, samples in some.items()}
 
-    assert set(shown) == {name for name, measure in MEASURES.items() if measure.kind is not Kind.GAUGE}
+    assert set(shown) == {name for name, measure in METRICS.items() if measure.kind is not MetricKind.GAUGE}
     for name, samples in shown.items():
         assert samples, name
-        assert all(len(labels) == len(MEASURES[name].labels) for labels in samples)
+        assert all(len(labels) == len(METRICS[name].labels) for labels in samples)

@@ -9,32 +9,32 @@ from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.ledger.forecast import Fate
+from gnomon.core.ledger.forecast import FireChangeKind
 from gnomon.core.model import DAY_MS, TickKind
-from gnomon.services.operations.job_changes import Change, Prune
+from gnomon.services.operations.job_changes import JobChange, Prune
 from gnomon.services.operations.job_plan import JobsPlan, Planner
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.workflows import WorkflowStore
+from gnomon.services.operations.workflows import WorkflowService
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 REPORT: dict[str, Any] = {"name": "report", "schedule": "0 * * * *", "function": "reports.make"}
 
 
-class Desk:
+class PlanFixture:
     """A book and a planner on one store."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
-        self.book = JobBook(self.store, self.store, self.store, self.clock, CountedIds())
+        self.book = JobService(self.store, self.store, self.store, self.clock, CountedIds())
         self.planner = Planner(self.book, self.store, self.clock)
         self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, CountedIds())
 
     def job(self, name: str = "report", **said: Any) -> Job:  # noqa: ANN401 - any field of a job
         return read_job(REPORT | {"name": name} | said, Defaults(), now=self.clock.now())
 
-    async def apply(self, *jobs: Job, prune: Prune | None = None) -> dict[str, Change]:
+    async def apply(self, *jobs: Job, prune: Prune | None = None) -> dict[str, JobChange]:
         return {one.name: one.change for one in await self.book.apply(jobs, actor="ada", prune=prune)}
 
     async def plan(self, *jobs: Job, prune: Prune | None = None) -> JobsPlan:
@@ -42,31 +42,31 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def setup() -> PlanFixture:
+    return PlanFixture()
 
 
-def changes(planned: JobsPlan) -> dict[str, Change]:
+def changes(planned: JobsPlan) -> dict[str, JobChange]:
     return {one.forecast.name: one.change for one in planned.jobs}
 
 
 @pytest.mark.parametrize("prune", [Prune(), None])
-async def test_what_is_planned_is_what_is_applied(desk: Desk, prune: Prune | None) -> None:
-    await desk.apply(desk.job("same"), desk.job("other"), desk.job("gone"))
-    wanted = [desk.job("same"), desk.job("other", schedule="30 * * * *"), desk.job("new")]
+async def test_what_is_planned_is_what_is_applied(setup: PlanFixture, prune: Prune | None) -> None:
+    await setup.apply(setup.job("same"), setup.job("other"), setup.job("gone"))
+    wanted = [setup.job("same"), setup.job("other", schedule="30 * * * *"), setup.job("new")]
 
-    planned = changes(await desk.plan(*wanted, prune=prune))
+    planned = changes(await setup.plan(*wanted, prune=prune))
 
-    assert planned == await desk.apply(*wanted, prune=prune)
+    assert planned == await setup.apply(*wanted, prune=prune)
     assert planned == {
-        "same": Change.UNCHANGED,
-        "other": Change.CHANGED,
-        "new": Change.CREATED,
-        **({"gone": Change.REMOVED} if prune else {}),
+        "same": JobChange.UNCHANGED,
+        "other": JobChange.CHANGED,
+        "new": JobChange.CREATED,
+        **({"gone": JobChange.REMOVED} if prune else {}),
     }
 
 
-class Versions:
+class CountingWorkflows:
     """The workflows of a store; how often a single one was asked for is counted."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -78,62 +78,62 @@ class Versions:
         return getattr(self._store, name)
 
 
-async def test_many_changed_jobs_take_no_question_each(desk: Desk) -> None:
+async def test_many_changed_jobs_take_no_question_each(setup: PlanFixture) -> None:
     names = [f"job-{number}" for number in range(20)]
-    await desk.apply(*(desk.job(name) for name in names))
-    versions: Any = Versions(desk.store)
-    planner = Planner(desk.book, versions, desk.clock)
+    await setup.apply(*(setup.job(name) for name in names))
+    versions: Any = CountingWorkflows(setup.store)
+    planner = Planner(setup.book, versions, setup.clock)
 
-    planned = await planner.plan([desk.job(name, function="reports.other") for name in names], ahead_ms=DAY_MS)
+    planned = await planner.plan([setup.job(name, function="reports.other") for name in names], ahead_ms=DAY_MS)
 
     assert [one.forecast.fields[0].before for one in planned.jobs] == ["reports.make"] * 20
     assert versions.asked == 0
 
 
-async def test_planning_changes_nothing(desk: Desk) -> None:
-    await desk.apply(desk.job(catchup="all"))
-    before = await desk.store.find("default", "report")
-    desk.clock.advance(5 * HOUR)
+async def test_planning_changes_nothing(setup: PlanFixture) -> None:
+    await setup.apply(setup.job(catchup="all"))
+    before = await setup.store.find("default", "report")
+    setup.clock.advance(5 * HOUR)
 
-    await desk.plan(desk.job(schedule="30 * * * *"), prune=Prune())
+    await setup.plan(setup.job(schedule="30 * * * *"), prune=Prune())
 
-    assert await desk.store.find("default", "report") == before
+    assert await setup.store.find("default", "report") == before
 
 
-async def test_a_change_is_told_in_fields_and_in_fires(desk: Desk) -> None:
-    await desk.apply(desk.job())
+async def test_a_change_is_told_in_fields_and_in_fires(setup: PlanFixture) -> None:
+    await setup.apply(setup.job())
 
-    [one] = (await desk.plan(desk.job(schedule="30 * * * *", function="reports.better"))).jobs
+    [one] = (await setup.plan(setup.job(schedule="30 * * * *", function="reports.better"))).jobs
 
     assert {field.field for field in one.forecast.fields} == {"schedule", "function"}
-    assert one.forecast.fires.count(Fate.MOVED) == 24
+    assert one.forecast.fires.count(FireChangeKind.MOVED) == 24
 
 
-async def test_a_job_that_an_operator_paused_stays_paused(desk: Desk) -> None:
-    await desk.apply(desk.job())
-    await desk.book.pause("report", actor="ada")
+async def test_a_job_that_an_operator_paused_stays_paused(setup: PlanFixture) -> None:
+    await setup.apply(setup.job())
+    await setup.book.pause("report", actor="ada")
 
-    [one] = (await desk.plan(desk.job())).jobs
+    [one] = (await setup.plan(setup.job())).jobs
 
-    assert (one.change, one.forecast.stays_paused) == (Change.UNCHANGED, True)
+    assert (one.change, one.forecast.stays_paused) == (JobChange.UNCHANGED, True)
 
 
-async def test_a_one_shot_that_has_run_is_nothing_to_do(desk: Desk) -> None:
+async def test_a_one_shot_that_has_run_is_nothing_to_do(setup: PlanFixture) -> None:
     said = {"name": "once", "function": "f", "at": "2020-01-01T00:00:00Z", "delete_after_run": True}
 
-    planned = await desk.plan(read_job(said, Defaults(), now=NOON))
+    planned = await setup.plan(read_job(said, Defaults(), now=NOON))
 
-    assert changes(planned) == {"once": Change.UNCHANGED}
-    assert (planned.fires(Fate.ADDED), planned.fires(Fate.REMOVED)) == (0, 0)
+    assert changes(planned) == {"once": JobChange.UNCHANGED}
+    assert (planned.fires(FireChangeKind.ADDED), planned.fires(FireChangeKind.REMOVED)) == (0, 0)
 
 
-async def test_a_schedule_without_a_workflow_says_every_field_anew(desk: Desk) -> None:
-    await desk.apply(desk.job())
-    standing = await desk.store.find("default", "report")
+async def test_a_schedule_without_a_workflow_says_every_field_anew(setup: PlanFixture) -> None:
+    await setup.apply(setup.job())
+    standing = await setup.store.find("default", "report")
     assert standing is not None
-    desk.store._schedules[standing.uid] = replace(standing, spec=replace(standing.spec, workflow_version=9))  # noqa: SLF001 - a version that nobody has
+    setup.store._schedules[standing.uid] = replace(standing, spec=replace(standing.spec, workflow_version=9))  # noqa: SLF001 - a version that nobody has
 
-    [one] = (await desk.plan(desk.job())).jobs
+    [one] = (await setup.plan(setup.job())).jobs
 
     assert "function" in {field.field for field in one.forecast.fields}
 
@@ -141,37 +141,37 @@ async def test_a_schedule_without_a_workflow_says_every_field_anew(desk: Desk) -
 # ---- pruning -------------------------------------------------------------------------------------
 
 
-async def test_what_no_file_names_stays_unless_it_is_pruned(desk: Desk) -> None:
-    await desk.apply(desk.job("a"), desk.job("b"))
+async def test_what_no_file_names_stays_unless_it_is_pruned(setup: PlanFixture) -> None:
+    await setup.apply(setup.job("a"), setup.job("b"))
 
-    assert await desk.apply(desk.job("a")) == {"a": Change.UNCHANGED}
-    assert await desk.store.find("default", "b") is not None
-
-
-async def test_what_is_due_of_a_pruned_job_is_decided_first(desk: Desk) -> None:
-    await desk.apply(desk.job("gone", schedule="* * * * *", catchup="all", overlap="allow"))
-    uid = (await desk.book.get("gone")).schedule.uid
-    desk.clock.advance(5 * HOUR)
-
-    await desk.apply(prune=Prune())
-
-    ticks = await desk.store.ticks(uid, before=1 << 62, limit=1000)
-    assert ([tick.decision.kind for tick in ticks], await desk.book.page()) == ([TickKind.FIRED] * 300, [])
+    assert await setup.apply(setup.job("a")) == {"a": JobChange.UNCHANGED}
+    assert await setup.store.find("default", "b") is not None
 
 
-async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(desk: Desk) -> None:
-    await desk.apply(desk.job("gone", overlap="queue"))
+async def test_what_is_due_of_a_pruned_job_is_decided_first(setup: PlanFixture) -> None:
+    await setup.apply(setup.job("gone", schedule="* * * * *", catchup="all", overlap="allow"))
+    uid = (await setup.book.get("gone")).schedule.uid
+    setup.clock.advance(5 * HOUR)
+
+    await setup.apply(prune=Prune())
+
+    ticks = await setup.store.ticks(uid, before=1 << 62, limit=1000)
+    assert ([tick.decision.kind for tick in ticks], await setup.book.page()) == ([TickKind.FIRED] * 300, [])
+
+
+async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(setup: PlanFixture) -> None:
+    await setup.apply(setup.job("gone", overlap="queue"))
     for _ in range(3):
-        await desk.launcher.trigger("gone", actor="ada")
+        await setup.launcher.trigger("gone", actor="ada")
 
-    [one] = (await desk.plan(prune=Prune())).jobs
+    [one] = (await setup.plan(prune=Prune())).jobs
 
     assert one.standing is not None
-    assert (one.change, one.standing.active_runs, one.standing.queued_runs) == (Change.REMOVED, 1, 2)
+    assert (one.change, one.standing.active_runs, one.standing.queued_runs) == (JobChange.REMOVED, 1, 2)
 
 
-async def test_schedules_of_a_deployed_workflow_are_not_pruned(desk: Desk) -> None:
-    deployer = WorkflowStore(desk.store, desk.store, desk.clock, CountedIds())
+async def test_schedules_of_a_deployed_workflow_are_not_pruned(setup: PlanFixture) -> None:
+    deployer = WorkflowService(setup.store, setup.store, setup.clock, CountedIds())
     definition = {
         "workflow_id": "flow",
         "steps": [{"step": "a", "function": "f"}],
@@ -179,33 +179,33 @@ async def test_schedules_of_a_deployed_workflow_are_not_pruned(desk: Desk) -> No
     }
     deployed = await deployer.deploy(definition, actor="ada")
 
-    assert await desk.apply(desk.job(), prune=Prune()) == {"report": Change.CREATED}
+    assert await setup.apply(setup.job(), prune=Prune()) == {"report": JobChange.CREATED}
     assert deployed.schedules
-    assert await desk.store.find("default", deployed.schedules[0]) is not None
+    assert await setup.store.find("default", deployed.schedules[0]) is not None
 
 
-async def test_more_jobs_than_one_page_are_pruned_together(desk: Desk) -> None:
-    await desk.apply(*[desk.job(f"job-{number}") for number in range(1005)])
-    desk.clock.advance(MINUTE)
+async def test_more_jobs_than_one_page_are_pruned_together(setup: PlanFixture) -> None:
+    await setup.apply(*[setup.job(f"job-{number}") for number in range(1005)])
+    setup.clock.advance(MINUTE)
 
-    done = await desk.apply(desk.job("job-7"), prune=Prune())
+    done = await setup.apply(setup.job("job-7"), prune=Prune())
 
-    assert sum(change is Change.REMOVED for change in done.values()) == 1004
-    assert [view.schedule.schedule_id for view in await desk.book.page()] == ["job-7"]
-
-
-async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(desk: Desk) -> None:
-    await desk.apply(desk.job("ours", tags=["team-a"]), desk.job("theirs", tags=["team-b"]), desk.job("plain"))
-
-    assert await desk.apply(prune=Prune("team-a")) == {"ours": Change.REMOVED}
+    assert sum(change is JobChange.REMOVED for change in done.values()) == 1004
+    assert [view.schedule.schedule_id for view in await setup.book.page()] == ["job-7"]
 
 
-async def test_however_many_jobs_there_are_only_so_many_fires_are_looked_at(desk: Desk) -> None:
-    jobs = [desk.job(f"job-{number}", schedule="* * * * *") for number in range(200)]
+async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(setup: PlanFixture) -> None:
+    await setup.apply(setup.job("ours", tags=["team-a"]), setup.job("theirs", tags=["team-b"]), setup.job("plain"))
 
-    planned = await desk.planner.plan(jobs, ahead_ms=366 * DAY_MS)
+    assert await setup.apply(prune=Prune("team-a")) == {"ours": JobChange.REMOVED}
+
+
+async def test_however_many_jobs_there_are_only_so_many_fires_are_looked_at(setup: PlanFixture) -> None:
+    jobs = [setup.job(f"job-{number}", schedule="* * * * *") for number in range(200)]
+
+    planned = await setup.planner.plan(jobs, ahead_ms=366 * DAY_MS)
 
     walked = [one.forecast.fires.walked for one in planned.jobs]
     assert sum(walked) < 110_000
     assert (walked[0], walked[-1]) == (5000, 5)
-    assert planned.fires(Fate.ADDED) == 200 * 366 * 24 * 60
+    assert planned.fires(FireChangeKind.ADDED) == 200 * 366 * 24 * 60

@@ -4,14 +4,14 @@ import pytest
 
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import UsageError
-from gnomon.services.maintenance.file_sync import PoolsKeeper, WatchedFile
-from support.crew import Crewed
+from gnomon.services.maintenance.file_sync import PoolsFileSync, WatchedFile
+from support.crew import ExecutionHarness
 
 pytestmark = pytest.mark.req("R-10")
 FIRST, SECOND = Pools(topics={"a": ("one",)}), Pools(topics={"b": ("two",)})
 
 
-class Written:
+class EditableFile:
     """A file that a test writes."""
 
     def __init__(self) -> None:
@@ -32,8 +32,8 @@ class Written:
 
 
 async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> None:
-    crew, file = Crewed(), Written()
-    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    crew, file = ExecutionHarness(), EditableFile()
+    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
     await keeper.read()
     assert crew.dispatcher.router.pools == FIRST
     await keeper.step()
@@ -46,8 +46,8 @@ async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> No
 
 
 async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> None:
-    crew, file, told = Crewed(), Written(), list[str]()
-    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    crew, file, told = ExecutionHarness(), EditableFile(), list[str]()
+    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
     keeper.on_change = lambda: told.append("changed")
     await keeper.read()
     file.write("line 3 is wrong")
@@ -59,8 +59,8 @@ async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> No
 
 
 async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
-    crew, file = Crewed(), Written()
-    keeper = PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events)
+    crew, file = ExecutionHarness(), EditableFile()
+    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
     await keeper.read()
 
     file.write("line 3 is wrong")
@@ -75,8 +75,8 @@ async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting(
 
 
 async def test_at_the_start_a_broken_file_is_refused() -> None:
-    crew, file = Crewed(), Written()
+    crew, file = ExecutionHarness(), EditableFile()
     file.write("line 3 is wrong")
 
     with pytest.raises(UsageError, match="line 3"):
-        await PoolsKeeper(file.watched(), crew.dispatcher.router, crew.events).read()
+        await PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events).read()

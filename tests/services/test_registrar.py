@@ -10,13 +10,13 @@ from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
-from gnomon.core.ledger.edits import Choice, Missed, Swallowed
+from gnomon.core.ledger.edits import MissedTicks, ResumeChoice, ResumePolicy
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import CronError, FieldError, NotFound
-from gnomon.services.scheduling.registrar import Registrar, Resumed
+from gnomon.services.scheduling.registrar import Registrar, ResumeResult
 from gnomon.testing.clock import CountedIds, VirtualClock
-from support.labour import finish
+from support.labour import finish_run
 
 BILLING: dict[str, Any] = {
     "schedule_id": "billing",
@@ -438,14 +438,14 @@ async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
     await registrar.pause("billing", actor="ada")
     clock.advance(4 * MINUTE)
 
-    done = await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL))
+    done = await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
 
     assert (done.swallowed.count, done.runs) == (4, 4)
     uid = (await registrar.get("billing")).schedule.uid
     for number in range(4):
         waiting = await store.waiting(clock.now(), limit=10)
         assert [one.run.planned_at for one in waiting] == [NOON + (number + 1) * MINUTE]
-        assert await finish(store, waiting[0].run, now=clock.now())
+        assert await finish_run(store, waiting[0].run, now=clock.now())
     schedule = (await registrar.get("billing")).schedule
     assert (schedule.uid, schedule.active_runs, schedule.queued_runs) == (uid, 0, 0)
 
@@ -453,7 +453,9 @@ async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
 async def test_resuming_what_goes_on_says_that_nothing_was_swallowed(registrar: Registrar) -> None:
     await registrar.upsert(BILLING, actor="ada")
 
-    assert await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL)) == Resumed(Swallowed(0))
+    assert await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL)) == ResumeResult(
+        MissedTicks(0)
+    )
 
 
 async def test_a_choice_that_is_refused_leaves_the_pause_on(registrar: Registrar, clock: VirtualClock) -> None:
@@ -462,6 +464,6 @@ async def test_a_choice_that_is_refused_leaves_the_pause_on(registrar: Registrar
     clock.advance(2000 * MINUTE)
 
     with pytest.raises(FieldError, match="2000 runs"):
-        await registrar.resume("billing", actor="ada", missed=Choice(Missed.ALL))
+        await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
 
     assert (await registrar.get("billing")).schedule.paused_at == NOON

@@ -11,7 +11,7 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, MINUTE_MS, Reason, TickKind
 from gnomon.core.time_expressions import Outage
-from gnomon.testing.rehearsal import Loads, Rehearsal
+from gnomon.testing.rehearsal import LoadReport, ScheduleDryRun
 
 #: A Monday.
 START = ms_of(datetime(2027, 3, 22, tzinfo=UTC))
@@ -24,9 +24,9 @@ def job(name: str = "report", schedule: str = "0 * * * *", **said: Any) -> Job: 
 
 async def loads(
     *jobs: Job, hours: int = 24, lasts: int = 0, down: tuple[int, int] | None = None, zone: str = "UTC"
-) -> Loads:
+) -> LoadReport:
     outages = [] if down is None else [Outage(START + down[0], START + down[1])]
-    rehearsal = Rehearsal(jobs, start_at=START, zone=zone)
+    rehearsal = ScheduleDryRun(jobs, start_at=START, zone=zone)
     return await rehearsal.run(START + hours * HOUR, durations={}, usual_ms=lasts, outages=outages)
 
 
@@ -83,7 +83,7 @@ async def test_after_an_outage_the_catch_up_policy_counts(
 ) -> None:
     down = 90 * MINUTE_MS, 270 * MINUTE_MS
 
-    [aftermath] = (await loads(job(catchup=catchup, overlap="allow"), down=down)).aftermaths
+    [aftermath] = (await loads(job(catchup=catchup, overlap="allow"), down=down)).outage_impacts
 
     assert {(kind, reason): count for (_, kind, reason), count in aftermath.ticks.items()} == fates
 
@@ -91,7 +91,7 @@ async def test_after_an_outage_the_catch_up_policy_counts(
 async def test_an_outage_to_the_end_leaves_everything_undecided() -> None:
     found = await loads(job(catchup="all"), hours=4, down=(90 * MINUTE_MS, 4 * HOUR))
 
-    assert (found.jobs["report"].planned, found.aftermaths[0].ticks) == (2, {})
+    assert (found.jobs["report"].planned, found.outage_impacts[0].ticks) == (2, {})
 
 
 async def test_what_an_outage_interrupts_begins_again_and_is_in_the_way() -> None:

@@ -8,24 +8,24 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunStatus, TickKind
 from gnomon.ports.runs import RunQuery
-from gnomon.services.operations.executions import Search
-from gnomon.services.operations.jobs import JobBook, TicksAsked
+from gnomon.services.operations.executions import SearchService
+from gnomon.services.operations.jobs import JobService, TickQuery
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 JOBS = {"rare": ["x"], **{f"usual-{number}": [] for number in range(9)}}
 
 
-class Library:
+class SearchFixture:
     """Ten jobs and ten runs, of which the first is the only one with its tag, and the only one that is over."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.book = JobBook(store, store, store, self.clock, ids)
+        self.book = JobService(store, store, store, self.clock, ids)
         self.launcher = Launcher(store, store, store, store, self.clock, ids)
-        self.search = Search(store, store, self.book, look=3)
+        self.search = SearchService(store, store, self.book, look=3)
 
     async def fill(self) -> str:
         runs = []
@@ -39,13 +39,13 @@ class Library:
 
 
 @pytest.fixture
-async def library() -> Library:
-    return Library()
+async def library() -> SearchFixture:
+    return SearchFixture()
 
 
 @pytest.mark.parametrize(("status", "tag"), [(RunStatus.CANCELLED, None), (None, "x")], ids=["status", "tag"])
 async def test_a_rare_execution_is_found_page_after_short_page(
-    library: Library, status: RunStatus | None, tag: str | None
+    library: SearchFixture, status: RunStatus | None, tag: str | None
 ) -> None:
     rare = await library.fill()
     found, pages, after = [], 0, None
@@ -60,7 +60,7 @@ async def test_a_rare_execution_is_found_page_after_short_page(
     assert pages == 4
 
 
-async def test_a_rare_job_is_found_page_after_short_page(library: Library) -> None:
+async def test_a_rare_job_is_found_page_after_short_page(library: SearchFixture) -> None:
     await library.fill()
     first = await library.search.jobs(tag="x", after="", limit=5, tenant="default")
     rest = await library.search.jobs(tag="x", after=first.after or "", limit=5, tenant="default")
@@ -70,7 +70,7 @@ async def test_a_rare_job_is_found_page_after_short_page(library: Library) -> No
     assert rest.items == []
 
 
-async def test_what_an_index_knows_needs_no_search(library: Library) -> None:
+async def test_what_an_index_knows_needs_no_search(library: SearchFixture) -> None:
     await library.fill()
 
     page = await library.search.executions(RunQuery(limit=100))
@@ -79,7 +79,7 @@ async def test_what_an_index_knows_needs_no_search(library: Library) -> None:
 
 
 async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
-    library: Library, monkeypatch: pytest.MonkeyPatch
+    library: SearchFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gnomon.services.operations.jobs._LOOK", 2)
     monkeypatch.setattr("gnomon.services.operations.jobs._PAGE", 1)
@@ -90,14 +90,16 @@ async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
         library.clock.advance(60_000)
         await library.book.resume("beat", actor="ada")
 
-    first = await library.book.ledger("beat", TicksAsked(kind=TickKind.FIRED))
-    rest = await library.book.ledger("beat", TicksAsked(kind=TickKind.FIRED, before=first.before or 0))
+    first = await library.book.ledger("beat", TickQuery(kind=TickKind.FIRED))
+    rest = await library.book.ledger("beat", TickQuery(kind=TickKind.FIRED, before=first.before or 0))
 
     assert (first.ticks, first.before) == ([], NOON + 2 * 60_000)
     assert (rest.ticks, rest.before) == ([], None)
 
 
-async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_for_one_page(library: Library) -> None:
+async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_for_one_page(
+    library: SearchFixture,
+) -> None:
     for number in range(6):
         said = {"name": f"job-{number}", "function": "f", "schedule": "0 * * * *"}
         await library.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
@@ -108,7 +110,7 @@ async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_
 
     pages, after = 0, None
     while pages == 0 or after is not None:
-        page = await library.search.ticks(TicksAsked(kind=TickKind.FIRED), after=after, tenant="default")
+        page = await library.search.ticks(TickQuery(kind=TickKind.FIRED), after=after, tenant="default")
         assert page.items == []
         pages, after = pages + 1, page.after
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnomon.app.server import quick_collections
+from gnomon.app.server import tune_gc
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _as_before() -> Iterator[None]:
     gc.set_threshold(*looks)
 
 
-class Lonely:
+class SoleNodeStub:
     """Knows nobody but itself."""
 
     def __init__(self) -> None:
@@ -26,17 +26,17 @@ class Lonely:
 
 
 async def test_what_was_made_at_the_start_is_not_looked_at_again_when_garbage_is_collected() -> None:
-    quick_collections(after=0)
+    tune_gc(after=0)
     await asyncio.sleep(0.001)
 
     assert gc.get_freeze_count() > 0
 
 
 async def test_garbage_is_collected_again_and_again() -> None:
-    quick_collections(after=60, every=0.001)
+    tune_gc(after=60, every=0.001)
     for _ in range(2):
         gone = asyncio.Event()
-        made = Lonely()
+        made = SoleNodeStub()
         gc.collect()  # so that it is old
         weakref.finalize(made, gone.set)
         del made
@@ -45,7 +45,7 @@ async def test_garbage_is_collected_again_and_again() -> None:
 
 
 async def test_while_much_is_made_all_that_there_is_is_not_looked_at_all_the_time() -> None:
-    quick_collections(after=60, every=60)
+    tune_gc(after=60, every=60)
     before = gc.get_stats()[2]["collections"]
 
     kept = [[number] for number in range(1_000_000)]

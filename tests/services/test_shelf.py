@@ -8,10 +8,10 @@ from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.schedules import Application
-from gnomon.services.execution.workflow_cache import Shelf
-from support.crew import Crewed
-from support.holding import held
+from gnomon.ports.schedules import JobChangeset
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from support.crew import ExecutionHarness
+from support.holding import running_assignment
 from support.labour import workflow
 
 RUN = Run(
@@ -31,7 +31,7 @@ RUN = Run(
 )
 
 
-class Library(MemoryStore):
+class CountingStore(MemoryStore):
     """Has every workflow, and counts who asks."""
 
     def __init__(self) -> None:
@@ -44,20 +44,20 @@ class Library(MemoryStore):
 
 
 async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
-    library = Library()
-    shelf = Shelf(library, most=2)
+    library = CountingStore()
+    shelf = WorkflowCache(library, most=2)
 
     for name in ("a", "b", "a", "c", "a", "b"):
-        await shelf.of(replace(RUN, workflow_id=name))
+        await shelf.for_run(replace(RUN, workflow_id=name))
 
     assert library.asked == ["a", "b", "c", "b"]
 
 
 async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
-    crew = Crewed()
+    crew = ExecutionHarness()
     names = [f"job-{number}" for number in range(5)]
-    await crew.store.apply(Application(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata="")
-    runs = [replace(held().run, workflow_id=name) for name in names]
+    await crew.store.apply(JobChangeset(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata="")
+    runs = [replace(running_assignment().run, workflow_id=name) for name in names]
     asked: list[str] = []
     single = crew.store.workflow
 
@@ -65,15 +65,15 @@ async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
         asked.append(name)
         return await single(tenant, name, version)
 
-    await crew.shelf.fetch(runs)
+    await crew.shelf.preload(runs)
     crew.store.workflow = counted  # type: ignore[assignment]
-    found = [await crew.shelf.of(run) for run in runs]
+    found = [await crew.shelf.for_run(run) for run in runs]
 
     assert [one.workflow_id for one in found if one] == names
     assert asked == []
 
 
-class Counted(MemoryStore):
+class RecordingStore(MemoryStore):
     """Says what it was asked for, and how."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Counted(MemoryStore):
         return found
 
 
-async def deployed(*workflows: Workflow) -> Counted:
-    store = Counted()
+async def deployed(*workflows: Workflow) -> RecordingStore:
+    store = RecordingStore()
     for one in workflows:
-        await store.apply(Application(workflows=[one]), now=NOON, actor="ada", tzdata="")
+        await store.apply(JobChangeset(workflows=[one]), now=NOON, actor="ada", tzdata="")
     store.asked = []
     return store
 
@@ -104,7 +104,7 @@ async def test_several_are_read_at_once_an_older_version_by_itself_and_what_nobo
     store = await deployed(workflow("a"), workflow("b"), replace(workflow("b"), version=2))
     keys = [("default", "a", 1), ("default", "b", 1), ("default", "none", 1)]
 
-    found = await Shelf(store).several(keys)
+    found = await WorkflowCache(store).get_many(keys)
 
     assert [(key[1], one.version) for key, one in found.items()] == [("a", 1), ("b", 1)]
     assert store.asked == [("a", "b", "none"), ("b", "v1")]
@@ -113,8 +113,8 @@ async def test_several_are_read_at_once_an_older_version_by_itself_and_what_nobo
 async def test_what_was_read_once_is_not_read_again() -> None:
     store = await deployed(workflow("a"), workflow("b"))
     keys = [("default", "a", 1), ("default", "b", 1)]
-    shelf = Shelf(store)
-    await shelf.several(keys)
+    shelf = WorkflowCache(store)
+    await shelf.get_many(keys)
     store.asked = []
 
-    assert (len(await shelf.several(keys)), store.asked) == (2, [])
+    assert (len(await shelf.get_many(keys)), store.asked) == (2, [])

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
-from gnomon.config.sections import Leading, Ticking
+from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.ticker import Health, Ticker
+from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 from gnomon.testing.clock import Recorder, VirtualClock
 
 
@@ -24,8 +24,8 @@ class Node:
     def __init__(self, store: MemoryStore, clock: VirtualClock, holder: str = "node") -> None:
         self.events = Recorder()
         self.clock = clock
-        self.elector = Elector(store, clock, self.events, Leading(), holder=holder)
-        self.ticker = Ticker(store, self.elector, clock, self.events, Ticking())
+        self.elector = Elector(store, clock, self.events, LeaderSettings(), holder=holder)
+        self.ticker = Ticker(store, self.elector, clock, self.events, TickerSettings())
 
     async def run_for(self, ms: int) -> None:
         """Step whenever asked to, until so much time has passed."""
@@ -48,10 +48,10 @@ class BreakableStore(MemoryStore):
     #: What happens while the next answer is under way.
     after_attending: Callable[[], Awaitable[None]] | None = None
 
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
         if self.deaf:
             raise StoreUnavailable("nobody answers")
-        answer = await super().attend(holder, ttl_ms=ttl_ms)
+        answer = await super().renew_shards(holder, ttl_ms=ttl_ms)
         if self.after_attending is not None:
             happening, self.after_attending = self.after_attending, None
             await happening()
@@ -134,7 +134,7 @@ async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     node = Node(store, clock)
-    node.ticker = Ticker(store, node.elector, clock, node.events, Ticking(batch=2))
+    node.ticker = Ticker(store, node.elector, clock, node.events, TickerSettings(batch=2))
     await store.add([minutely(f"s{i}") for i in range(3)], actor="ada", tzdata="")
     await node.ticker.step()
     clock.advance(MINUTE)
@@ -156,11 +156,11 @@ async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore
     store.broken = True
     await node.run_for(30_000 + MINUTE)
     during = node.ticker.health
-    assert node.ticker.silent_for > 5
+    assert node.ticker.seconds_since_success > 5
     store.broken = False
     await node.run_for(2000)
 
-    assert (during, node.ticker.health) == (Health.ERROR, Health.OK)
+    assert (during, node.ticker.health) == (TickerHealth.ERROR, TickerHealth.OK)
     assert await planned(store, schedule) == [1, 2]
     assert "store_unavailable" in node.events.names()
 
@@ -173,7 +173,7 @@ async def test_a_wall_clock_that_jumps_forward_is_an_outage(
     await store.add([schedule], actor="ada", tzdata="")
     await node.run_for(MINUTE + 1)
 
-    clock.set_back_or_forth(HOUR)
+    clock.shift_wall_clock(HOUR)
     await node.run_for(2000)
 
     assert ("clock_stepped", {"by_ms": HOUR}) in node.events.seen
@@ -190,7 +190,7 @@ async def test_a_wall_clock_that_is_put_back_decides_nothing_twice(
     await store.add([schedule], actor="ada", tzdata="")
     await node.run_for(10 * MINUTE + 1)
 
-    clock.set_back_or_forth(-5 * MINUTE)
+    clock.shift_wall_clock(-5 * MINUTE)
     await node.run_for(7 * MINUTE)
 
     assert await planned(store, schedule) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
@@ -234,10 +234,10 @@ async def test_a_ticker_that_joins_has_its_share_soon_after_the_others_gave_it_u
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
     await one.ticker.step()
     await other.ticker.step()
-    await one.run_for(Leading().renew_interval_ms)
+    await one.run_for(LeaderSettings().renew_interval_ms)
     await one.ticker.step()
 
-    await other.run_for(Leading().claim_interval_ms)
+    await other.run_for(LeaderSettings().claim_interval_ms)
 
     assert len(other.elector.terms) == SHARDS // 2
 
@@ -256,7 +256,7 @@ async def test_the_shards_of_a_ticker_that_died_are_taken_over_as_soon_as_its_le
     await other.run_for(phase)
     await one.elector.step()
 
-    await other.run_for(Leading().ttl_ms + 10)
+    await other.run_for(LeaderSettings().ttl_ms + 10)
 
     assert len(other.elector.terms) == SHARDS
 
@@ -271,8 +271,8 @@ async def test_a_ticker_that_is_told_of_shards_given_up_takes_them_without_waiti
         clock.advance(1000)
     await one.elector.stop()
 
-    other.elector.look()
-    await other.run_for(Leading().claim_interval_ms)
+    other.elector.check_soon()
+    await other.run_for(LeaderSettings().claim_interval_ms)
 
     assert len(other.elector.terms) == SHARDS
 
@@ -286,11 +286,11 @@ async def test_what_a_ticker_is_told_while_it_asks_is_not_forgotten(store: Break
 
     async def leaving() -> None:
         await one.elector.stop()
-        other.elector.look()
+        other.elector.check_soon()
 
     store.after_attending = leaving
     await other.elector.step()
-    await other.run_for(Leading().claim_interval_ms + 10)
+    await other.run_for(LeaderSettings().claim_interval_ms + 10)
 
     assert len(other.elector.terms) == SHARDS
 
@@ -333,10 +333,10 @@ async def test_a_process_that_is_alone_takes_every_shard_of_one_that_was_killed(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     await Node(store, clock, "killed").ticker.step()
-    restarted = Elector(store, clock, Recorder(), Leading(), holder="restarted", alone=True)
+    restarted = Elector(store, clock, Recorder(), LeaderSettings(), holder="restarted", alone=True)
 
     await restarted.step()
-    clock.advance(Leading().renew_interval_ms)
+    clock.advance(LeaderSettings().renew_interval_ms)
     await restarted.step()
 
     assert len(restarted.terms) == SHARDS
@@ -352,7 +352,7 @@ async def test_three_nodes_come_to_rest(store: MemoryStore, clock: VirtualClock)
         await node.elector.step()
 
     assert sum(len(node.elector.terms) for node in nodes) == SHARDS
-    assert sorted(node.elector.renewal_due_in > Leading().claim_interval_ms / 1000 for node in nodes)[1:] == [
+    assert sorted(node.elector.renewal_due_in > LeaderSettings().claim_interval_ms / 1000 for node in nodes)[1:] == [
         True,
         True,
     ]
@@ -362,12 +362,12 @@ async def test_a_renewal_that_failed_is_tried_again_soon_but_not_at_once(
     store: BreakableStore, node: Node, clock: VirtualClock
 ) -> None:
     await node.ticker.step()
-    clock.advance(Leading().renew_interval_ms)
+    clock.advance(LeaderSettings().renew_interval_ms)
     store.deaf = True
 
     await node.elector.step()
 
-    assert node.elector.renewal_due_in == Leading().claim_interval_ms / 1000
+    assert node.elector.renewal_due_in == LeaderSettings().claim_interval_ms / 1000
     assert len(node.elector.terms) == SHARDS
 
 
@@ -377,7 +377,7 @@ async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_shou
     await node.ticker.step()
     store.deaf = True
 
-    await node.run_for(int(Leading().ttl_ms * 0.8) + 1)
+    await node.run_for(int(LeaderSettings().ttl_ms * 0.8) + 1)
 
     assert not node.elector.terms
 

@@ -7,18 +7,18 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.config.sections import Leading, Ticking
-from gnomon.core.health import Condition, Report
+from gnomon.config.sections import LeaderSettings, TickerSettings
+from gnomon.core.health import HealthCondition, NodeHealth
 from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import Survey
+from gnomon.ports.maintenance import StoreStats
 from gnomon.services.loop import Backoff
-from gnomon.services.observability.health import Vitals
+from gnomon.services.observability.health import HealthMonitor
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 
-WELL = Survey(
+WELL = StoreStats(
     store_at=NOON,
     schema=3,
     jobs=1,
@@ -33,17 +33,17 @@ WELL = Survey(
 )
 
 
-class ToldSurveyor:
+class FakeStatsReader:
     """Finds what it is told to, or fails as it is told to."""
 
     def __init__(self) -> None:
-        self.finds: Survey | Exception = WELL
+        self.finds: StoreStats | Exception = WELL
         self.looks = 0
         #: Set to let looks end.
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         del now, overdue_before, cards
         self.looks += 1
         await self.answers.wait()
@@ -56,69 +56,69 @@ class ToldSurveyor:
         return {}
 
 
-class Body:
+class HealthFixture:
     """A node's parts and their vitals."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         events = Recorder()
-        self.elector = Elector(self.store, self.clock, events, Leading(), holder="node")
-        self.ticker = Ticker(self.store, self.elector, self.clock, events, Ticking())
+        self.elector = Elector(self.store, self.clock, events, LeaderSettings(), holder="node")
+        self.ticker = Ticker(self.store, self.elector, self.clock, events, TickerSettings())
         self.dispatcher = Backoff(events, "dispatcher")
-        self.surveyor = ToldSurveyor()
+        self.surveyor = FakeStatsReader()
         self.free: int | None = None
-        self.vitals = Vitals(self.surveyor, self.clock, tick_ms=1000, cards=0)
+        self.vitals = HealthMonitor(self.surveyor, self.clock, tick_ms=1000, cards=0)
         self.vitals.attach(self.ticker, self.elector, {"dispatcher": self.dispatcher}, lambda: self.free)
-        self.vitals.on_duty = True
+        self.vitals.active = True
 
     async def step(self) -> None:
         await self.ticker.step()
 
-    async def report(self, *, after_ms: int = 1000) -> Report:
+    async def report(self, *, after_ms: int = 1000) -> NodeHealth:
         self.clock.advance(after_ms)
         return await self.vitals.report()
 
-    async def condition(self, name: str, *, after_ms: int = 1000) -> Condition:
+    async def condition(self, name: str, *, after_ms: int = 1000) -> HealthCondition:
         return {one.name: one.condition for one in (await self.report(after_ms=after_ms)).components}[name]
 
 
 @pytest.fixture
-async def body() -> Body:
-    made = Body()
+async def body() -> HealthFixture:
+    made = HealthFixture()
     await made.step()
     return made
 
 
 @pytest.mark.req("Z-11")
-async def test_a_node_that_does_its_work_is_well(body: Body) -> None:
+async def test_a_node_that_does_its_work_is_well(body: HealthFixture) -> None:
     report = await body.report()
 
-    assert (report.condition, report.ready, report.alive) == (Condition.OK, True, True)
+    assert (report.condition, report.ready, report.alive) == (HealthCondition.OK, True, True)
     assert {one.name for one in report.components} == {"store", "ledger", "disk", "elector", "ticker", "dispatcher"}
 
 
 @pytest.mark.req("Z-11")
-async def test_a_query_that_fails_makes_the_store_ill_and_the_node_unready(body: Body) -> None:
+async def test_a_query_that_fails_makes_the_store_ill_and_the_node_unready(body: HealthFixture) -> None:
     body.surveyor.finds = StoreUnavailable("no route to it")
 
     report = await body.report()
 
     [store] = [one for one in report.components if one.name == "store"]
-    assert (store.condition, store.message) == (Condition.ERROR, "no route to it")
+    assert (store.condition, store.message) == (HealthCondition.ERROR, "no route to it")
     assert (report.ready, report.alive) == (False, True)
 
 
-async def test_a_failure_that_nobody_foresaw_makes_the_store_ill_without_its_words(body: Body) -> None:
+async def test_a_failure_that_nobody_foresaw_makes_the_store_ill_without_its_words(body: HealthFixture) -> None:
     body.surveyor.finds = RuntimeError("password=hunter2")
 
     [store] = [one for one in (await body.report()).components if one.name == "store"]
 
-    assert store.condition is Condition.ERROR
+    assert store.condition is HealthCondition.ERROR
     assert "hunter2" not in store.message
 
 
-async def test_a_store_that_answers_again_is_well_again(body: Body) -> None:
+async def test_a_store_that_answers_again_is_well_again(body: HealthFixture) -> None:
     body.surveyor.finds = StoreUnavailable("away")
     await body.report()
     body.surveyor.finds = WELL
@@ -126,7 +126,7 @@ async def test_a_store_that_answers_again_is_well_again(body: Body) -> None:
     assert (await body.report()).ready
 
 
-async def test_however_many_ask_the_store_is_looked_at_once_a_second(body: Body) -> None:
+async def test_however_many_ask_the_store_is_looked_at_once_a_second(body: HealthFixture) -> None:
     body.clock.advance(5000)
     await asyncio.gather(*(body.vitals.report() for _ in range(50)))
     await body.report(after_ms=900)
@@ -135,65 +135,67 @@ async def test_however_many_ask_the_store_is_looked_at_once_a_second(body: Body)
 
 
 @pytest.mark.req("Z-11")
-async def test_a_service_that_cannot_reach_the_store_is_ill_until_it_can(body: Body) -> None:
+async def test_a_service_that_cannot_reach_the_store_is_ill_until_it_can(body: HealthFixture) -> None:
     body.dispatcher.failed(StoreUnavailable("away"))
-    assert await body.condition("dispatcher") is Condition.ERROR
+    assert await body.condition("dispatcher") is HealthCondition.ERROR
 
     body.dispatcher.worked()
-    assert await body.condition("dispatcher") is Condition.OK
+    assert await body.condition("dispatcher") is HealthCondition.OK
 
 
-async def test_a_step_that_failed_as_none_should_makes_its_service_ill_for_a_while(body: Body) -> None:
-    body.vitals.happened("step_failed", {"step": "Dispatcher.step", "error": "KeyError('x')"})
-    assert await body.condition("dispatcher") is Condition.ERROR
+async def test_a_step_that_failed_as_none_should_makes_its_service_ill_for_a_while(body: HealthFixture) -> None:
+    body.vitals.on_event("step_failed", {"step": "dispatcher", "error": "KeyError('x')"})
+    assert await body.condition("dispatcher") is HealthCondition.ERROR
 
     await body.step()
-    assert await body.condition("dispatcher", after_ms=10_000) is Condition.OK
+    assert await body.condition("dispatcher", after_ms=10_000) is HealthCondition.OK
 
 
 @pytest.mark.req("Z-11")
-async def test_a_job_that_fails_makes_nobody_ill(body: Body) -> None:
-    body.vitals.happened("task_failed", {"job": "report", "error": "no"})
-    body.vitals.happened("dead_letter", {"job": "report"})
+async def test_a_job_that_fails_makes_nobody_ill(body: HealthFixture) -> None:
+    body.vitals.on_event("task_failed", {"job": "report", "error": "no"})
+    body.vitals.on_event("dead_letter", {"job": "report"})
 
-    assert (await body.report()).condition is Condition.OK
+    assert (await body.report()).condition is HealthCondition.OK
 
 
 @pytest.mark.req("Z-11")
 @pytest.mark.guarantee("S21")
-async def test_a_mark_that_does_not_move_turns_the_ledger_red_within_two_ticks_and_five_seconds(body: Body) -> None:
+async def test_a_mark_that_does_not_move_turns_the_ledger_red_within_two_ticks_and_five_seconds(
+    body: HealthFixture,
+) -> None:
     due = {**{name: getattr(WELL, name) for name in WELL.__struct_fields__}, "due": 1, "overdue": 1}
-    body.surveyor.finds = Survey(**{**due, "oldest_due_at": NOON})
+    body.surveyor.finds = StoreStats(**{**due, "oldest_due_at": NOON})
     seen = []
     for _ in range(9):
         await body.step()
         seen.append(await body.condition("ledger"))
 
-    assert seen == [Condition.OK] * 8 + [Condition.ERROR]
+    assert seen == [HealthCondition.OK] * 8 + [HealthCondition.ERROR]
 
 
-async def test_a_ticker_that_stands_still_is_ill_first_and_then_worth_a_new_process(body: Body) -> None:
+async def test_a_ticker_that_stands_still_is_ill_first_and_then_worth_a_new_process(body: HealthFixture) -> None:
     ill = await body.report(after_ms=8_000)
     dead = await body.report(after_ms=60_000)
 
-    assert [one.condition for one in ill.components if one.name == "ticker"] == [Condition.ERROR]
+    assert [one.condition for one in ill.components if one.name == "ticker"] == [HealthCondition.ERROR]
     assert (ill.alive, dead.alive) == (True, False)
 
 
-async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_waits(body: Body) -> None:
-    body.vitals.on_duty = False
+async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_waits(body: HealthFixture) -> None:
+    body.vitals.active = False
 
     report = await body.report(after_ms=3_600_000)
 
-    assert {one.name for one in report.components if one.condition is Condition.IDLE} >= {
+    assert {one.name for one in report.components if one.condition is HealthCondition.IDLE} >= {
         "ticker",
         "elector",
         "dispatcher",
     }
-    assert (report.condition, report.ready, report.alive) == (Condition.OK, True, True)
+    assert (report.condition, report.ready, report.alive) == (HealthCondition.OK, True, True)
 
 
-async def test_a_node_that_was_told_to_stop_is_not_ready(body: Body) -> None:
+async def test_a_node_that_was_told_to_stop_is_not_ready(body: HealthFixture) -> None:
     body.vitals.draining = True
 
     report = await body.report()
@@ -202,16 +204,18 @@ async def test_a_node_that_was_told_to_stop_is_not_ready(body: Body) -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "expected"), [(None, Condition.IDLE), (2**30, Condition.OK), (2**20, Condition.ERROR)]
+    ("free", "expected"), [(None, HealthCondition.IDLE), (2**30, HealthCondition.OK), (2**20, HealthCondition.ERROR)]
 )
-async def test_a_disk_that_is_nearly_full_is_ill(body: Body, free: int | None, expected: Condition) -> None:
+async def test_a_disk_that_is_nearly_full_is_ill(
+    body: HealthFixture, free: int | None, expected: HealthCondition
+) -> None:
     body.free = free
 
     assert await body.condition("disk") is expected
 
 
 @pytest.mark.req("Z-11")
-async def test_a_part_that_cannot_be_looked_at_is_ill_and_all_others_are_still_looked_at(body: Body) -> None:
+async def test_a_part_that_cannot_be_looked_at_is_ill_and_all_others_are_still_looked_at(body: HealthFixture) -> None:
     def broken() -> int | None:
         raise ValueError("secret")
 
@@ -220,19 +224,24 @@ async def test_a_part_that_cannot_be_looked_at_is_ill_and_all_others_are_still_l
     report = await body.report()
     parts = {one.name: one for one in report.components}
 
-    assert (parts["disk"].condition, parts["disk"].message) == (Condition.ERROR, "cannot be looked at: ValueError")
-    assert parts["ticker"].condition is Condition.OK
+    assert (parts["disk"].condition, parts["disk"].message) == (
+        HealthCondition.ERROR,
+        "cannot be looked at: ValueError",
+    )
+    assert parts["ticker"].condition is HealthCondition.OK
 
 
-async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_store(body: Body) -> None:
+async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_store(body: HealthFixture) -> None:
     body.surveyor.answers.clear()
 
     assert body.vitals.alive
     assert body.surveyor.looks == 0
 
 
-async def test_a_store_that_does_not_answer_in_time_is_ill(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.services.observability.health._PATIENCE_SECONDS", 0.01)
+async def test_a_store_that_does_not_answer_in_time_is_ill(
+    body: HealthFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.services.observability.health._TIMEOUT_SECONDS", 0.01)
     body.surveyor.answers.clear()
 
-    assert await body.condition("store") is Condition.ERROR
+    assert await body.condition("store") is HealthCondition.ERROR

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.explain.evidence import Explanation, Kind
+from gnomon.core.explain.evidence import ExplanationKind, SubjectExplanation
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Tick
 from gnomon.errors import NotFound
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
-from support.worlds import EFFORT, HOUR, STARTS, World
+from support.worlds import EFFORT, HOUR, STARTS, RandomSimulation
 
 _FOREVER = 1 << 62
 SEEDS = range(4 * EFFORT)
@@ -20,10 +20,10 @@ SEEDS = range(4 * EFFORT)
 MOST = 40
 
 
-class Lived(NamedTuple):
+class SimulatedHistory(NamedTuple):
     """A world after a while, and its store."""
 
-    world: World
+    world: RandomSimulation
     store: MemoryStore
 
     @property
@@ -31,17 +31,17 @@ class Lived(NamedTuple):
         store = self.store
         return Explainer(store, store, store, store, store, store, self.world.simulation.clock)
 
-    async def asked(self, name: str, at: int) -> tuple[Explanation, ...]:
+    async def asked(self, name: str, at: int) -> tuple[SubjectExplanation, ...]:
         return (await self.explainer.at(name, instant_of(at).isoformat(timespec="milliseconds"))).explanations
 
 
-async def lived(seed: int, *, hours: int) -> Lived:
+async def lived(seed: int, *, hours: int) -> SimulatedHistory:
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
     store = MemoryStore(clock.now)
-    world = World(store, clock, seed)
+    world = RandomSimulation(store, clock, seed)
     await world.populate()
     await world.simulation.run(hours * HOUR)
-    return Lived(world, store)
+    return SimulatedHistory(world, store)
 
 
 @pytest.mark.guarantee("S1")
@@ -56,9 +56,9 @@ async def test_every_decision_is_explained_as_it_was_made(seed: int) -> None:
             await _is_explained(life, name, tick, tick.decision.last_at)
 
 
-async def _is_explained(life: Lived, name: str, tick: Tick, at: int) -> None:
+async def _is_explained(life: SimulatedHistory, name: str, tick: Tick, at: int) -> None:
     told = await life.asked(name, at)
-    [one] = [one for one in told if one.kind is not Kind.STARTED]
+    [one] = [one for one in told if one.kind is not ExplanationKind.STARTED]
     assert (one.kind.value, one.reason) == (tick.decision.kind.value, tick.decision.reason.value)
     assert (one.at, one.decided_at, one.revision) == (at, tick.decided_at, tick.revision)
     assert (None if one.run is None else one.run.run_id) == tick.run_id

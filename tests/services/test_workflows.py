@@ -13,10 +13,10 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Overlap, Schedule
 from gnomon.errors import Contended, FieldError, NotFound
-from gnomon.ports.schedules import Application
-from gnomon.services.operations.jobs import JobBook
+from gnomon.ports.schedules import JobChangeset
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.workflows import Deployed, WorkflowStore
+from gnomon.services.operations.workflows import DeployResult, WorkflowService
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 STEPS: list[dict[str, Any]] = [
@@ -31,16 +31,16 @@ def etl(*triggers: Mapping[str, Any], **said: Any) -> dict[str, Any]:  # noqa: A
     return {"workflow_id": "etl", "nodes": STEPS, "triggers": list(triggers), **said}
 
 
-class House:
+class WorkflowFixture:
     """A store, and what deploys into it."""
 
     def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
         self.clock = VirtualClock(NOON)
         self.store = kind(self.clock.now)
         self.ids = CountedIds()
-        self.workflows = WorkflowStore(self.store, self.store, self.clock, self.ids)
+        self.workflows = WorkflowService(self.store, self.store, self.clock, self.ids)
 
-    async def deploy(self, *triggers: Mapping[str, Any], **said: Any) -> Deployed:  # noqa: ANN401
+    async def deploy(self, *triggers: Mapping[str, Any], **said: Any) -> DeployResult:  # noqa: ANN401
         return await self.workflows.deploy(etl(*triggers, **said), actor="ada")
 
     async def schedules(self) -> dict[str, Schedule]:
@@ -48,15 +48,15 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def setup() -> WorkflowFixture:
+    return WorkflowFixture()
 
 
 @pytest.mark.req("C-16")
-async def test_a_workflow_is_kept_by_id_and_version(house: House) -> None:
-    done = await house.deploy()
+async def test_a_workflow_is_kept_by_id_and_version(setup: WorkflowFixture) -> None:
+    done = await setup.deploy()
 
-    kept = await house.workflows.get("etl", 1)
+    kept = await setup.workflows.get("etl", 1)
     assert (done.version, done.new, kept.version) == (1, True, 1)
     assert [(step.name, step.function, step.depends_on) for step in kept.steps] == [
         ("extract", "etl.extract", ()),
@@ -65,33 +65,33 @@ async def test_a_workflow_is_kept_by_id_and_version(house: House) -> None:
 
 
 @pytest.mark.req("C-16")
-async def test_the_same_content_is_the_same_version(house: House) -> None:
-    await house.deploy(NIGHTLY)
-    before = await house.schedules()
+async def test_the_same_content_is_the_same_version(setup: WorkflowFixture) -> None:
+    await setup.deploy(NIGHTLY)
+    before = await setup.schedules()
 
-    again = await house.deploy(NIGHTLY)
+    again = await setup.deploy(NIGHTLY)
 
     assert (again.version, again.new) == (1, False)
-    assert await house.schedules() == before
+    assert await setup.schedules() == before
 
 
 @pytest.mark.req("C-16")
-async def test_other_content_is_a_new_version_and_the_old_one_stays(house: House) -> None:
-    await house.deploy(NIGHTLY)
+async def test_other_content_is_a_new_version_and_the_old_one_stays(setup: WorkflowFixture) -> None:
+    await setup.deploy(NIGHTLY)
 
-    done = await house.deploy(NIGHTLY, description="better")
+    done = await setup.deploy(NIGHTLY, description="better")
 
     assert (done.version, done.new) == (2, True)
-    assert (await house.workflows.get("etl", 1)).description == ""
-    assert (await house.workflows.get("etl")).description == "better"
-    assert (await house.schedules())["etl.nightly"].spec.workflow_version == 2
+    assert (await setup.workflows.get("etl", 1)).description == ""
+    assert (await setup.workflows.get("etl")).description == "better"
+    assert (await setup.schedules())["etl.nightly"].spec.workflow_version == 2
 
 
 @pytest.mark.req("C-16")
-async def test_every_trigger_by_time_is_a_schedule(house: House) -> None:
-    done = await house.deploy(NIGHTLY, {"type": "webhook", "url": "https://x"}, HOURLY)
+async def test_every_trigger_by_time_is_a_schedule(setup: WorkflowFixture) -> None:
+    done = await setup.deploy(NIGHTLY, {"type": "webhook", "url": "https://x"}, HOURLY)
 
-    found = await house.schedules()
+    found = await setup.schedules()
     assert set(done.schedules) == set(found) == {"etl.nightly", "etl.2"}
     assert found["etl.nightly"].spec.trigger == Cron("0 2 * * *", "Europe/Berlin")
     assert found["etl.nightly"].spec.first_steps == ("extract",)
@@ -100,42 +100,42 @@ async def test_every_trigger_by_time_is_a_schedule(house: House) -> None:
 
 
 @pytest.mark.req("C-16")
-async def test_a_later_version_without_a_trigger_removes_its_schedule(house: House) -> None:
-    await house.deploy(NIGHTLY, HOURLY)
+async def test_a_later_version_without_a_trigger_removes_its_schedule(setup: WorkflowFixture) -> None:
+    await setup.deploy(NIGHTLY, HOURLY)
 
-    done = await house.deploy(NIGHTLY)
+    done = await setup.deploy(NIGHTLY)
 
     assert done.removed == ("etl.1",)
-    assert set(await house.schedules()) == {"etl.nightly"}
+    assert set(await setup.schedules()) == {"etl.nightly"}
 
 
-async def test_what_was_due_is_decided_before_a_schedule_goes(house: House) -> None:
-    await house.deploy({**HOURLY, "catchup_policy": "latest"})
-    uid = (await house.schedules())["etl.0"].uid
-    house.clock.advance(HOUR)
+async def test_what_was_due_is_decided_before_a_schedule_goes(setup: WorkflowFixture) -> None:
+    await setup.deploy({**HOURLY, "catchup_policy": "latest"})
+    uid = (await setup.schedules())["etl.0"].uid
+    setup.clock.advance(HOUR)
 
-    await house.deploy()
+    await setup.deploy()
 
-    assert len(await house.store.ticks(uid, before=1 << 62, limit=10)) == 1
+    assert len(await setup.store.ticks(uid, before=1 << 62, limit=10)) == 1
 
 
-async def test_schedules_of_others_stay(house: House) -> None:
-    book = JobBook(house.store, house.store, house.store, house.clock, house.ids)
+async def test_schedules_of_others_stay(setup: WorkflowFixture) -> None:
+    book = JobService(setup.store, setup.store, setup.store, setup.clock, setup.ids)
     job = read_job({"name": "etl.other", "function": "f", "schedule": "@daily"}, Defaults(), now=NOON)
     await book.apply([job], actor="ada")
 
-    await house.deploy()
+    await setup.deploy()
 
-    assert set(await house.schedules()) == {"etl.other"}
+    assert set(await setup.schedules()) == {"etl.other"}
     with pytest.raises(FieldError, match="runs something else"):
-        await house.deploy({**NIGHTLY, "id": "other"})
+        await setup.deploy({**NIGHTLY, "id": "other"})
 
 
-async def test_a_definition_says_which_version_it_is(house: House) -> None:
-    assert (await house.deploy(version=1)).version == 1
-    assert (await house.deploy(version=2, description="better")).version == 2
+async def test_a_definition_says_which_version_it_is(setup: WorkflowFixture) -> None:
+    assert (await setup.deploy(version=1)).version == 1
+    assert (await setup.deploy(version=2, description="better")).version == 2
     with pytest.raises(FieldError, match="would be 3"):
-        await house.deploy(version=2, description="best")
+        await setup.deploy(version=2, description="best")
 
 
 @pytest.mark.parametrize(
@@ -158,22 +158,24 @@ async def test_a_definition_says_which_version_it_is(house: House) -> None:
         ({"triggers": [{**NIGHTLY, "overlapping": "skip"}]}, "triggers[0].overlapping"),
     ],
 )
-async def test_what_is_wrong_is_named_and_nothing_is_kept(house: House, said: dict[str, Any], field: str) -> None:
+async def test_what_is_wrong_is_named_and_nothing_is_kept(
+    setup: WorkflowFixture, said: dict[str, Any], field: str
+) -> None:
     with pytest.raises(FieldError) as refused:
-        await house.deploy(**said)
+        await setup.deploy(**said)
 
     assert refused.value.field == field
     with pytest.raises(NotFound):
-        await house.workflows.get("etl")
+        await setup.workflows.get("etl")
 
 
 @pytest.mark.req("C-16")
-async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(house: House) -> None:
-    await house.deploy()
-    launcher = Launcher(house.store, house.store, house.store, house.store, house.clock, house.ids)
+async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(setup: WorkflowFixture) -> None:
+    await setup.deploy()
+    launcher = Launcher(setup.store, setup.store, setup.store, setup.store, setup.clock, setup.ids)
 
     with pytest.raises(NotFound, match="version 2"):
-        await house.workflows.get("etl", 2)
+        await setup.workflows.get("etl", 2)
     assert not await launcher.start("etl", 2, "ada", NOON, "k")
     assert await launcher.start("etl", 1, "ada", NOON, "k")
 
@@ -186,10 +188,10 @@ async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(hou
     ],
 )
 async def test_a_workflow_without_a_list_of_steps_is_refused(
-    house: House, said: dict[str, Any], blamed: tuple[str, object, str]
+    setup: WorkflowFixture, said: dict[str, Any], blamed: tuple[str, object, str]
 ) -> None:
     with pytest.raises(FieldError) as refused:
-        await house.workflows.deploy(said, actor="ada")
+        await setup.workflows.deploy(said, actor="ada")
 
     assert (refused.value.field, refused.value.value, refused.value.reason) == blamed
 
@@ -202,20 +204,20 @@ async def test_a_workflow_without_a_list_of_steps_is_refused(
         {"nodes": [{"step": "main", "function": "f", "timeout": "5s"}], "input": {"a": 1}},
     ],
 )
-async def test_what_is_shown_of_a_workflow_can_be_deployed_again(house: House, said: dict[str, Any]) -> None:
-    await house.deploy(**said)
-    shown = workflow_as_data(await house.workflows.get("etl"))
+async def test_what_is_shown_of_a_workflow_can_be_deployed_again(setup: WorkflowFixture, said: dict[str, Any]) -> None:
+    await setup.deploy(**said)
+    shown = workflow_as_data(await setup.workflows.get("etl"))
 
-    again = await house.workflows.deploy(shown, actor="ada")
+    again = await setup.workflows.deploy(shown, actor="ada")
 
     assert (again.version, again.new) == (1, False)
 
 
 async def test_a_deployment_that_others_keep_undoing_is_given_up() -> None:
     class Contested(MemoryStore):
-        async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+        async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
             del wish, now, actor, tzdata
             return False
 
     with pytest.raises(Contended):
-        await House(Contested).deploy(NIGHTLY)
+        await WorkflowFixture(Contested).deploy(NIGHTLY)

@@ -9,7 +9,7 @@ from typing import Any, Self
 _PATIENCE = 10.0
 
 
-class Between(ABC):
+class TcpRelay(ABC):
     """Whoever connects to its port is dealt with on its own loop, so that a test may be busy with something else."""
 
     def __init__(self, port: int) -> None:
@@ -28,19 +28,19 @@ class Between(ABC):
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._do(self._listen())
+        self._run_on_loop(self._listen())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._do(self._close())
-        self._do(_some_turns())
+        self._run_on_loop(self._close())
+        self._run_on_loop(_run_pending_callbacks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE)
         self._loop.close()
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+    def _run_on_loop(self, what: Coroutine[Any, Any, None]) -> None:
         """It has been done on the thread of its own."""
         asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
 
@@ -59,7 +59,7 @@ class Between(ABC):
         await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _some_turns() -> None:
+async def _run_pending_callbacks() -> None:
     """Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them."""
     for _ in range(3):
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.daemons import Daemon
+from support.daemons import ServerProcess
 
 #: Where there is no program of Redis to be had, its imitation speaks the same over TCP.
 _IMITATION = """
@@ -18,7 +18,7 @@ TcpFakeServer(("127.0.0.1", int(sys.argv[1])), server_type="redis").serve_foreve
 """
 
 
-class BusServer(Daemon):
+class BusServer(ServerProcess):
     """What NATS and Redis have in common."""
 
     prefix = "gnomon-bus-"

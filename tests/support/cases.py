@@ -30,13 +30,13 @@ _MONTHS = "JAN feb Mar APR MAY jun JUL AUG SEP OCT NOV DEC".split()
 _WEEKDAYS = "SUN mon Tue WED THU fri SAT".split()
 
 
-def zones(dice: random.Random, count: int) -> list[str]:
+def random_zones(dice: random.Random, count: int) -> list[str]:
     """The odd zones and some others, `count` in all."""
     others = sorted(name for name in available_timezones() if "/" in name and name not in ODD_ZONES)
     return [*ODD_ZONES, *dice.sample(others, count - len(ODD_ZONES))]
 
 
-def changes(zone: str, first_year: int, last_year: int) -> list[datetime]:
+def clock_changes(zone: str, first_year: int, last_year: int) -> list[datetime]:
     """The whole hours right before the zone's offset changes."""
     rules = ZoneInfo(zone)
     found = []
@@ -53,7 +53,7 @@ def changes(zone: str, first_year: int, last_year: int) -> list[datetime]:
     return found
 
 
-def expression(dice: random.Random, *, seconds: bool = False, times: bool = False) -> str:
+def random_cron(dice: random.Random, *, seconds: bool = False, times: bool = False) -> str:
     """A cron expression of the whole standard language; with `times`, mostly in the small hours."""
     words = [field(dice, "minute"), field(dice, "hour"), *days(dice)]
     if times:
@@ -103,7 +103,7 @@ def field(dice: random.Random, name: str) -> str:
     return ",".join(element() for _ in range(dice.choice((1, 1, 1, 2, 3))))
 
 
-def rounds(seed: object, count: int) -> Iterator[random.Random]:
+def seeded_rounds(seed: object, count: int) -> Iterator[random.Random]:
     """Dice for `count` rounds, times the effort asked for; the same ones in every run."""
     for number in range(count * EFFORT):
         yield random.Random(f"{seed}:{number}")

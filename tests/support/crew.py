@@ -8,28 +8,28 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.settings import Settings, load
 from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
-from gnomon.core.runs.launch import Launch, Launching, wanted_run
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
-from gnomon.ports.schedules import Application
-from gnomon.ports.tasks import Held
+from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.tasks import AttemptRef
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
-from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.labour import Store, workflow
+from support.labour import FullStore, workflow
 
 
-class ToldRunner:
+class FakeRunner:
     """Runs nothing: a test says what comes of what was started."""
 
     def __init__(self, *functions: str) -> None:
         self.functions: Collection[str] = frozenset(functions or ("reports.make",))
-        self.started: dict[Held, Assignment] = {}
-        self.stopped: list[tuple[Held, Result]] = []
+        self.started: dict[AttemptRef, Assignment] = {}
+        self.stopped: list[tuple[AttemptRef, Result]] = []
         self.overrunning = 0
         self._finished: list[Finished] = []
 
@@ -46,7 +46,7 @@ class ToldRunner:
         found, self._finished = self._finished, []
         return found
 
-    def stop(self, held: Collection[Held], *, why: Result) -> None:
+    def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
         self.stopped += [(one, why) for one in held]
         for one in [one for one in held if one in self.started]:
             self.end(one, why)
@@ -56,16 +56,16 @@ class ToldRunner:
         for held in list(self.started):
             self.end(held, Result.INTERRUPTED, error="the worker stops")
 
-    def end(self, held: Held, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    def end(self, held: AttemptRef, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """What was started ends like this."""
-        self._finished.append(Finished(self.started.pop(held), Outcome(result=result, **told)))
+        self._finished.append(Finished(self.started.pop(held), AttemptOutcome(result=result, **told)))
 
     def end_all(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         for held in list(self.started):
             self.end(held, result, **told)
 
 
-class Crewed:
+class ExecutionHarness:
     """All of them together."""
 
     def __init__(
@@ -73,47 +73,47 @@ class Crewed:
         *,
         flags: Mapping[str, object] | None = None,
         gate: Gate | None = None,
-        store: Store | None = None,
+        store: FullStore | None = None,
         clock: VirtualClock | None = None,
     ) -> None:
         self.clock = clock or VirtualClock(NOON)
-        self.store: Store = store or MemoryStore(self.clock.now)
+        self.store: FullStore = store or MemoryStore(self.clock.now)
         self.events = Recorder()
         self.settings: Settings = load(flags=flags or {})
-        self.shelf = Shelf(self.store)
+        self.shelf = WorkflowCache(self.store)
         self.gate = gate or OpenGate()
         self.dispatcher = Dispatcher(self.store, self.shelf, self.gate, self.clock, self.events, self.settings)
-        self.runner = ToldRunner()
-        self.worker = self.another_worker("w1", self.runner)
+        self.runner = FakeRunner()
+        self.worker = self.new_worker("w1", self.runner)
         self.reconciler = Reconciler(self.store, self.shelf, self.clock, self.events, self.settings)
 
-    def another_worker(self, name: str, runner: ToldRunner) -> Worker:
+    def new_worker(self, name: str, runner: FakeRunner) -> Worker:
         return Worker(
             self.store, self.shelf, runner, self.gate, self.clock, self.events, settings=self.settings, worker=name
         )
 
-    def beside_each_other(self) -> None:
+    def share_process(self) -> None:
         """Dispatcher and worker are in one process, and hand over to each other what they need not look for."""
-        self.dispatcher.meanwhile = self.worker.take_along
-        self.dispatcher.backlog = self.worker.backlog
-        self.worker.hand_over = self.dispatcher.hand_over
+        self.dispatcher.take_with_commit = self.worker.take_with_admission
+        self.dispatcher.admission_cache = self.worker.admission_cache
+        self.worker.write_and_admit = self.dispatcher.write_and_admit
 
     async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
         """A job that runs when it is asked to."""
         said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
         made = minutely(**said)
-        wish = Application(workflows=[definition or workflow()], added=[made])
+        wish = JobChangeset(workflows=[definition or workflow()], added=[made])
         assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
         """A run of the job, wanted now."""
-        wanted = wanted_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
-        [became] = await self.store.launch([Launch(run=wanted, first_steps=first_steps)], now=self.clock.now())
-        assert became in (Launching.STARTED, Launching.QUEUED)
+        wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        [became] = await self.store.launch([LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now())
+        assert became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED)
         return wanted
 
-    async def go(self) -> None:
+    async def run_until_idle(self) -> None:
         """Everyone does what there is to do now."""
         await self.worker.step()
         while not await self.dispatcher.step():

@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 _FIRST_PORT, _PORTS = 12_000, 20_000
 
 
-class Daemon(ABC):
+class ServerProcess(ABC):
     """A process that keeps its folder and its port over its deaths. It ends with us."""
 
     #: What lets it end in good order, and how its folder is called.
@@ -68,7 +68,7 @@ class Daemon(ABC):
                 start_new_session=True,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_ends_with_us,  # noqa: PLW1509 - one system call, and no thread is needed for it
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, and no thread is needed for it
                 **self.run_by,
             )
         self._wait_until_ready()
@@ -163,7 +163,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _ends_with_us() -> None:
+def _die_with_parent() -> None:
     """In the child: it is to stop when we are gone, even by a signal that leaves us no last word."""
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)

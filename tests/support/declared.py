@@ -13,7 +13,17 @@ from gnomon.core.instants import ms_of
 from gnomon.declarative import MemoryState, Scheduler
 from gnomon.declarative.events import Event
 from gnomon.declarative.theory import Automata, Watched, check
-from gnomon.declarative.theory.traces import ClockSet, Crash, End, Excused, RunError, RunOk, RunStart, Seen, Violation
+from gnomon.declarative.theory.traces import (
+    ClockSet,
+    Crash,
+    End,
+    Excused,
+    RunError,
+    RunOk,
+    RunStart,
+    Seen,
+    TraceViolation,
+)
 from gnomon.testing.clock import DrivenClock
 
 Body = Callable[[], Awaitable[None]]
@@ -23,10 +33,10 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
-class Handle:
+class FaultyState:
     """The state as one process sees it. When the process is dead, nothing it does reaches the rows."""
 
-    def __init__(self, process: "Process") -> None:
+    def __init__(self, process: "SchedulerProcess") -> None:
         self._process = process
         self._world = process.world
 
@@ -59,14 +69,14 @@ class Handle:
             await asyncio.Event().wait()
 
 
-class Process:
+class SchedulerProcess:
     """A scheduler, watched, in a process that can be killed."""
 
-    def __init__(self, world: "World", **more: Any) -> None:  # noqa: ANN401 - as a Scheduler takes them
+    def __init__(self, world: "DeclarativeWorld", **more: Any) -> None:  # noqa: ANN401 - as a Scheduler takes them
         self.world = world
         self._before = asyncio.all_tasks()
         options: dict[str, Any] = {"clock": world.clock, "timezone": world.zone, "on_event": self._hear} | more
-        self.scheduler = Scheduler(Handle(self), **options)
+        self.scheduler = Scheduler(FaultyState(self), **options)
         self.watched = Watched(self.scheduler, world.trace, world.clock.now)
         self.alive = True
         self.initialising: list[str] | None = None
@@ -112,7 +122,7 @@ class Process:
         self.world.state.is_open = False
 
 
-class World:
+class DeclarativeWorld:
     """One state, one clock, one process after the other."""
 
     def __init__(self, at: str = "2026-03-02T12:00:00", zone: str = "UTC") -> None:
@@ -146,7 +156,7 @@ class World:
     async def drive_to(self, text: str) -> None:
         await self.clock.drive(self.instant(text) - self.clock.now())
 
-    async def turn_until(self, happened: Callable[[], bool]) -> None:
+    async def run_loop_until(self, happened: Callable[[], bool]) -> None:
         """Let the event loop turn, without any time passing, until something has happened."""
         for _ in range(1000):
             if happened():
@@ -160,14 +170,14 @@ class World:
     def step_clock(self, ms: int) -> None:
         now = self.clock.now()
         self.trace.append(ClockSet(now, now + ms))
-        self.clock.set_back_or_forth(ms)
+        self.clock.shift_wall_clock(ms)
 
     # ---- tasks and processes ---------------------------------------------------------------------
 
-    def process(self, **more: Any) -> Process:  # noqa: ANN401 - as a Scheduler takes them
-        return Process(self, **more)
+    def process(self, **more: Any) -> SchedulerProcess:  # noqa: ANN401 - as a Scheduler takes them
+        return SchedulerProcess(self, **more)
 
-    async def started(self, *registrations: Any, **more: Any) -> Process:  # noqa: ANN401 - anything
+    async def started(self, *registrations: Any, **more: Any) -> SchedulerProcess:  # noqa: ANN401 - anything
         """A process that has initialised these, and done what it has to do at once."""
         process = self.process(**more)
         await process.initialize(list(registrations))
@@ -184,7 +194,7 @@ class World:
 
         return name, cron, callback, delay
 
-    def lasting(self, ms: int, *, fails: bool = False) -> Body:
+    def body_lasting(self, ms: int, *, fails: bool = False) -> Body:
         async def body() -> None:
             await self.clock.sleep(ms / 1000)
             if fails:
@@ -198,7 +208,7 @@ class World:
         self.events.append(event)
         self.automata.see(event.name, event.task, ms_of(event.at))
 
-    def told(self, *, task: str | None = None) -> list[str]:
+    def event_names(self, *, task: str | None = None) -> list[str]:
         """The names of the events, or those of one task."""
         return [event.name for event in self.events if task is None or event.task == task]
 
@@ -213,7 +223,7 @@ class World:
             return "fail"
         return self.faults.pop(0) if self.faults else ""
 
-    def excuse(self) -> None:
+    def excuse_missing_events(self) -> None:
         """Up to now the state was made to fail."""
         self.trace.append(Excused(self.clock.now()))
 
@@ -242,6 +252,6 @@ class World:
                     continue
         return set(open_runs.values())
 
-    def violations(self) -> list[Violation]:
+    def violations(self) -> list[TraceViolation]:
         """What the theory has against this world."""
         return check([*self.trace, End(self.clock.now())], zone=self.zone) + self.automata.violations

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.declarative.errors import SchedulerError
-from support.declared import DAY, HOUR, MINUTE, SECOND, Body, Process, World
+from support.declared import DAY, HOUR, MINUTE, SECOND, Body, DeclarativeWorld, SchedulerProcess
 
 CRONS = (
     *("* * * * *", "* * * * *", "0,15,30,45 * * * *", "0 * * * *", "59 * * * *"),
@@ -27,20 +27,20 @@ ZONES = (
 )
 
 
-class Years:
+class RandomHistory:
     """One history."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         zone, begin = self._dice.choice(ZONES)
-        self.world = World(begin, zone)
+        self.world = DeclarativeWorld(begin, zone)
         self.world.turns = lambda: self._dice.choice((0, 0, 0, 1, 2))
-        self._process: Process | None = None
+        self._process: SchedulerProcess | None = None
         self._calls: set[asyncio.Task[None]] = set()
         #: Nothing was told that a crash in a quiet moment could make untold.
         self.forgotten: list[str] = []
 
-    async def live(self, steps: int) -> World:
+    async def run(self, steps: int) -> DeclarativeWorld:
         """So many things happen, and then some quiet time passes."""
         deeds = {
             self._pass_time: 60,
@@ -58,9 +58,9 @@ class Years:
                 await self._initialize()
             [deed] = self._dice.choices(list(deeds), list(deeds.values()))
             await deed()
-            await self._bury()
+            await self._wait_for_death()
         await self._drive(3 * MINUTE)
-        await self._bury()
+        await self._wait_for_death()
         if self._process is not None:
             await self._process.kill()
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -70,7 +70,7 @@ class Years:
         process = self._process
         await self.world.drive(ms, until=lambda: process is not None and not process.alive)
 
-    async def _bury(self) -> None:
+    async def _wait_for_death(self) -> None:
         """A process that died is cleared away."""
         if self._process is not None and not self._process.alive:
             await self._process.kill()
@@ -138,13 +138,13 @@ class Years:
         self.world.failing = True
         await self._drive(self._dice.randint(1, 3 * MINUTE))
         self.world.failing = False
-        self.world.excuse()
+        self.world.excuse_missing_events()
         # What has been told is written as soon as it can be.
         await self._drive(2 * SECOND)
 
     # ---- parts -----------------------------------------------------------------------------------
 
-    def _alive(self) -> Process:
+    def _alive(self) -> SchedulerProcess:
         """The process; another one, now and then, if the last has ended well."""
         if self._process is None or (not self.world.state.is_open and not self._calls and self._dice.random() < 0.5):
             self._process = self.world.process()
@@ -175,5 +175,5 @@ class Years:
         return self.world.task(name, cron, delay=self._dice.choice(DELAYS), body=body)
 
 
-def simulated_days(world: World) -> float:
+def simulated_days(world: DeclarativeWorld) -> float:
     return world.clock.elapsed() / (DAY / 1000)

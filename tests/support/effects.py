@@ -25,7 +25,7 @@ class Effect(NamedTuple):
     at: int
 
 
-def _note(what: str, ctx: gnomon.Context) -> None:
+def _append_effect(what: str, ctx: gnomon.Context) -> None:
     at = time.time_ns() // 1_000_000
     line = f"{what} {ctx.job} {ctx.step} {ctx.run_id} {ctx.task_id} {ctx.fence} {os.getpid()} {at}\n"
     file = os.open(os.environ["GNOMON_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -38,20 +38,20 @@ def _note(what: str, ctx: gnomon.Context) -> None:
 @gnomon.function("effects/coroutine")
 async def coroutine(ctx: gnomon.Context, seconds: float = 0) -> None:
     """Leaves a start and an end, with some time in between."""
-    _note("start", ctx)
+    _append_effect("start", ctx)
     await asyncio.sleep(seconds)
-    _note("end", ctx)
+    _append_effect("end", ctx)
 
 
 @gnomon.function("effects/thread")
 def thread(ctx: gnomon.Context, seconds: float = 0.05) -> None:
     """The same on a thread."""
-    _note("start", ctx)
+    _append_effect("start", ctx)
     time.sleep(seconds)
-    _note("end", ctx)
+    _append_effect("end", ctx)
 
 
-def effects_in(path: Path) -> list[Effect]:
+def read_effects(path: Path) -> list[Effect]:
     """What was witnessed, in order."""
     lines = path.read_text().splitlines() if path.exists() else []
     found = []

@@ -10,35 +10,35 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.api.app import application
-from gnomon.api.middleware import App, guarded
-from gnomon.api.route import Desk
-from gnomon.config.sections import Server
-from gnomon.core.health import Component, Condition, Report
+from gnomon.api.app import create_app
+from gnomon.api.middleware import App, with_request_checks
+from gnomon.api.route import ApiServices
+from gnomon.config.sections import ServerSettings
+from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
 from gnomon.errors import Unauthenticated
 from gnomon.ports.auth import Caller, Role
-from gnomon.services.observability.change_stream import Hub
-from gnomon.services.operations.audit import AuditBook
-from gnomon.services.operations.backfills import BackfillDesk
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.events import Announcer
-from gnomon.services.operations.executions import ExecutionBook, Search
+from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.audit import AuditService
+from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventService
+from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.tasks import TaskDesk
-from gnomon.services.operations.workflows import WorkflowStore
+from gnomon.services.operations.tasks import TaskService
+from gnomon.services.operations.workflows import WorkflowService
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from support.labour import ended, taken_by, workflow
+from support.labour import completion_of, take_task, workflow
 
 JOB: dict[str, Any] = {"name": "report", "schedule": "0 9 * * *", "function": "reports.make", "tags": ["numbers"]}
 
 
-class KnownTokens:
+class RoleTokens:
     """A token names its role, and the tenant after a slash."""
 
     async def caller(self, token: str) -> Caller:
@@ -49,75 +49,77 @@ class KnownTokens:
         return Caller(f"{role}@example.com", roles, tenant or "default")
 
 
-class Face:
+class ApiFixture:
     """The API, and what stands behind it."""
 
-    def __init__(self, *, server: Server | None = None) -> None:
+    def __init__(self, *, server: ServerSettings | None = None) -> None:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
-        self.surprises: list[BaseException] = []
+        self.unhandled_errors: list[BaseException] = []
         self.changes = 0
         ids, clock, defaults = CountedIds(), self.clock, Defaults()
-        self.hub = Hub(clock, Recorder(), most=3)
-        self.condition, self.alive = Condition.OK, True
+        self.change_stream = ChangeStream(clock, Recorder(), most=3)
+        self.condition, self.alive = HealthCondition.OK, True
         launcher = Launcher(store, store, store, store, clock, ids)
-        jobs = JobBook(store, store, store, clock, ids)
+        jobs = JobService(store, store, store, clock, ids)
         self.put(
-            Desk(
-                tokens=KnownTokens(),
+            ApiServices(
+                tokens=RoleTokens(),
                 jobs=jobs,
                 registrar=Registrar(store, store, clock, ids, defaults=defaults),
                 launcher=launcher,
-                executions=ExecutionBook(store, store, store, store, clock),
-                search=Search(store, store, jobs),
-                workflows=WorkflowStore(store, store, clock, ids, defaults=defaults),
-                events=Announcer(store, clock, ids),
-                dead_letters=DeadLetterOffice(store, store, launcher, clock),
-                tasks=TaskDesk(store, launcher, clock),
-                backfills=BackfillDesk(store, store, clock, ids),
+                executions=ExecutionService(store, store, store, store, clock),
+                search=SearchService(store, store, jobs),
+                workflows=WorkflowService(store, store, clock, ids, defaults=defaults),
+                events=EventService(store, clock, ids),
+                dead_letters=DeadLetterService(store, store, launcher, clock),
+                tasks=TaskService(store, launcher, clock),
+                backfills=BackfillService(store, store, clock, ids),
                 planner=Planner(jobs, store, clock),
-                audit=AuditBook(store),
+                audit=AuditService(store),
                 explainer=Explainer(store, store, store, store, store, store, clock),
                 workers=store,
                 health=self._look,
-                hub=self.hub,
+                change_stream=self.change_stream,
                 clock=clock,
                 defaults=defaults,
-                server=server or Server(),
+                server=server or ServerSettings(),
                 changed=self._changed,
             )
         )
 
-    def put(self, desk: Desk) -> None:
+    def put(self, services: ApiServices) -> None:
         """The desk behind it is this one."""
-        self.desk = desk
-        self.app = guarded(cast("App", application(desk, surprised=self.surprises.append)), desk.busy)
+        self.services = services
+        self.app = with_request_checks(
+            cast("App", create_app(services, surprised=self.unhandled_errors.append)), services.busy
+        )
 
-    async def _look(self) -> Report:
-        now, well = self.clock.now(), self.condition is not Condition.ERROR
-        store = Component(name="store", condition=self.condition, message="at db.example", since_at=now)
-        return Report(at=now, components=(store,), ready=well, alive=self.alive)
+    async def _look(self) -> NodeHealth:
+        now, well = self.clock.now(), self.condition is not HealthCondition.ERROR
+        store = ComponentHealth(name="store", condition=self.condition, message="at db.example", since_at=now)
+        return NodeHealth(at=now, components=(store,), ready=well, alive=self.alive)
 
     def _changed(self) -> None:
         self.changes += 1
 
-    async def ends(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """The only task of the execution ends like this."""
         run = await self.store.find_run(RunId(execution))
         assert run is not None
-        taken = await taken_by(self.store, "worker-1", run, now=self.clock.now())
+        taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
         kept = replace(workflow(), dead_letter=True)
-        await self.store.report([ended(taken, result, now=self.clock.now(), definition=kept, **told)])
+        await self.store.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
 
     @asynccontextmanager
-    async def caller(self, token: str | None = "admin") -> AsyncIterator["Somebody"]:  # noqa: S107 - a role
+    async def caller(self, token: str | None = "admin") -> AsyncIterator["ApiCaller"]:  # noqa: S107 - a role
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(cast("Any", self.app))
         async with httpx.AsyncClient(transport=transport, base_url="http://gnomon", headers=headers) as client:
-            yield Somebody(client)
+            yield ApiCaller(client)
 
 
-class Somebody:
+class ApiCaller:
     """Somebody who asks."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:

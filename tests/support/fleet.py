@@ -3,57 +3,57 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gnomon.adapters.memory.coordination import MemoryGuard
-from gnomon.adapters.memory.messaging import MemoryBus, MemoryServerSide, MemoryWorkerSide
+from gnomon.adapters.memory.coordination import MemoryDeduplicator
+from gnomon.adapters.memory.messaging import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
-from gnomon.ports.tasks import Held
-from gnomon.services.remote.remote_worker import FieldWorker
-from gnomon.services.remote.result_consumer import Collector
-from gnomon.services.remote.task_publisher import Courier
-from support.crew import Crewed, ToldRunner
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.remote.remote_worker import RemoteWorker
+from gnomon.services.remote.result_consumer import ResultConsumer
+from gnomon.services.remote.task_publisher import TaskPublisher
+from support.crew import ExecutionHarness, FakeRunner
 
 #: What lets another attempt of the same task start.
-JUSTIFIED = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
+RETRYABLE_RESULTS = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
 
 
-class Fleet(Crewed):
+class FleetHarness(ExecutionHarness):
     """The crew's dispatcher and reconciler, and in place of its worker some that know only the bus."""
 
     def __init__(self, *, flags: Mapping[str, object] | None = None) -> None:
         super().__init__(flags=flags)
         self.flags = dict(flags or {})
-        self.bus = MemoryBus(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
-        self.guard = MemoryGuard(self.clock.now)
-        self.courier, self.collector = self.another_server()
-        self.hands = ToldRunner()
-        self.field = self.field_worker("field_1", self.hands)
+        self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
+        self.guard = MemoryDeduplicator(self.clock.now)
+        self.courier, self.collector = self.new_server()
+        self.remote_runner = FakeRunner()
+        self.remote_worker = self.new_remote_worker("field_1", self.remote_runner)
 
-    def another_server(self) -> tuple[Courier, Collector]:
-        side = MemoryServerSide(self.bus)
-        courier = Courier(
+    def new_server(self) -> tuple[TaskPublisher, ResultConsumer]:
+        side = MemoryServerBus(self.bus)
+        courier = TaskPublisher(
             self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
         )
-        collector = Collector(
+        collector = ResultConsumer(
             self.store, self.shelf, side, self.gate, self.guard, self.clock, self.events, settings=self.settings
         )
         collector.sent = courier.sent
-        collector.on_ended = courier.returned
-        collector.on_worker = courier.look
-        self.dispatcher.router.on_choosy = courier.choosy
-        self.dispatcher.on_scheduled = courier.scheduled
+        collector.on_ended = courier.record_returned
+        collector.on_workers_changed = courier.check_soon
+        self.dispatcher.router.on_directed = courier.expect_directed_tasks
+        self.dispatcher.on_scheduled = courier.on_admitted
         return courier, collector
 
-    def field_worker(self, name: str, runner: ToldRunner, **said: object) -> FieldWorker:
+    def new_remote_worker(self, name: str, runner: FakeRunner, **said: object) -> RemoteWorker:
         settings = load(flags={**self.flags, **{f"worker.{key}": value for key, value in said.items()}})
-        side = MemoryWorkerSide(self.bus, worker=name, pool=settings.worker.pool)
-        return FieldWorker(side, runner, self.clock, self.events, settings=settings, worker=name)
+        side = MemoryWorkerBus(self.bus, worker=name, pool=settings.worker.pool)
+        return RemoteWorker(side, runner, self.clock, self.events, settings=settings, worker=name)
 
     async def open(self) -> None:
         """A server answers, and the worker is known."""
         await self.collector.answer()
-        await self.field.heart.beat()
+        await self.remote_worker.heartbeat.send()
         # Longer than clocks may differ: what is sent from now on was sent after it came.
         self.clock.advance(1_001)
 
@@ -63,24 +63,24 @@ class Fleet(Crewed):
             pass
         await self.courier.step()
 
-    async def get(self, worker: FieldWorker | None = None) -> None:
+    async def get(self, worker: RemoteWorker | None = None) -> None:
         """What is on its way has reached the worker, and is begun."""
-        worker = worker or self.field
+        worker = worker or self.remote_worker
         await worker.pull()
         while not await worker.step():
             pass
 
-    async def hear(self) -> None:
+    async def collect_reports(self) -> None:
         """What workers have said is written down."""
         await self.collector.step()
 
-    async def all(self) -> None:
+    async def run_cycle(self) -> None:
         """Everybody does what there is to do now."""
         await self.send()
         await self.get()
-        await self.hear()
+        await self.collect_reports()
 
-    async def judge(self, runs: Iterable[Run], starts: Counter[Held], delivery: Delivery) -> None:
+    async def check_runs(self, runs: Iterable[Run], starts: Counter[AttemptRef], delivery: Delivery) -> None:
         """Every start of a body has a reason, and every run an end; these were the starts."""
         assert set(starts.values()) <= {1}, "an attempt was begun twice"
         begun = Counter(task_id for task_id, _ in starts)
@@ -88,7 +88,7 @@ class Fleet(Crewed):
             ended, attempts = await self.now(run), await self.attempts_of(run)
             [task] = await self.store.tasks([run])
             assert ended.over
-            assert all(one.result in JUSTIFIED for one in attempts[:-1]), attempts
+            assert all(one.result in RETRYABLE_RESULTS for one in attempts[:-1]), attempts
             if delivery is Delivery.AT_MOST_ONCE:
                 assert begun[task.task_id] <= 1
             elif ended.status is RunStatus.COMPLETED:

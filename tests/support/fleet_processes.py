@@ -16,12 +16,12 @@ from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.schema import task
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
-from gnomon.core.runs.launch import Launch, wanted_run
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.ports.runs import RunQuery
 from support.bus_servers import Nats
-from support.processes import TESTS, UpProcess
+from support.processes import TESTS, GnomonProcess
 from support.scoped import PASSWORDS, NatsCluster
-from support.witness import seen
+from support.witness import read_witness
 
 LEASE_MS = 2_000
 #: Quick enough for a test to see what becomes of the dead.
@@ -49,7 +49,7 @@ def environment_of(nats: Nats | NatsCluster, user: str) -> dict[str, str]:
 
 
 @contextmanager
-def process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[UpProcess]:
+def run_process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[GnomonProcess]:
     """A process, once it says this; killed at the end if it still runs."""
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     started = subprocess.Popen(
@@ -60,7 +60,7 @@ def process(command: list[str], environment: Mapping[str, str], said: str) -> It
         stderr=subprocess.STDOUT,
         text=True,
     )
-    running = UpProcess(started)
+    running = GnomonProcess(started)
     try:
         running.line_with(said)
         yield running
@@ -72,23 +72,23 @@ def process(command: list[str], environment: Mapping[str, str], said: str) -> It
 
 
 @contextmanager
-def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
+def server(url: str, nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[GnomonProcess]:
     """`gnomon server`, which executes nothing, once it runs."""
     command = [sys.executable, "-m", "gnomon", "server", "--database", url, "--port", "0", *arguments]
-    with process(command, {**environment_of(nats, "scheduler"), **environment}, "Ctrl-C stops") as running:
+    with run_process(command, {**environment_of(nats, "scheduler"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 
 @contextmanager
-def field_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[UpProcess]:
+def remote_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str) -> Iterator[GnomonProcess]:
     """A worker that has no address of a database, once it runs."""
     command = [sys.executable, "-m", "gnomon", "worker", "--import", "support.witness", *arguments]
-    with process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
+    with run_process(command, {**environment_of(nats, "worker"), **environment}, "Ctrl-C stops") as running:
         yield running
 
 
 @contextmanager
-def together(*starting: AbstractContextManager[UpProcess]) -> Iterator[list[UpProcess]]:
+def start_together(*starting: AbstractContextManager[GnomonProcess]) -> Iterator[list[GnomonProcess]]:
     """All of them, once each runs. They start beside each other, as on machines of their own."""
     with ExitStack() as stack:
         with ThreadPoolExecutor(len(starting)) as threads:
@@ -104,8 +104,8 @@ async def launch(store: SqlStore, job: str, count: int = 1) -> list[RunId]:
     schedule = await store.find("default", job)
     assert schedule is not None
     ids, now = RandomIds(), SystemClock().now()
-    runs = [wanted_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
-    await store.launch([Launch(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
+    runs = [new_requested_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
+    await store.launch([LaunchRequest(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
     return [run.run_id for run in runs]
 
 
@@ -118,48 +118,48 @@ async def all_runs(store: SqlStore) -> list[Run]:
     return found
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that another process will do, so there is nothing to await."""
     while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
         await asyncio.sleep(0.05)
 
 
-async def put_off(store: SqlStore) -> None:
+async def postpone_task(store: SqlStore) -> None:
     """A task that nobody could take is to be tried again in an hour."""
 
-    async def turned_away() -> bool:
-        return bool(await store.turned_away(after=(0, ""), limit=1))
+    async def unroutable_tasks() -> bool:
+        return bool(await store.unroutable_tasks(after=(0, ""), limit=1))
 
-    await until(turned_away)
+    await wait_until(unroutable_tasks)
     later = sa.update(task).values(available_at=SystemClock().now() + 3_600_000)
     await store.transactions.write(lambda conn: conn.execute(later))
 
 
-async def until_over(store: SqlStore) -> None:
+async def wait_until_all_over(store: SqlStore) -> None:
     async def over() -> bool:
         return all(run.over for run in await all_runs(store))
 
-    await until(over)
+    await wait_until(over)
 
 
-async def until_some_work(witness: Path, count: int = 1) -> None:
+async def wait_for_witness_lines(witness: Path, count: int = 1) -> None:
     async def some() -> bool:
-        return len(seen(witness)) >= count
+        return len(read_witness(witness)) >= count
 
-    await until(some)
+    await wait_until(some)
 
 
-async def until_begun(witness: Path, job: str) -> None:
+async def wait_until_begun(witness: Path, job: str) -> None:
     async def begun() -> bool:
-        return any(what == "start" and name == job for what, name, *_ in seen(witness))
+        return any(what == "start" and name == job for what, name, *_ in read_witness(witness))
 
-    await until(begun)
+    await wait_until(begun)
 
 
 # ---- judging -------------------------------------------------------------------------------------
 
 
-async def judge(store: SqlStore, witness: Path, *, once: frozenset[str] = frozenset()) -> dict[str, list[Attempt]]:
+async def check_runs(store: SqlStore, witness: Path, *, once: frozenset[str] = frozenset()) -> dict[str, list[Attempt]]:
     """Nothing was lost, and every start of a body has an attempt of its own, and a reason. The attempts of each run."""
     runs = await all_runs(store)
     tasks = {task.task_id: task for task in await store.tasks(runs)}
@@ -167,7 +167,7 @@ async def judge(store: SqlStore, witness: Path, *, once: frozenset[str] = frozen
     for attempt in await store.attempts(list(tasks)):
         attempts[tasks[attempt.task_id].run_id].append(attempt)
     starts: dict[str, list[int]] = defaultdict(list)
-    for what, _, name, fence, _, _ in seen(witness):
+    for what, _, name, fence, _, _ in read_witness(witness):
         if what == "start":
             starts[name].append(fence)
     for run in runs:

@@ -5,17 +5,17 @@ from typing import Any
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import Retry, Step, Workflow
+from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
 
 NOW = 1_772_452_800_000
 
 
-def held(
+def running_assignment(
     *,
     attempts: int = 0,
     losses: int = 0,
     routings: int = 0,
-    retry: Retry | None = None,
+    retry: RetryPolicy | None = None,
     **said: Any,  # noqa: ANN401 - any field of the workflow
 ) -> Assignment:
     """A running task with so much behind it."""

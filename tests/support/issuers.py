@@ -35,13 +35,13 @@ def okp(name: str = "o1") -> OKPKey:
     return OKPKey.generate_key("Ed25519")
 
 
-def published(key: AnyKey, kid: str | None = None, **more: object) -> dict[str, Any]:
+def public_jwk(key: AnyKey, kid: str | None = None, **more: object) -> dict[str, Any]:
     """The key as an issuer shows it."""
     shown: dict[str, Any] = dict(key.as_dict(private=False))
     return shown | ({} if kid is None else {"kid": kid}) | more
 
 
-def part(said: object) -> str:
+def token_part(said: object) -> str:
     """A part of a token."""
     plain = said if isinstance(said, bytes) else json.dumps(said, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(plain).rstrip(b"=").decode()
@@ -69,8 +69,8 @@ def token(
 ) -> str:
     """A token that says this, signed as the header says."""
     named = {"alg": alg} | ({} if kid is None else {"kid": kid}) | header
-    signed = f"{part(named)}.{part(claims() if said is None else said)}"
-    return f"{signed}.{part(signature(key or rsa(), alg, signed))}"
+    signed = f"{token_part(named)}.{token_part(claims() if said is None else said)}"
+    return f"{signed}.{token_part(signature(key or rsa(), alg, signed))}"
 
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]

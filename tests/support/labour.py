@@ -5,37 +5,37 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from gnomon.core.model import Result, Run, Schedule, ScheduleUid, Task
-from gnomon.core.runs.admission import Admission, Request, Waiting
-from gnomon.core.runs.outcomes import Assignment, Ending, Limits, Outcome, ending
+from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import ONLY_STEP, Route, Step, Workflow
+from gnomon.core.runs.workflow import ONLY_STEP, RoutingRequirements, Step, Workflow
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
-from gnomon.ports.maintenance import Keeping, Mending, Turns, Vitals
+from gnomon.ports.maintenance import InvariantChecks, RetentionStore, SingletonLeases, StuckRuns
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, Runs
-from gnomon.ports.schedules import History, Jobs, Schedules
-from gnomon.ports.tasks import Work, Workers
+from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
+from gnomon.ports.tasks import TaskStore, Workers
 
 LEASE = 30_000
 
 
-class Store(
+class FullStore(
     Ledger,
     Schedules,
-    History,
+    ScheduleHistory,
     Runs,
     Executions,
     DeadLetters,
     Jobs,
-    Work,
+    TaskStore,
     Workers,
     EventLog,
     Shards,
-    Keeping,
-    Turns,
-    Mending,
-    Vitals,
+    RetentionStore,
+    SingletonLeases,
+    StuckRuns,
+    InvariantChecks,
     Backfills,
     AuditTrail,
     Protocol,
@@ -63,25 +63,32 @@ def admission(task: Task, *, schedule_uid: ScheduleUid | None = None, **changes:
     return replace(allowed, **changes)
 
 
-def asked(waiting: Waiting) -> Request:
+def admission_request(waiting: ReadyTask) -> AdmissionRequest:
     """What a gate was asked about the only step of a run."""
     definition = workflow()
-    return Request(waiting=waiting, workflow=definition, step=definition.steps[0], input={})
+    return AdmissionRequest(waiting=waiting, workflow=definition, step=definition.steps[0], input={})
 
 
-def assigned(taken: Waiting, definition: Workflow | None = None) -> Assignment:
+def assignment_of(taken: ReadyTask, definition: Workflow | None = None) -> Assignment:
     """What a worker has in hand."""
     definition = definition or workflow()
     return Assignment(task=taken.task, run=taken.run, workflow=definition, step=definition.steps[0], input={})
 
 
-def ended(taken: Waiting, result: Result, *, now: int, definition: Workflow | None = None, **told: Any) -> Ending:  # noqa: ANN401
+def completion_of(
+    taken: ReadyTask,
+    result: Result,
+    *,
+    now: int,
+    definition: Workflow | None = None,
+    **told: Any,  # noqa: ANN401
+) -> TaskCompletion:
     """What follows from how the attempt ended."""
-    outcome = Outcome(result=result, **told)
-    return ending(assigned(taken, definition), outcome, now=now, limits=Limits())
+    outcome = AttemptOutcome(result=result, **told)
+    return complete_attempt(assignment_of(taken, definition), outcome, now=now, limits=GiveUpLimits())
 
 
-async def taken_by(store: Store, worker: str, run: Run, *, now: int, begin: bool = True) -> Waiting:
+async def take_task(store: FullStore, worker: str, run: Run, *, now: int, begin: bool = True) -> ReadyTask:
     """The only task of the run, past the gate and in the hands of the worker."""
     [task] = await store.tasks([run])
     await store.admit([admission(task, schedule_uid=run.schedule_uid)], now=now)
@@ -90,20 +97,20 @@ async def taken_by(store: Store, worker: str, run: Run, *, now: int, begin: bool
     return ours
 
 
-async def finish(store: Store, run: Run, *, result: Result = Result.SUCCEEDED, now: int) -> bool:
+async def finish_run(store: FullStore, run: Run, *, result: Result = Result.SUCCEEDED, now: int) -> bool:
     """The only task of the run is done, and so is the run. False if it had ended before."""
     [task] = await store.tasks([run])
     if task.state not in (TaskState.PENDING, TaskState.SCHEDULED):
         return False
-    ours = await taken_by(store, "worker", run, now=now)
-    return bool(await store.report([ended(ours, result, now=now)]))
+    ours = await take_task(store, "worker", run, now=now)
+    return bool(await store.report([completion_of(ours, result, now=now)]))
 
 
-async def the_runs(store: Store, schedule: Schedule) -> list[Run]:
+async def runs_of(store: FullStore, schedule: Schedule) -> list[Run]:
     """The runs of a schedule, oldest first."""
     return list(reversed(await store.runs(schedule.uid, before=1 << 62, limit=1000)))
 
 
-def routed(name: str, route: Route | None, function: str = "reports.make") -> Workflow:
+def routed_workflow(name: str, route: RoutingRequirements | None, function: str = "reports.make") -> Workflow:
     """A workflow with one step that says where it is to go."""
     return Workflow(workflow_id=name, version=1, steps=(Step(name=ONLY_STEP, function=function, route=route),))

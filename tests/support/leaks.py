@@ -10,7 +10,7 @@ import gnomon
 
 
 @gnomon.function("leaky")
-async def leaky(ctx: gnomon.Context, token: str) -> None:
+async def logs_its_secret(ctx: gnomon.Context, token: str) -> None:
     """Says its secret in every way it knows, and fails with it."""
     raw = token.encode()
     forms = [
@@ -33,6 +33,6 @@ async def leaky(ctx: gnomon.Context, token: str) -> None:
 
 
 @gnomon.function("blocking")
-async def blocking() -> None:
+async def blocks_the_loop() -> None:
     """Blocks the loop that it runs on."""
     time.sleep(60)  # noqa: ASYNC251 - on purpose

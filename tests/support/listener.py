@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Listener:
+class HttpListener:
     """What was asked for, in order, and how it answers."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Listener:
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def hang_up(self) -> None:
+    async def close_connections(self) -> None:
         """No call goes on: what is still open when the loop ends would be blamed on whoever runs next."""
         for task in self._answering:
             task.cancel()
@@ -59,13 +59,13 @@ class Listener:
 
 
 @asynccontextmanager
-async def listener() -> AsyncIterator[Listener]:
+async def listener() -> AsyncIterator[HttpListener]:
     """A server on a port of its own."""
-    heard = Listener()
+    heard = HttpListener()
     server = await asyncio.start_server(heard.answer, "127.0.0.1", 0)
     heard.port = server.sockets[0].getsockname()[1]
     try:
         yield heard
     finally:
         server.close()
-        await heard.hang_up()
+        await heard.close_connections()

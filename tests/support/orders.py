@@ -8,7 +8,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 
 
-def held(
+def dispatched_assignment(
     *,
     given: Mapping[str, object] | None = None,
     timeout_ms: int | None = None,

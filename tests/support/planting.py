@@ -12,11 +12,11 @@ from gnomon.core.model import RunStatus
 from gnomon.core.runs.states import TaskState
 
 #: Changes a column of a table where another one has a value, or deletes the row if there is no column.
-Plant = Callable[[str, str, str, str | None, object], Awaitable[None]]
+EditRow = Callable[[str, str, str, str | None, object], Awaitable[None]]
 _KINDS: dict[str, Any] = {"state": TaskState, "status": RunStatus}
 
 
-class PlantedStore(MemoryStore):
+class EditableMemoryStore(MemoryStore):
     """A store in memory that lets itself be tampered with."""
 
     async def plant(self, table: str, key: str, name: str, column: str | None, value: object) -> None:
@@ -31,7 +31,7 @@ class PlantedStore(MemoryStore):
                 rows[held] = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
 
 
-def planting(store: SqlStore) -> Plant:
+def sql_row_editor(store: SqlStore) -> EditRow:
     """The same for a store on SQL."""
 
     async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:

@@ -10,7 +10,7 @@ import itertools
 import struct
 from dataclasses import dataclass, field
 
-from support.between import Between
+from support.between import TcpRelay
 
 _CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
 #: What asks for an answer that ends with "ready for query", and what that is.
@@ -43,7 +43,7 @@ class _Client:
     answering: "asyncio.Task[None] | None" = field(default=None)
 
 
-class Pooler(Between):
+class Pooler(TcpRelay):
     """In front of a server."""
 
     def __init__(self, port: int, *, sessions: int = 6) -> None:

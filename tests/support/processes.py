@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 _PATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
 
 
-class UpProcess:
+class GnomonProcess:
     """A running `gnomon up`, and what it says."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -58,11 +58,11 @@ def up(
     *arguments: str,
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,
-) -> Iterator[UpProcess]:
+) -> Iterator[GnomonProcess]:
     """The process, once it says that it runs; killed at the end if it still does."""
     # Many of them run at once.
     quietly = () if "--port" in arguments else ("--no-api",)
-    with _running("up", database, *arguments, *quietly, *_importing(imports), environment=environment) as running:
+    with _running("up", database, *arguments, *quietly, *_import_flags(imports), environment=environment) as running:
         yield running
 
 
@@ -72,14 +72,16 @@ def worker(
     *arguments: str,
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,
-) -> Iterator[UpProcess]:
+) -> Iterator[GnomonProcess]:
     """The same of a process that only executes."""
-    with _running("worker", database, *arguments, *_importing(imports), environment=environment) as running:
+    with _running("worker", database, *arguments, *_import_flags(imports), environment=environment) as running:
         yield running
 
 
 @contextmanager
-def server(database: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[UpProcess]:
+def server(
+    database: Path | str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[GnomonProcess]:
     """The same of one that only schedules, and answers whoever asks."""
     open_to_all = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
     said = {**open_to_all, **(environment or {})}
@@ -87,14 +89,14 @@ def server(database: Path | str, *arguments: str, environment: Mapping[str, str]
         yield running
 
 
-def _importing(modules: Sequence[str]) -> list[str]:
+def _import_flags(modules: Sequence[str]) -> list[str]:
     return [word for name in modules for word in ("--import", name)]
 
 
 @contextmanager
 def _running(
     command: str, database: Path | str, *arguments: str, environment: Mapping[str, str] | None
-) -> Iterator[UpProcess]:
+) -> Iterator[GnomonProcess]:
     process = subprocess.Popen(
         [sys.executable, "-m", "gnomon", command, "--database", str(database), *arguments],
         cwd=TESTS,
@@ -103,7 +105,7 @@ def _running(
         stderr=subprocess.STDOUT,
         text=True,
     )
-    running = UpProcess(process)
+    running = GnomonProcess(process)
     try:
         running.line_with("Ctrl-C stops")
         yield running

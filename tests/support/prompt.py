@@ -14,7 +14,7 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli import main
 from gnomon.core.model import Result, RunId
-from support.labour import ended, taken_by, workflow
+from support.labour import completion_of, take_task, workflow
 
 T = TypeVar("T")
 JOBS = """
@@ -36,7 +36,7 @@ jobs:
 """
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     """How a command ended."""
 
     code: int
@@ -47,7 +47,7 @@ class Done(NamedTuple):
         return json.loads("\n".join(self.out))
 
 
-class Prompt:
+class CliPrompt:
     """A prompt in an empty folder with a jobs file."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,12 +61,12 @@ class Prompt:
     def write(self, text: str) -> None:
         (self.folder / "jobs.yaml").write_text(text)
 
-    def run(self, *arguments: str) -> Done:
+    def run(self, *arguments: str) -> CommandResult:
         self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])
         with pytest.raises(SystemExit) as left:
             main()
         printed = self._capsys.readouterr()
-        return Done(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
+        return CommandResult(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
 
     def lines(self, *arguments: str) -> list[str]:
         done = self.run(*arguments)
@@ -80,7 +80,7 @@ class Prompt:
         found: str = self.data("jobs", "trigger", job, *more)["execution_id"]
         return found
 
-    def at_the_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
+    def with_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
         """Do something as a worker would."""
 
         async def done() -> T:
@@ -92,21 +92,21 @@ class Prompt:
 
         return asyncio.run(done())
 
-    def ends(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         async def work(store: SqlStore) -> None:
             run = await store.find_run(RunId(execution))
             assert run is not None
-            taken = await taken_by(store, "worker-1", run, now=run.planned_at)
+            taken = await take_task(store, "worker-1", run, now=run.planned_at)
             now = run.planned_at + 1200
             kept = replace(workflow(), dead_letter=True)
-            await store.report([ended(taken, result, now=now, definition=kept, **told)])
+            await store.report([completion_of(taken, result, now=now, definition=kept, **told)])
 
-        self.at_the_store(work)
+        self.with_store(work)
 
     def failed(self) -> str:
         """The dead letter of a run that has failed."""
         execution = self.triggered()
-        self.ends(execution, Result.FAILED, error="disk full\nTraceback")
+        self.finish_execution(execution, Result.FAILED, error="disk full\nTraceback")
         [letter] = [one for one in self.data("dead-letters", "list") if one["execution_id"] == execution]
         found: str = letter["dead_letter_id"]
         return found

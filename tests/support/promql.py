@@ -2,7 +2,7 @@
 
 import re
 
-from gnomon.core.metrics import MEASURES, Kind, shown_name
+from gnomon.core.metrics import METRICS, MetricKind, exposed_name
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE = re.compile(r"\[[^\]]*\]")
@@ -35,8 +35,8 @@ def labels_of(expression: str) -> set[str]:
 def known(prefix: str) -> dict[str, frozenset[str]]:
     """Every name that a query may use, and the labels that it has."""
     found: dict[str, frozenset[str]] = {}
-    for measure in MEASURES.values():
-        name, labels = shown_name(measure, prefix), frozenset(measure.labels) | ADDED
-        ends = ("_bucket", "_sum", "_count") if measure.kind is Kind.HISTOGRAM else ("",)
+    for measure in METRICS.values():
+        name, labels = exposed_name(measure, prefix), frozenset(measure.labels) | ADDED
+        ends = ("_bucket", "_sum", "_count") if measure.kind is MetricKind.HISTOGRAM else ("",)
         found |= {f"{name}{end}": labels for end in ends}
     return found

@@ -6,12 +6,12 @@ import socket
 import struct
 from enum import StrEnum
 
-from support.between import Between
+from support.between import TcpRelay
 
 _CHUNK = 65_536
 
 
-class Fault(StrEnum):
+class WireFault(StrEnum):
     """What is wrong with the wire."""
 
     NONE = "none"
@@ -27,17 +27,17 @@ class Fault(StrEnum):
 
 #: Which faults swallow what comes from the client, and what comes from the server.
 _SWALLOWS = {
-    True: frozenset({Fault.DEAF, Fault.UNHEARD}),
-    False: frozenset({Fault.DEAF, Fault.MUTE}),
+    True: frozenset({WireFault.DEAF, WireFault.UNHEARD}),
+    False: frozenset({WireFault.DEAF, WireFault.MUTE}),
 }
 
 
-class Proxy(Between):
+class FaultProxy(TcpRelay):
     """Between its port and another one. What it has swallowed never arrives."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
-        self._fault = Fault.NONE
+        self._fault = WireFault.NONE
         self._delay = 0.0
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -45,40 +45,40 @@ class Proxy(Between):
 
     def cut(self) -> None:
         """Every connection is reset, and none can be had."""
-        self._do(self._change(Fault.CUT))
+        self._run_on_loop(self._change(WireFault.CUT))
 
-    def swallow(self, fault: Fault = Fault.DEAF) -> None:
+    def black_hole(self, fault: WireFault = WireFault.DEAF) -> None:
         """Connections stay, new ones are taken, and what they carry is lost as the fault says."""
-        self._do(self._change(fault))
+        self._run_on_loop(self._change(fault))
 
     def slow_down(self, seconds: float) -> None:
         """Whatever arrives arrives later by so much."""
         self._delay = seconds
 
-    def lead_to(self, port: int) -> None:
+    def retarget(self, port: int) -> None:
         """Whoever connects from now on comes to another server; all who are connected are cut off."""
         self._to = port
-        self._do(self._cut_off())
+        self._run_on_loop(self._cut_off())
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """All is well again. A connection that has lost something is reset: no protocol could go on with it."""
-        self._do(self._change(Fault.NONE))
+        self._run_on_loop(self._change(WireFault.NONE))
 
     # ---- inside ------------------------------------------------------------------------------
 
-    async def _change(self, fault: Fault) -> None:
+    async def _change(self, fault: WireFault) -> None:
         if fault is self._fault:
             return
-        lossy = self._fault not in (Fault.NONE, Fault.CUT)
+        lossy = self._fault not in (WireFault.NONE, WireFault.CUT)
         self._fault = fault
-        if fault is Fault.CUT or (lossy and fault is Fault.NONE):
+        if fault is WireFault.CUT or (lossy and fault is WireFault.NONE):
             self._reset_all()
 
     async def _cut_off(self) -> None:
         self._reset_all()
 
     async def _close(self) -> None:
-        await self._change(Fault.CUT)
+        await self._change(WireFault.CUT)
         await super()._close()
 
     def _reset_all(self) -> None:
@@ -87,7 +87,7 @@ class Proxy(Between):
         self._open.clear()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._fault is Fault.CUT:
+        if self._fault is WireFault.CUT:
             _reset(writer)
             return
         try:

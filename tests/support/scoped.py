@@ -45,7 +45,7 @@ class NatsCluster:
             node.remove()
 
 
-def scoped_nats(config: str = "") -> Nats:
+def nats_with_users(config: str = "") -> Nats:
     """The server, with ports and folders of its own in place of those that are shipped."""
     return Nats(config + _users())
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.daemons import Daemon
+from support.daemons import ServerProcess
 
 VERSIONS = {16: "pginstall", 18: "pginstall18"}
 _NOBODY = 65534
@@ -29,7 +29,7 @@ _SETTINGS = {
 }
 
 
-class Postgres(Daemon):
+class Postgres(ServerProcess):
     """A server of one version. Started when it is first asked for something, and ended with this process."""
 
     ends_by = signal.SIGINT
@@ -75,9 +75,9 @@ class Postgres(Daemon):
         """The address of a database like a fresh one, for a while. It is emptied and used again: that costs less."""
         url = self._spare.pop() if self._spare else await self.fresh()
         yield url
-        from gnomon.adapters.sql.schema import everything
+        from gnomon.adapters.sql.schema import full_metadata
 
-        tables = [table for table in everything.tables if table not in ("shard", "gnomon_meta")]
+        tables = [table for table in full_metadata.tables if table not in ("shard", "gnomon_meta")]
         emptied = [
             *(f"DELETE FROM {table}" for table in tables),  # noqa: S608 - our own names
             "UPDATE shard SET term = 0, holder = NULL, lease_until = 0",

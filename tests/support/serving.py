@@ -7,25 +7,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gnomon.api.server import address_of, listen, serve_api
-from gnomon.app.server import Running, Serving
-from gnomon.config.sections import Server
+from gnomon.app.server import BackgroundScheduler, ServerOptions
+from gnomon.config.sections import ServerSettings
 from gnomon.config.settings import load
 from gnomon.runners.registry import Functions
-from support.faces import Face
+from support.faces import ApiFixture
 
 
 @contextmanager
-def served(face: Face) -> Iterator[str]:
+def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
     """The address at which it answers."""
-    listening = listen(Server(port=0))
-    address = address_of(listening, face.desk.server)
+    listening = listen(ServerSettings(port=0))
+    address = address_of(listening, api_setup.services.server)
     began = threading.Event()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
         began.set()
-        await serve_api(face.desk, listening, stop, surprised=face.surprises.append)
+        await serve_api(api_setup.services, listening, stop, surprised=api_setup.unhandled_errors.append)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
@@ -38,8 +38,8 @@ def served(face: Face) -> Iterator[str]:
         loop.close()
 
 
-def running(database: Path, **settings: object) -> Running:
+def background_scheduler(database: Path, **settings: object) -> BackgroundScheduler:
     """A scheduler on a file that knows no functions but those for commands, whatever else this process has imported."""
     flags = {"database.url": f"sqlite:///{database}", "server.port": 0, "metrics.enabled": False}
     flags |= {name.replace("__", "."): value for name, value in settings.items()}
-    return Running(Serving(settings=load(flags=flags), functions=Functions(), api=True))
+    return BackgroundScheduler(ServerOptions(settings=load(flags=flags), functions=Functions(), api=True))

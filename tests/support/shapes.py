@@ -6,13 +6,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from support.bus_servers import Nats, Redis
-from support.fleet_processes import QUICK, environment_of, process
-from support.processes import UpProcess
-from support.scoped import scoped_nats
+from support.fleet_processes import QUICK, environment_of, run_process
+from support.processes import GnomonProcess
+from support.scoped import nats_with_users
 
 
 @dataclass(frozen=True)
-class Shape:
+class Topology:
     """One way to set up servers and workers on a PostgreSQL database."""
 
     nats: bool = False
@@ -22,14 +22,14 @@ class Shape:
         return "postgresql" + (" nats" if self.nats else "") + (" redis" if self.redis else "")
 
 
-SHAPES = [Shape(nats=nats, redis=redis) for nats in (False, True) for redis in (False, True)]
+TOPOLOGIES = [Topology(nats=nats, redis=redis) for nats in (False, True) for redis in (False, True)]
 
 
 @dataclass
-class Standing:
+class RunningTopology:
     """A shape that stands: what runs besides the processes, and how to start those."""
 
-    shape: Shape
+    shape: Topology
     url: str
     nats: Nats | None
     redis: Redis | None
@@ -43,26 +43,26 @@ class Standing:
         return {**QUICK, **busy, **bus, **keeping, **self.more}
 
     @contextmanager
-    def server(self, *arguments: str) -> Iterator[UpProcess]:
+    def server(self, *arguments: str) -> Iterator[GnomonProcess]:
         """`gnomon server`, once it runs."""
         command = [sys.executable, "-m", "gnomon", "server", "--database", self.url, "--port", "0", *arguments]
-        with process(command, self._environment("scheduler"), "Ctrl-C stops") as running:
+        with run_process(command, self._environment("scheduler"), "Ctrl-C stops") as running:
             yield running
 
     @contextmanager
-    def worker(self, *arguments: str, **environment: str) -> Iterator[UpProcess]:
+    def worker(self, *arguments: str, **environment: str) -> Iterator[GnomonProcess]:
         """`gnomon worker`, once it runs: on the database, or over NATS without knowing where that is."""
         told = {"--database", "--nats"} & set(arguments)
         place = ("--database", self.url) if self.nats is None and not told else ()
         command = [sys.executable, "-m", "gnomon", "worker", *place, "--import", "support.witness", *arguments]
-        with process(command, {**self._environment("worker"), **environment}, "Ctrl-C stops") as running:
+        with run_process(command, {**self._environment("worker"), **environment}, "Ctrl-C stops") as running:
             yield running
 
 
 @contextmanager
-def standing(shape: Shape, url: str, **environment: str) -> Iterator[Standing]:
+def running_topology(shape: Topology, url: str, **environment: str) -> Iterator[RunningTopology]:
     """The shape, with all that it needs besides PostgreSQL."""
     with ExitStack() as stack:
-        nats = stack.enter_context(scoped_nats()) if shape.nats else None
+        nats = stack.enter_context(nats_with_users()) if shape.nats else None
         redis = stack.enter_context(Redis()) if shape.redis else None
-        yield Standing(shape, url, nats, redis, environment)
+        yield RunningTopology(shape, url, nats, redis, environment)

@@ -26,7 +26,7 @@ class Standby(Postgres):
         subprocess.run(copied, check=True, capture_output=True, cwd=folder, **self.run_by)
         return folder
 
-    async def followed(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """All that the other has had when this is called is here, too."""
         [[reached]] = await self._primary.run("SELECT pg_current_wal_lsn()::text")
         deadline = time.monotonic() + _PATIENCE
@@ -36,7 +36,7 @@ class Standby(Postgres):
                 return
             assert time.monotonic() < deadline, "it does not follow"
 
-    async def agree(self) -> None:
+    async def make_synchronous(self) -> None:
         """From now on the other tells nobody that something is written before it is here as well."""
         await self._primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
         await self._primary.run("SELECT pg_reload_conf()")

@@ -6,26 +6,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.store import NOON
-from gnomon.config.sections import Leading, Ticking
-from gnomon.core.explain.evidence import Answer, Explanation
+from gnomon.config.sections import LeaderSettings, TickerSettings
+from gnomon.core.explain.evidence import JobExplanation, SubjectExplanation
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
-from gnomon.core.runs.admission import Released, Request, Ruled
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.events import Announcer, Gatherer
-from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventBatcher, EventService
+from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.explain import Explainer
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from support.crew import Crewed, ToldRunner
-from support.labour import Store
+from support.crew import ExecutionHarness, FakeRunner
+from support.labour import FullStore
 
 _RUN = re.compile(r"run_[0-9a-f]{10,}")
 _LETTER = re.compile(r"dl_\w+")
@@ -33,35 +33,35 @@ _NAME = "report"
 _EVERYTHING = frozenset(range(SHARDS))
 
 
-class ToldGate:
+class FixedGate:
     """Rules as a test says."""
 
-    def __init__(self, ruled: Ruled) -> None:
+    def __init__(self, ruled: GateDecision) -> None:
         self._ruled = ruled
 
-    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
         return [self._ruled for _ in requests]
 
-    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished
-        return Released(output=output)
+        return OutputRelease(output=output)
 
 
-class Story:
+class WhyScenario:
     """It begins on Monday, 2026-03-02, at noon UTC. Times of that day may be written without it."""
 
-    def __init__(self, store: Store, clock: VirtualClock) -> None:
+    def __init__(self, store: FullStore, clock: VirtualClock) -> None:
         ids, events = CountedIds(), Recorder()
         self.clock, self.store = clock, store
-        self.jobs = JobBook(store, store, store, clock, ids)
+        self.jobs = JobService(store, store, store, clock, ids)
         self.launcher = Launcher(store, store, store, store, clock, ids)
-        self.executions = ExecutionBook(store, store, store, store, clock)
-        self.letters = DeadLetterOffice(store, store, self.launcher, clock)
-        self.events = Announcer(store, clock, ids)
-        self.gatherer = Gatherer(store, clock, events)
-        elector = Elector(store, clock, events, Leading(), holder="node", alone=True)
-        self.ticker = Ticker(store, elector, clock, events, Ticking())
-        self.crew = Crewed(store=store, clock=clock)
+        self.executions = ExecutionService(store, store, store, store, clock)
+        self.letters = DeadLetterService(store, store, self.launcher, clock)
+        self.events = EventService(store, clock, ids)
+        self.gatherer = EventBatcher(store, clock, events)
+        elector = Elector(store, clock, events, LeaderSettings(), holder="node", alone=True)
+        self.ticker = Ticker(store, elector, clock, events, TickerSettings())
+        self.crew = ExecutionHarness(store=store, clock=clock)
         self.runner = self.crew.runner
         self.explainer = Explainer(store, store, store, store, store, store, clock)
 
@@ -77,7 +77,7 @@ class Story:
             told["schedule"] = schedule
         await self.jobs.apply([read_job(told, Defaults(), now=self.clock.now())], actor=actor)
 
-    async def until(self, time: str) -> None:
+    async def run_until(self, time: str) -> None:
         """The scheduler decides what is due, and whoever works lives on, up to that time."""
         at = instant(time)
         while True:
@@ -93,47 +93,47 @@ class Story:
             # Whoever has something in hand must be heard of before the lease is over.
             self.clock.advance(min(soon, 10_000) if self.runner.started else soon)
 
-    async def dark(self, time: str) -> None:
+    async def outage_until(self, time: str) -> None:
         """Nobody decides anything up to that time."""
         self.clock.advance(instant(time) - self.clock.now())
 
-    async def go(self) -> None:
+    async def run_until_idle(self) -> None:
         """Everything that is ready is begun."""
-        await self.crew.go()
+        await self.crew.run_until_idle()
 
-    async def ends(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def finish_attempts(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """Everything that was begun ends like this."""
         self.runner.end_all(result, **told)
         await self.crew.worker.step()
 
-    async def done(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """What is ready is begun now and ends like this at that time."""
-        await self.go()
-        await self.until(time)
-        await self.ends(result, **told)
+        await self.run_until_idle()
+        await self.run_until(time)
+        await self.finish_attempts(result, **told)
 
     async def trigger(self, **said: Any) -> RunId:  # noqa: ANN401
         return (await self.launcher.trigger(_NAME, actor=said.pop("actor", "bob"), **said)).run_id
 
-    def rules(self, ruled: Ruled) -> None:
+    def set_gate_decision(self, ruled: GateDecision) -> None:
         """From now on the gate rules like this."""
-        self.crew = Crewed(store=self.store, clock=self.clock, gate=ToldGate(ruled))
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock, gate=FixedGate(ruled))
         self.runner = self.crew.runner
 
     def flags(self, **flags: object) -> None:
         """A crew with other settings."""
         named = {name.replace("_", ".", 1): value for name, value in flags.items()}
-        self.crew = Crewed(store=self.store, clock=self.clock, flags=named)
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock, flags=named)
         self.runner = self.crew.runner
 
-    def knows(self, *functions: str) -> None:
+    def set_worker_functions(self, *functions: str) -> None:
         """All that the worker can run."""
-        self.runner = ToldRunner(*functions)
-        self.crew.worker = self.crew.another_worker("w1", self.runner)
+        self.runner = FakeRunner(*functions)
+        self.crew.worker = self.crew.new_worker("w1", self.runner)
 
     # ---- asking ------------------------------------------------------------------------------
 
-    async def why(self, at: str | None = None, last: int = 1) -> Answer:
+    async def why(self, at: str | None = None, last: int = 1) -> JobExplanation:
         return await (self.explainer.last(_NAME, last) if at is None else self.explainer.at(_NAME, at))
 
     async def told(self, at: str | None = None) -> list[str]:
@@ -156,7 +156,7 @@ class Story:
         return [*([] if standing is None else [standing]), *(one.schedule for one in gone)]
 
 
-def sentences(one: Explanation) -> list[str]:
+def sentences(one: SubjectExplanation) -> list[str]:
     """What an explanation says, line by line."""
     return [one.sentence, *one.waits]
 

@@ -19,24 +19,34 @@ from gnomon.core.model import (
     Task,
     TaskId,
 )
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.schedules import Revision
-from gnomon.testing.history import Cancelled, Ended, Flight, Granted, History, Launched, Life, Reported, Witnessed
+from gnomon.testing.history import (
+    CancelRecord,
+    ExecutionObservation,
+    GrantRecord,
+    LaunchRecord,
+    RecordedSchedule,
+    ReportRecord,
+    RunEndRecord,
+    RunInterval,
+    SimulationHistory,
+)
 
 NOON = 1_790_000_000_000
-UID = ScheduleUid("sch_1")
+SCHEDULE_UID = ScheduleUid("sch_1")
 _STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: RunStatus.CANCELLED}
 
 
-class Tale:
+class HistoryBuilder:
     """One job whose runs are wanted by hand. Every sentence takes a second."""
 
     def __init__(self, *, overlap: Overlap = Overlap.ALLOW, **workflow: Any) -> None:  # noqa: ANN401 - any field
         step = Step(name=ONLY_STEP, function="work", retry=workflow.pop("retry", None))
-        self.history = History(started_at=NOON)
+        self.history = SimulationHistory(started_at=NOON)
         self.history.workflows["work", 1] = Workflow(workflow_id="work", version=1, steps=(step,), **workflow)
         self.history.defined["work", 1] = 0
         self.spec = Spec(trigger=OnDemand(), workflow_id="work", overlap=overlap)
@@ -52,19 +62,21 @@ class Tale:
         self.seconds += 1
         return self.history.moment()
 
-    def wait(self, seconds: int) -> "Tale":
+    def wait(self, seconds: int) -> "HistoryBuilder":
         self.seconds += seconds
         return self
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def run(self, name: str, *, queued: bool = False, force: bool = False, replay_of: str | None = None) -> "Tale":
+    def run(
+        self, name: str, *, queued: bool = False, force: bool = False, replay_of: str | None = None
+    ) -> "HistoryBuilder":
         """Someone wants a run."""
         moment, run_id = self._tell(), RunId(f"run_{name}")
         self.runs[name] = Run(
             run_id=run_id,
             tenant="default",
-            schedule_uid=UID,
+            schedule_uid=SCHEDULE_UID,
             schedule_id="job",
             workflow_id="work",
             workflow_version=1,
@@ -89,31 +101,31 @@ class Tale:
             created_at=self.now,
         )
         self.history.states[task_id] = [TaskState.PENDING]
-        self.history.flights[run_id] = Flight(
-            run_id=run_id, uid=UID, planned_at=self.now, overlap=self.spec.overlap, forced=force, made=moment
+        self.history.run_intervals[run_id] = RunInterval(
+            run_id=run_id, uid=SCHEDULE_UID, planned_at=self.now, overlap=self.spec.overlap, forced=force, made=moment
         )
-        became = Launching.QUEUED if queued else Launching.STARTED
-        self.history.turns.append(Launched(0, UID, run_id, self.now, self.spec, force, became))
+        became = LaunchOutcome.QUEUED if queued else LaunchOutcome.STARTED
+        self.history.turns.append(LaunchRecord(0, SCHEDULE_UID, run_id, self.now, self.spec, force, became))
         return self if queued else self.released(name)
 
-    def released(self, name: str) -> "Tale":
+    def released(self, name: str) -> "HistoryBuilder":
         """It is the run's turn."""
         self.runs[name] = replace(self.runs[name], queued=False)
-        flight = self.history.flights[self.runs[name].run_id]
+        flight = self.history.run_intervals[self.runs[name].run_id]
         flight.went_on, flight.went_on_ms = self._tell(), 1000 * self.seconds
         return self
 
-    def cancelled(self, name: str) -> "Tale":
+    def cancelled(self, name: str) -> "HistoryBuilder":
         """Someone asks for its end."""
         run = self.runs[name]
-        self.history.cancelled.append(Cancelled(self._tell(), run.run_id, self.now, 1000 * self.seconds))
+        self.history.cancelled.append(CancelRecord(self._tell(), run.run_id, self.now, 1000 * self.seconds))
         if self.tasks[name].state is not TaskState.RUNNING:
             self.becomes(name, TaskState.CANCELLED)
         return self
 
     # ---- attempts ----------------------------------------------------------------------------
 
-    def becomes(self, name: str, state: TaskState, **changes: Any) -> "Tale":  # noqa: ANN401 - any field of the task
+    def becomes(self, name: str, state: TaskState, **changes: Any) -> "HistoryBuilder":  # noqa: ANN401 - any field of the task
         """The task is seen in another state; once it is over, so is its run."""
         task = self.tasks[name] = replace(self.tasks[name], state=state, **changes)
         self.history.states[task.task_id].append(state)
@@ -123,15 +135,15 @@ class Tale:
 
     def over(self, name: str, status: RunStatus) -> None:
         run = self.runs[name] = replace(self.runs[name], status=status, queued=False, completed_at=self.now)
-        self.history.flights[run.run_id].over = self._tell()
-        self.history.turns.append(Ended(0, UID, run.run_id, run.planned_at))
+        self.history.run_intervals[run.run_id].over = self._tell()
+        self.history.turns.append(RunEndRecord(0, SCHEDULE_UID, run.run_id, run.planned_at))
 
-    def taken(self, name: str, worker: str = "w1") -> "Tale":
+    def taken(self, name: str, worker: str = "w1") -> "HistoryBuilder":
         """A worker is given the task."""
         fence = self.tasks[name].fence + 1
         self.becomes(name, TaskState.SCHEDULED).becomes(name, TaskState.RUNNING, fence=fence)
         held = self.tasks[name].task_id, fence
-        self.history.grants.append(Granted(self._tell(), held, worker, 1000 * self.seconds))
+        self.history.grants.append(GrantRecord(self._tell(), held, worker, 1000 * self.seconds))
         attempt = Attempt(
             task_id=held[0], number=fence, worker=worker, lease_until=self.now + 180_000, dispatched_at=self.now
         )
@@ -139,18 +151,22 @@ class Tale:
         self.runs[name] = replace(self.runs[name], status=RunStatus.RUNNING, started_at=self.now)
         return self
 
-    def begins(self, name: str, worker: str = "w1", fence: int | None = None) -> "Tale":
+    def begins(self, name: str, worker: str = "w1", fence: int | None = None) -> "HistoryBuilder":
         """A body is seen to start."""
         return self._witnessed(name, worker, fence, starts=True, result=None)
 
-    def ends(self, name: str, result: Result | None, worker: str = "w1", fence: int | None = None) -> "Tale":
+    def ends(self, name: str, result: Result | None, worker: str = "w1", fence: int | None = None) -> "HistoryBuilder":
         """A body is seen to end."""
         return self._witnessed(name, worker, fence, starts=False, result=result)
 
-    def _witnessed(self, name: str, worker: str, fence: int | None, *, starts: bool, result: Result | None) -> "Tale":
+    def _witnessed(
+        self, name: str, worker: str, fence: int | None, *, starts: bool, result: Result | None
+    ) -> "HistoryBuilder":
         task, moment = self.tasks[name], self._tell()
         number, elapsed = task.fence if fence is None else fence, 1000 * self.seconds
-        seen = Witnessed(moment, result, starts, task.run_id, task.task_id, number, worker, self.now, elapsed)
+        seen = ExecutionObservation(
+            moment, result, starts, task.run_id, task.task_id, number, worker, self.now, elapsed
+        )
         self.history.witness.append(seen)
         return self
 
@@ -163,7 +179,7 @@ class Tale:
         by: str = "w1",
         delay_ms: int = 0,
         **changes: Any,  # noqa: ANN401
-    ) -> "Tale":
+    ) -> "HistoryBuilder":
         """The end of the newest attempt is reported, and counts."""
         before, held = self.tasks[name], (self.tasks[name].task_id, self.tasks[name].fence)
         counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
@@ -172,7 +188,7 @@ class Tale:
         self._report(moment, name, held, by, result, ended_at, counted=True, before=before)
         return self
 
-    def late(self, name: str, fence: int, result: Result, *, by: str = "w1", changed: bool = False) -> "Tale":
+    def late(self, name: str, fence: int, result: Result, *, by: str = "w1", changed: bool = False) -> "HistoryBuilder":
         """Someone reports an attempt that counts no more; unless it changes something."""
         before, moment = self.tasks[name], self._tell()
         if changed:
@@ -195,7 +211,7 @@ class Tale:
     ) -> None:
         run = self.runs[name]
         self.history.reports.append(
-            Reported(
+            ReportRecord(
                 moment=moment,
                 run_id=run.run_id,
                 held=held,
@@ -210,12 +226,12 @@ class Tale:
             )
         )
 
-    def lapsed(self, name: str) -> "Tale":
+    def lapsed(self, name: str) -> "HistoryBuilder":
         """The lease of the newest attempt is seen to be over."""
         self.history.lapsed[self.tasks[name].task_id, self.tasks[name].fence] = self._tell()
         return self
 
-    def letter(self, name: str, *, resolved: bool = False) -> "Tale":
+    def letter(self, name: str, *, resolved: bool = False) -> "HistoryBuilder":
         """The task leaves a dead letter."""
         made = DeadLetter(
             dead_letter_id=f"dl_{name}",
@@ -236,25 +252,27 @@ class Tale:
         self.history.dead_letters.append(made)
         return self
 
-    def success(self, name: str, worker: str = "w1") -> "Tale":
+    def success(self, name: str, worker: str = "w1") -> "HistoryBuilder":
         """All that it takes for a run that is ready."""
         self.taken(name, worker).begins(name, worker).ends(name, Result.SUCCEEDED, worker)
         return self.told(name, Result.SUCCEEDED, TaskState.SUCCEEDED, by=worker)
 
     # ---- the end -----------------------------------------------------------------------------
 
-    def told_to_the_end(self) -> History:
+    def build(self) -> SimulationHistory:
         """The history, with how everything stands."""
         going = [run for run in self.runs.values() if not run.over]
         schedule = Schedule(
-            uid=UID, schedule_id="job", spec=self.spec, shard=0, mark_at=NOON, next_fire_at=None,
+            uid=SCHEDULE_UID, schedule_id="job", spec=self.spec, shard=0, mark_at=NOON, next_fire_at=None,
             created_at=NOON, updated_at=NOON,
         )  # fmt: skip
         revision = Revision(revision=1, schedule=schedule, from_at=NOON, actor="", tzdata="")
         waiting = sum(run.queued for run in going)
         final = replace(schedule, active_runs=len(going) - waiting, queued_runs=waiting)
         runs = tuple(self.runs.values())
-        self.history.lives[UID] = Life(uid=UID, revisions=(revision,), runs=runs, final=final)
+        self.history.lives[SCHEDULE_UID] = RecordedSchedule(
+            uid=SCHEDULE_UID, revisions=(revision,), runs=runs, final=final
+        )
         self.history.tasks = {task.task_id: task for task in self.tasks.values()}
         self.history.ended_at, self.history.ended_elapsed_ms = self.now, 1000 * self.seconds
         return self.history

@@ -25,17 +25,17 @@ from gnomon.errors import Unavailable
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
 from support.bus_servers import Nats, Redis
-from support.effects import Effect, effects_in
+from support.effects import Effect, read_effects
 from support.fleet_processes import all_runs
 from support.pooler import Pooler
 from support.processes import TESTS
-from support.proxy import Proxy
-from support.scoped import PASSWORDS, NatsCluster, scoped_nats
+from support.proxy import FaultProxy
+from support.scoped import PASSWORDS, NatsCluster, nats_with_users
 from support.servers import Postgres
 
 #: What is hurt for longer than this has lost its leases.
 LEASE_MS = 2_000
-PAST_LEASE = 3.0
+PAST_LEASE_SECONDS = 3.0
 #: What is lost is found soon, and nobody minds how busy the machine is that runs the tests.
 _QUICK = {
     "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
@@ -73,13 +73,13 @@ jobs:
 #: A tenth of what the shipped configuration has, as leases are shorter, too.
 _QUICK_PINGS = 'ping_interval: "1s"\nping_max: 2\n'
 JOBS = ("quick", "slow", "once", "graph")
-TICKING = "every-second"
+TICKING_JOB = "every-second"
 #: Between two who go by the clock of the store.
 _CLOCKS_DIFFER_MS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ChaosTopology:
     """Which servers there are besides PostgreSQL, and how many of ours."""
 
     nats: bool = False
@@ -110,7 +110,7 @@ class Shape:
         return _CLOCKS_DIFFER_MS if any((*self.skews, *self.worker_skews)) else 0
 
 
-class Proc:
+class LoggedProcess:
     """One process of ours, and the file that it speaks into."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -134,7 +134,7 @@ class Proc:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def says(self, *texts: str) -> bool:
+    def has_logged(self, *texts: str) -> bool:
         """Whether it has said one of these; it must not have ended before."""
         said = self.log.read_text()
         assert self.runs or any(text in said for text in texts), said[-3000:]
@@ -163,11 +163,11 @@ class Proc:
 
 
 @dataclass(kw_only=True)
-class Trial:
+class ChaosFleet:
     """The fleet, and all that there is to say about it."""
 
     folder: Path
-    shape: Shape
+    shape: ChaosTopology
     pg: Postgres
     database: str
     store: SqlStore
@@ -175,9 +175,9 @@ class Trial:
     redis: Redis | None = None
     other_redis: Redis | None = None
     #: By who speaks with whom: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
-    wires: dict[str, Proxy] = field(default_factory=dict)
-    servers: list[Proc] = field(default_factory=list)
-    workers: list[Proc] = field(default_factory=list)
+    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    servers: list[LoggedProcess] = field(default_factory=list)
+    workers: list[LoggedProcess] = field(default_factory=list)
     #: Whoever is started from now on speaks with everybody directly.
     direct: bool = False
     #: From when until when what was done is on no record: bodies that began then may have begun again.
@@ -192,13 +192,13 @@ class Trial:
 
     # ---- processes ---------------------------------------------------------------------------
 
-    def start_server(self, *, skew_ms: int = 0) -> Proc:
+    def start_server(self, *, skew_ms: int = 0) -> LoggedProcess:
         command = [*_program(skew_ms), "server", "--database", self._url("server-db"), "--port", "0"]
         proc = self._start([*command, "--jobs", str(self.folder / "jobs.yaml")], "server")
         self.servers.append(proc)
         return proc
 
-    def start_worker(self, *, skew_ms: int = 0) -> Proc:
+    def start_worker(self, *, skew_ms: int = 0) -> LoggedProcess:
         command = [*_program(skew_ms), "worker", "--import", "support.effects", "--slots", "20"]
         # Over the bus it has no database: its address stands in the environment.
         command += [] if self.shape.bus else ["--database", self._url("worker-db")]
@@ -206,8 +206,8 @@ class Trial:
         self.workers.append(proc)
         return proc
 
-    def _start(self, command: Sequence[str], role: str) -> Proc:
-        return Proc(command, self._environment(role), self.folder / f"{role}{next(self._numbers)}.log")
+    def _start(self, command: Sequence[str], role: str) -> LoggedProcess:
+        return LoggedProcess(command, self._environment(role), self.folder / f"{role}{next(self._numbers)}.log")
 
     def _environment(self, role: str) -> dict[str, str]:
         said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
@@ -215,7 +215,7 @@ class Trial:
             said["GNOMON_DATABASE__STATEMENT_CACHE"] = "false"
         if self.nats is not None:
             user = "scheduler" if role == "server" else "worker"
-            wire = None if self.direct else self.wires.get(f"{role}-nats")
+            wire = None if self.direct else self.proxies.get(f"{role}-nats")
             said["GNOMON_NATS__URL"] = self.nats.url if wire is None else f"nats://127.0.0.1:{wire.port}"
             said |= {"GNOMON_NATS__USER": user, "GNOMON_NATS__PASSWORD": PASSWORDS[user]}
             said["GNOMON_NATS__REPLICAS"] = "3" if self.shape.cluster else "1"
@@ -226,16 +226,16 @@ class Trial:
     def _redis_url(self, first: Redis) -> str:
         if self.other_redis is not None:
             return (first, self.other_redis)[len(self.servers) % 2].url
-        return f"redis://127.0.0.1:{self.wires['server-redis'].port}/0"
+        return f"redis://127.0.0.1:{self.proxies['server-redis'].port}/0"
 
     def _url(self, wire: str) -> str:
         if self.direct:
             return self.database
-        return self.database.replace(f":{self.pg.port}/", f":{self.wires[wire].port}/")
+        return self.database.replace(f":{self.pg.port}/", f":{self.proxies[wire].port}/")
 
-    async def ready(self, procs: Sequence[Proc]) -> None:
+    async def ready(self, procs: Sequence[LoggedProcess]) -> None:
         """All of them have begun."""
-        await until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
+        await wait_until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
 
     async def all_known(self) -> bool:
         """Whether all workers are known to those who hand out work."""
@@ -243,7 +243,7 @@ class Trial:
 
     # ---- load --------------------------------------------------------------------------------
 
-    async def ask(self, count: int = 1) -> None:
+    async def trigger_runs(self, count: int = 1) -> None:
         """So many runs of every job are wished for; those that were promised are remembered."""
         launcher = Launcher(self.store, self.store, self.store, self.store, SystemClock(), RandomIds())
         for job in JOBS * count:
@@ -251,16 +251,16 @@ class Trial:
                 done = await launcher.trigger(job, actor="test", key=f"wish {next(self._numbers)}")
                 self.promised.add(done.run_id)
 
-    async def keep_asking(self, stop: asyncio.Event) -> None:
+    async def generate_load(self, stop: asyncio.Event) -> None:
         """A little load for as long as it is wanted; meanwhile it is looked at who holds what."""
         while not stop.is_set():
-            await self.ask()
+            await self.trigger_runs()
             with contextlib.suppress(Unavailable):
-                await self.look_at_holders()
+                await self.record_shard_holders()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 0.2)
 
-    async def look_at_holders(self) -> None:
+    async def record_shard_holders(self) -> None:
         for row in await self.store.transactions.read(lambda conn: list(conn.execute(shard.select()))):
             if row.holder is not None:
                 self.holders[row.shard, row.term].add(row.holder)
@@ -268,44 +268,44 @@ class Trial:
     # ---- waiting -----------------------------------------------------------------------------
 
     def effects(self) -> list[Effect]:
-        return effects_in(self.folder / "witness")
+        return read_effects(self.folder / "witness")
 
-    async def some_work(self, count: int = 20) -> None:
+    async def wait_for_effects(self, count: int = 20) -> None:
         """So many more bodies have begun or ended."""
         wanted = len(self.effects()) + count
-        await until(lambda: _true(len(self.effects()) >= wanted))
+        await wait_until(lambda: _as_condition(len(self.effects()) >= wanted))
 
-    async def work_of(self, proc: Proc) -> None:
+    async def wait_for_effects_of(self, proc: LoggedProcess) -> None:
         """The process has something in hand, or had."""
-        await until(lambda: _true(any(one.pid == proc.pid for one in self.effects())))
+        await wait_until(lambda: _as_condition(any(one.pid == proc.pid for one in self.effects())))
 
-    async def decided(self, seconds: float = 1) -> None:
+    async def wait_until_decided(self, seconds: float = 1) -> None:
         """All ticks up to so long from now are decided."""
         moment = SystemClock().now() + round(seconds * 1000)
 
         async def is_decided() -> bool:
-            schedule = await self.store.find("default", TICKING)
+            schedule = await self.store.find("default", TICKING_JOB)
             return schedule is not None and schedule.mark_at >= moment
 
-        await until(is_decided)
+        await wait_until(is_decided)
 
     async def runs(self) -> list[Run]:
         return await all_runs(self.store)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """No more ticks come, and all that was asked for is over."""
-        await until(self._paused)
+        await wait_until(self._paused)
 
         async def over() -> bool:
             return all(run.over for run in await self.runs())
 
-        await until(over)
+        await wait_until(over)
 
     async def _paused(self) -> bool:
-        await Registrar(self.store, self.store, SystemClock(), RandomIds()).pause(TICKING, actor="test")
+        await Registrar(self.store, self.store, SystemClock(), RandomIds()).pause(TICKING_JOB, actor="test")
         return True
 
-    async def stopped(self) -> None:
+    async def stop_processes(self) -> None:
         """Every process that still runs ends in good order."""
         running = [proc for proc in [*self.workers, *self.servers] if proc.runs]
         for proc in running:
@@ -321,15 +321,15 @@ def _program(skew_ms: int) -> list[str]:
     return [sys.executable, "-m", "gnomon"]
 
 
-async def _all_say(procs: Sequence[Proc], *texts: str) -> bool:
-    return all(proc.says(*texts) for proc in procs)
+async def _all_say(procs: Sequence[LoggedProcess], *texts: str) -> bool:
+    return all(proc.has_logged(*texts) for proc in procs)
 
 
-async def _true(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
+async def _as_condition(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
     return answer
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
     """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
     deadline = time.monotonic() + within
     while True:
@@ -341,44 +341,44 @@ async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 180
 
 
 @contextlib.asynccontextmanager
-async def on_trial(folder: Path, shape: Shape, pg: Postgres, database: str) -> AsyncIterator[Trial]:
+async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database: str) -> AsyncIterator[ChaosFleet]:
     """A fleet of that shape, once all of it runs; at the end nothing of it is left."""
     (folder / "jobs.yaml").write_text(_JOBS)
     store = await open_postgres(database, pool_size=2, patience_ms=1500)
-    trial = Trial(folder=folder, shape=shape, pg=pg, database=database, store=store)
+    chaos_run = ChaosFleet(folder=folder, shape=shape, pg=pg, database=database, store=store)
     with contextlib.ExitStack() as stack:
         if shape.cluster:
-            trial.nats = stack.enter_context(NatsCluster())
+            chaos_run.nats = stack.enter_context(NatsCluster())
         elif shape.nats:
-            trial.nats = stack.enter_context(scoped_nats(_QUICK_PINGS))
+            chaos_run.nats = stack.enter_context(nats_with_users(_QUICK_PINGS))
         if shape.redis:
-            trial.redis = stack.enter_context(Redis())
+            chaos_run.redis = stack.enter_context(Redis())
         if shape.split:
-            trial.other_redis = stack.enter_context(Redis())
+            chaos_run.other_redis = stack.enter_context(Redis())
         pg_port = stack.enter_context(Pooler(pg.port)).port if shape.pooled else pg.port
-        for name, port in _ends(trial, pg_port).items():
-            trial.wires[name] = stack.enter_context(Proxy(port))
+        for name, port in _endpoints(chaos_run, pg_port).items():
+            chaos_run.proxies[name] = stack.enter_context(FaultProxy(port))
         try:
             skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
             worker_skews = [*shape.worker_skews, *[0] * shape.workers][: shape.workers]
             # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
-            servers = [trial.start_server(skew_ms=skew) for skew in skews]
-            await trial.ready([*servers, *(trial.start_worker(skew_ms=skew) for skew in worker_skews)])
+            servers = [chaos_run.start_server(skew_ms=skew) for skew in skews]
+            await chaos_run.ready([*servers, *(chaos_run.start_worker(skew_ms=skew) for skew in worker_skews)])
             # Whoever asks for work before anybody is known to do it waits for nothing but the next try.
-            await until(trial.all_known)
-            yield trial
+            await wait_until(chaos_run.all_known)
+            yield chaos_run
         finally:
-            for proc in [*trial.servers, *trial.workers]:
+            for proc in [*chaos_run.servers, *chaos_run.workers]:
                 proc.kill()
-            await trial.store.close()
-            if trial.standby is not None:
-                trial.standby.remove()
+            await chaos_run.store.close()
+            if chaos_run.standby is not None:
+                chaos_run.standby.remove()
 
 
-def _ends(trial: Trial, pg_port: int) -> dict[str, int]:
+def _endpoints(chaos_run: ChaosFleet, pg_port: int) -> dict[str, int]:
     ends = {"server-db": pg_port, "worker-db": pg_port}
-    if isinstance(trial.nats, Nats):
-        ends |= {"server-nats": trial.nats.port, "worker-nats": trial.nats.port}
-    if trial.redis is not None:
-        ends["server-redis"] = trial.redis.port
+    if isinstance(chaos_run.nats, Nats):
+        ends |= {"server-nats": chaos_run.nats.port, "worker-nats": chaos_run.nats.port}
+    if chaos_run.redis is not None:
+        ends["server-redis"] = chaos_run.redis.port
     return ends

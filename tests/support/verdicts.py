@@ -13,51 +13,53 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Attempt, DeadLetter, Result, Run, RunStatus, Schedule, Source, Task, TaskId, Tick
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.testing.checker import check
-from gnomon.testing.history import Commit, Ended, History, Launched, Life
+from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEndRecord, SimulationHistory
 from support.effects import Effect
-from support.trial import TICKING, Trial
+from support.trial import TICKING_JOB, ChaosFleet
 
 #: What lets another attempt of a task start, besides a failure, which no body here has.
-_JUSTIFYING = (Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED)
+_RETRYABLE_RESULTS = (Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED)
 _LOSSES = 3
 _FOREVER = 1 << 62
 _ONCE = "once"
 _NEEDS = {"left": ("extract",), "right": ("extract",), "load": ("left", "right")}
 
 
-async def violations(trial: Trial, *, skew_ms: int = 0) -> list[str]:
+async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0) -> list[str]:
     """Everything that must not be; moments of two machines may differ by so much."""
-    await trial.look_at_holders()
-    runs = await trial.runs()
-    history = await history_of(trial.store, TICKING, runs)
+    await chaos_run.record_shard_holders()
+    runs = await chaos_run.runs()
+    history = await history_of(chaos_run.store, TICKING_JOB, runs)
     found = [f"{one.rule} {one.schedule}: {one.text}" for one in check(history)]
-    found += [f"C3 two held shard {key}: {who}" for key, who in trial.holders.items() if len(who) > 1]
-    found += [f"S15 {lost} was promised, and is not there" for lost in trial.promised - {run.run_id for run in runs}]
-    work = await _work_of(trial, runs)
+    found += [f"C3 two held shard {key}: {who}" for key, who in chaos_run.holders.items() if len(who) > 1]
+    found += [
+        f"S15 {lost} was promised, and is not there" for lost in chaos_run.promised - {run.run_id for run in runs}
+    ]
+    work = await _work_of(chaos_run, runs)
     for run in runs:
-        found += [f"{text} ({run.schedule_id} {run.run_id})" for text in _judged_run(run, work, skew_ms)]
+        found += [f"{text} ({run.schedule_id} {run.run_id})" for text in _check_run(run, work, skew_ms)]
     for task in work.tasks.values():
-        found += [f"{text} ({task.step} of {task.run_id})" for text in _judged_task(task, work, skew_ms)]
+        found += [f"{text} ({task.step} of {task.run_id})" for text in _check_task(task, work, skew_ms)]
     return found
 
 
 # ---- the ledger ----------------------------------------------------------------------------------
 
 
-async def history_of(store: SqlStore, job: str, runs: list[Run]) -> History:
+async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHistory:
     """What became of every tick of a job that was paused in the end, for the checker.
 
     Nothing is quiet while we hurt the fleet, nor where many share a small machine.
     """
-    history = History(started_at=0, faults=[(0, _FOREVER)])
+    history = SimulationHistory(started_at=0, faults=[(0, _FOREVER)])
     schedule = await store.find("default", job)
     assert schedule is not None
     ticks = await store.ticks(schedule.uid, before=_FOREVER, limit=100_000)
     own = tuple(run for run in runs if run.schedule_uid == schedule.uid)
-    history.lives[schedule.uid] = Life(
+    history.lives[schedule.uid] = RecordedSchedule(
         uid=schedule.uid,
         revisions=tuple(await store.revisions(schedule.uid)),
         pauses=tuple(await store.pauses(schedule.uid)),
@@ -69,13 +71,15 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> History:
     number = len(history.commits)
     for run in own:
         if run.source is not Source.CRON:
-            became = Launched(number, schedule.uid, run.run_id, run.planned_at, schedule.spec, False, Launching.STARTED)
+            became = LaunchRecord(
+                number, schedule.uid, run.run_id, run.planned_at, schedule.spec, False, LaunchOutcome.STARTED
+            )
             history.turns.append(became)
-    history.turns += [Ended(number, schedule.uid, run.run_id, run.planned_at) for run in own if run.over]
+    history.turns += [RunEndRecord(number, schedule.uid, run.run_id, run.planned_at) for run in own if run.over]
     return history
 
 
-def _commits(life: Life, ticks: list[Tick]) -> list[Commit]:
+def _commits(life: RecordedSchedule, ticks: list[Tick]) -> list[Commit]:
     """What was written together: under one term, at one moment. The last is the pause with which we end."""
     [revision], [pause] = life.revisions, life.pauses
     assert life.final is not None
@@ -107,7 +111,7 @@ def _changing(commit: Commit, changed: Schedule) -> Commit:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _WorkRecord:
     """Everything about the work, put together by what it belongs to."""
 
     tasks: dict[TaskId, Task]
@@ -119,16 +123,16 @@ class _Work:
     letters: dict[TaskId, list[DeadLetter]]
 
 
-async def _work_of(trial: Trial, runs: list[Run]) -> _Work:
-    store = trial.store
+async def _work_of(chaos_run: ChaosFleet, runs: list[Run]) -> _WorkRecord:
+    store = chaos_run.store
     tasks = {task.task_id: task for task in await store.tasks(runs)}
-    work = _Work(tasks, defaultdict(list), {}, defaultdict(list), defaultdict(list), {}, defaultdict(list))
+    work = _WorkRecord(tasks, defaultdict(list), {}, defaultdict(list), defaultdict(list), {}, defaultdict(list))
     for task in tasks.values():
         work.steps[task.run_id].append(task)
     work.jobs.update({run.run_id: run.schedule_id or "" for run in runs})
     for attempt in await store.attempts(list(tasks)):
         work.attempts[attempt.task_id].append(attempt)
-    for one in _remembered(trial, tasks):
+    for one in _effects_of_known_tasks(chaos_run, tasks):
         if one.what == "start":
             work.starts[one.task_id].append(one)
         else:
@@ -136,26 +140,26 @@ async def _work_of(trial: Trial, runs: list[Run]) -> _Work:
     for letter in await store.list_dead_letters("default", after="", limit=1000):
         work.letters[letter.task_id].append(letter)
     for unknown in set(work.starts) - set(tasks):
-        work.tasks[TaskId(unknown)] = _stranger(unknown, work.starts[unknown][0])
+        work.tasks[TaskId(unknown)] = _unknown_task(unknown, work.starts[unknown][0])
     return work
 
 
-def _remembered(trial: Trial, tasks: Mapping[TaskId, Task]) -> Iterator[Effect]:
+def _effects_of_known_tasks(chaos_run: ChaosFleet, tasks: Mapping[TaskId, Task]) -> Iterator[Effect]:
     """All that was witnessed, but for starts that the store forgot: of what never was, or was begun again."""
-    effects = trial.effects()
+    effects = chaos_run.effects()
     last = {one.task_id: number for number, one in enumerate(effects) if one.what == "start"}
-    since, until = trial.forgotten
+    since, until = chaos_run.forgotten
     for number, one in enumerate(effects):
         gone = since <= one.at <= until and (TaskId(one.task_id) not in tasks or last[one.task_id] > number)
         if one.what != "start" or not gone:
             yield one
 
 
-def _stranger(name: str, start: Effect) -> Task:
+def _unknown_task(name: str, start: Effect) -> Task:
     raise AssertionError(f"K3: a body of {name} at {start}, which is not on record")
 
 
-def _judged_run(run: Run, work: _Work, skew_ms: int) -> Iterator[str]:
+def _check_run(run: Run, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
     if not run.over:
         yield f"S17: still {run.status}"
     tasks = work.steps[run.run_id]
@@ -166,10 +170,10 @@ def _judged_run(run: Run, work: _Work, skew_ms: int) -> Iterator[str]:
     if (run.status is RunStatus.COMPLETED) != done:
         yield f"C-10: {run.status}, with {[task.state for task in tasks]}"
     if run.schedule_id == "graph" and done:
-        yield from _in_order(run, work)
+        yield from _check_step_order(run, work)
 
 
-def _in_order(run: Run, work: _Work) -> Iterator[str]:
+def _check_step_order(run: Run, work: _WorkRecord) -> Iterator[str]:
     """S13: a step begins after all that it needs have ended well."""
     tasks = {task.step: task for task in work.steps[run.run_id]}
     if set(tasks) != {"extract", *_NEEDS}:
@@ -181,7 +185,7 @@ def _in_order(run: Run, work: _Work) -> Iterator[str]:
                 yield f"S13: {step} began before {need} had ended: {end}"
 
 
-def _judged_task(task: Task, work: _Work, skew_ms: int) -> Iterator[str]:
+def _check_task(task: Task, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
     tried, starts = work.attempts[task.task_id], work.starts[task.task_id]
     fences = [one.fence for one in starts]
     if task.state not in TERMINAL:
@@ -191,7 +195,7 @@ def _judged_task(task: Task, work: _Work, skew_ms: int) -> Iterator[str]:
     if not set(fences) <= {one.number for one in tried}:
         yield f"S9: a body ran under {fences}, and on record are {tried}"
     for earlier in tried[:-1]:
-        if earlier.result not in _JUSTIFYING:
+        if earlier.result not in _RETRYABLE_RESULTS:
             yield f"S9: tried again after {earlier}"
     for start in starts:
         early = [one for one in tried if one.number < start.fence and (one.ended_at or 0) > start.at + skew_ms]
@@ -199,10 +203,10 @@ def _judged_task(task: Task, work: _Work, skew_ms: int) -> Iterator[str]:
             yield f"S9: {start} before the end of {early}"
     if work.jobs[task.run_id] == _ONCE and len(starts) > 1:
         yield f"S5: {len(starts)} bodies"
-    yield from _judged_end(task, work)
+    yield from _check_end(task, work)
 
 
-def _judged_end(task: Task, work: _Work) -> Iterator[str]:
+def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:
     """S4, S7, S14: what ended well has ended; what failed was lost as often as is allowed, and left a letter."""
     tried, letters = work.attempts[task.task_id], work.letters[task.task_id]
     once = work.jobs[task.run_id] == _ONCE

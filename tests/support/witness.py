@@ -11,7 +11,7 @@ from pathlib import Path
 import gnomon
 
 
-def _note(what: str, ctx: gnomon.Context, name: str | None = None) -> None:
+def _append_line(what: str, ctx: gnomon.Context, name: str | None = None) -> None:
     line = f"{what} {name or ctx.job} {ctx.run_id} {ctx.fence} {ctx.attempt} {os.getpid()}\n"
     file = os.open(os.environ["GNOMON_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -23,55 +23,55 @@ def _note(what: str, ctx: gnomon.Context, name: str | None = None) -> None:
 @gnomon.function("witness/coroutine")
 async def coroutine(ctx: gnomon.Context) -> None:
     """Leaves a start and an end."""
-    _note("start", ctx)
-    _note("end", ctx)
+    _append_line("start", ctx)
+    _append_line("end", ctx)
 
 
 @gnomon.function("witness/thread")
 def thread(ctx: gnomon.Context, seconds: float = 0.01) -> None:
     """The same on a thread, with some time in between."""
-    _note("start", ctx)
+    _append_line("start", ctx)
     time.sleep(seconds)
-    _note("end", ctx)
+    _append_line("end", ctx)
 
 
 @gnomon.function("witness/step")
 def one_step(ctx: gnomon.Context, name: str) -> str:
     """A step of a graph, which leaves its own name."""
-    _note("start", ctx, name)
+    _append_line("start", ctx, name)
     time.sleep(0.005)
-    _note("end", ctx, name)
+    _append_line("end", ctx, name)
     return name
 
 
 @gnomon.function("witness/flaky")
 def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
     """Fails so often before it succeeds."""
-    _note("start", ctx)
+    _append_line("start", ctx)
     if ctx.attempt <= failures:
         raise RuntimeError(f"failure {ctx.attempt}")
-    _note("end", ctx)
+    _append_line("end", ctx)
     return ctx.attempt
 
 
 @gnomon.function("witness/patient")
 async def patient(ctx: gnomon.Context) -> None:
     """Goes on for long, and stops when asked to."""
-    _note("start", ctx)
+    _append_line("start", ctx)
     await asyncio.sleep(600)
 
 
 @gnomon.function("witness/first-waits")
 async def first_waits(ctx: gnomon.Context) -> None:
     """Goes on for long the first time, and says when it was made to stop; any other time it is done at once."""
-    _note("start", ctx)
+    _append_line("start", ctx)
     if ctx.fence == 1:
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
-            _note("stop", ctx)
+            _append_line("stop", ctx)
             raise
-    _note("end", ctx)
+    _append_line("end", ctx)
 
 
 @gnomon.function("witness/stubborn")
@@ -80,11 +80,11 @@ def stubborn(ctx: gnomon.Context) -> None:
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _note("start", ctx)
+    _append_line("start", ctx)
     time.sleep(600)
 
 
-def seen(path: Path) -> list[tuple[str, str, str, int, int, int]]:
+def read_witness(path: Path) -> list[tuple[str, str, str, int, int, int]]:
     """What was witnessed, in order: what, job, run, fence, attempt, pid."""
     if not path.exists():
         return []

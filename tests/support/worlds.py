@@ -10,17 +10,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.core.ledger.edits import Choice, Missed
+from gnomon.core.ledger.edits import ResumeChoice, ResumePolicy
 from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
-from gnomon.core.runs.admission import Released, Request, Ruled, Ruling
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import WaitReason
-from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Retry, Step, Workflow
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.faults import Chances
-from gnomon.testing.recorder import Store
-from gnomon.testing.simulated_runner import Habits
+from gnomon.testing.faults import FaultProbabilities
+from gnomon.testing.recorder import SimulationStore
+from gnomon.testing.simulated_runner import WorkloadModel
 from gnomon.testing.simulation import Simulation
 
 EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
@@ -53,7 +53,7 @@ NAMES = ("plain", "sturdy", "brief", "once", "once-and-gone", "poison", "late", 
 
 def _workflow(
     name: str,
-    retry: Retry | None = None,
+    retry: RetryPolicy | None = None,
     *,
     timeout_ms: int | None = None,
     delivery: Delivery = Delivery.AT_LEAST_ONCE,
@@ -90,47 +90,51 @@ def _instant(at: int) -> str:
 #: What jobs run: how failures are tried again, how often a body may start, and what is left of those that fail.
 WORKFLOWS = (
     _workflow("plain"),
-    _workflow("sturdy", Retry(max_attempts=4, initial_delay_ms=5_000, max_delay_ms=15_000, jitter=0.2), letter=True),
-    _workflow("brief", Retry(max_attempts=2, initial_delay_ms=1_000), timeout_ms=30_000, letter=True),
-    _workflow("once", Retry(max_attempts=3), delivery=Delivery.AT_MOST_ONCE, letter=True),
+    _workflow(
+        "sturdy", RetryPolicy(max_attempts=4, initial_delay_ms=5_000, max_delay_ms=15_000, jitter=0.2), letter=True
+    ),
+    _workflow("brief", RetryPolicy(max_attempts=2, initial_delay_ms=1_000), timeout_ms=30_000, letter=True),
+    _workflow("once", RetryPolicy(max_attempts=3), delivery=Delivery.AT_MOST_ONCE, letter=True),
     _workflow("once-and-gone", delivery=Delivery.AT_MOST_ONCE),
     _workflow("poison"),
 )
 #: Most bodies succeed; what lasts longer than its timeout is ended by that.
-USUAL = Habits(
+USUAL_HABITS = WorkloadModel(
     durations=(10, 500, 20_000, 90_000, 1_000_000),
     endings={Result.SUCCEEDED: 80, Result.FAILED: 12, Result.GAVE_UP: 3, Result.SNOOZED: 5},
 )
 
 
-class MoodyGate:
+class RandomGate:
     """Denies some tasks, puts others off, and holds some outputs back."""
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
 
-    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
-        later = Ruled(Ruling.LATER, "not now", after_ms=20_000)
-        moods = [Ruled(Ruling.ALLOW), later, Ruled(Ruling.DENY, "not at all")]
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
+        later = GateDecision(GateVerdict.LATER, "not now", after_ms=20_000)
+        moods = [GateDecision(GateVerdict.ALLOW), later, GateDecision(GateVerdict.DENY, "not at all")]
         return [self._dice.choices(moods, (96, 3, 1))[0] for _ in requests]
 
-    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished
         held_back = self._dice.random() < 0.01
-        return Released(output=output, quarantine="held back" if held_back else None)
+        return OutputRelease(output=output, quarantine="held back" if held_back else None)
 
 
-class World:
+class RandomSimulation:
     """A simulation with operators who keep changing their minds."""
 
-    def __init__(self, store: Store, clock: VirtualClock, seed: object, *, chances: Chances | None = None) -> None:
+    def __init__(
+        self, store: SimulationStore, clock: VirtualClock, seed: object, *, chances: FaultProbabilities | None = None
+    ) -> None:
         self.dice = random.Random(f"world {seed}")
-        usual = Chances(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, mishap=0.03)
-        gate = MoodyGate(random.Random(f"gate {seed}"))
+        usual = FaultProbabilities(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, operator_failure=0.03)
+        gate = RandomGate(random.Random(f"gate {seed}"))
         self.simulation = Simulation(store, clock, seed=seed, chances=chances or usual, gate=gate)
-        self.simulation.habits.durations, self.simulation.habits.endings = USUAL.durations, USUAL.endings
-        self.simulation.habits.deadly = {"poison": 0.8}
-        self.simulation.lacking = 0.3
+        self.simulation.habits.durations, self.simulation.habits.endings = USUAL_HABITS.durations, USUAL_HABITS.endings
+        self.simulation.habits.crash_probability = {"poison": 0.8}
+        self.simulation.missing_function_probability = 0.3
         self.uids: dict[str, ScheduleUid] = {}
 
     async def populate(self, schedules: int = 4, nodes: int | None = None) -> None:
@@ -143,7 +147,7 @@ class World:
         for _ in range(nodes or self.dice.choice([2, 2, 3])):
             self.simulation.add_node()
         self.simulation.after(self.dice.randrange(HOUR), self._operate)
-        self.simulation.after(self.dice.randrange(20 * MINUTE), self._meddle)
+        self.simulation.after(self.dice.randrange(20 * MINUTE), self._edit_at_random)
         self.simulation.after(self.dice.randrange(2 * HOUR), self._stop_a_node)
         self.simulation.after(self.dice.randrange(6 * HOUR), self._set_the_clock)
 
@@ -171,7 +175,7 @@ class World:
                 missed = await self._choice(name)
                 await simulation.persist(lambda: registrar.resume(name, actor="operator", missed=missed))
             elif act == "except":
-                await self._except(name)
+                await self._add_exception(name)
             elif act == "edit":
                 said = self._request(name)
                 await simulation.persist(lambda: registrar.upsert(said, actor="operator"))
@@ -184,15 +188,15 @@ class World:
         self.simulation.wake()
         self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
 
-    async def _choice(self, name: str) -> Choice:
+    async def _choice(self, name: str) -> ResumeChoice:
         """Which of the swallowed ticks run; not so many beside each other that workers have no room for others."""
-        since = Choice(Missed.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
-        few = [Choice(), Choice(), Choice(Missed.LATEST), since]
+        since = ResumeChoice(ResumePolicy.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
+        few = [ResumeChoice(), ResumeChoice(), ResumeChoice(ResumePolicy.LATEST), since]
         if (await self.simulation.registrar.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
-            few += [Choice(Missed.ALL), Choice(Missed.SPREAD, over_ms=5 * MINUTE)]
+            few += [ResumeChoice(ResumePolicy.ALL), ResumeChoice(ResumePolicy.SPREAD, over_ms=5 * MINUTE)]
         return self.dice.choice(few)
 
-    async def _except(self, name: str) -> None:
+    async def _add_exception(self, name: str) -> None:
         """One coming tick, or one that was such a moment ago, is skipped or moved; or that is undone."""
         registrar, dice, view = self.simulation.registrar, self.dice, await self.simulation.registrar.get(name)
         told = [one.planned_at for one in view.schedule.spec.exceptions]
@@ -211,14 +215,14 @@ class World:
         with suppress(FieldError):
             await self.simulation.persist(act)
 
-    async def _meddle(self) -> None:
+    async def _edit_at_random(self) -> None:
         """Operators want runs, want them gone, and try again what has failed."""
         act = self.dice.choice([self._trigger, self._trigger, self._cancel, self._cancel, self._replay])
         # Someone else deleted the job, or another run of it is under way.
         with suppress(NotFound, Refused):
             await act()
         self.simulation.wake()
-        self.simulation.after(self.dice.choice([20_000, 5 * MINUTE, 30 * MINUTE]), self._meddle)
+        self.simulation.after(self.dice.choice([20_000, 5 * MINUTE, 30 * MINUTE]), self._edit_at_random)
 
     async def _trigger(self) -> None:
         simulation, name = self.simulation, self.dice.choice(sorted(self.uids))
@@ -232,10 +236,12 @@ class World:
             await self.simulation.cancel(self.dice.choice(under_way).run_id)
 
     async def _replay(self) -> None:
-        letters = await self.simulation.office.page(unresolved=True)
+        letters = await self.simulation.dead_letter_service.page(unresolved=True)
         if letters:
             letter, key = self.dice.choice(letters).dead_letter_id, self.dice.choice([None, "again"])
-            await self.simulation.persist(lambda: self.simulation.office.replay(letter, actor="operator", key=key))
+            await self.simulation.persist(
+                lambda: self.simulation.dead_letter_service.replay(letter, actor="operator", key=key)
+            )
 
     async def _stop_a_node(self) -> None:
         self.simulation.stop_a_node(self.dice.choice([20_000, 200_000, 400_000]))
@@ -246,17 +252,17 @@ class World:
         self.simulation.after(self.dice.randrange(8 * HOUR), self._set_the_clock)
 
 
-async def lived(
+async def simulate(
     seed: int,
     *,
     hours: int,
     store: type[MemoryStore] = MemoryStore,
-    chances: Chances | None = None,
+    chances: FaultProbabilities | None = None,
     batch: int | None = None,
-) -> World:
+) -> RandomSimulation:
     """A world of that seed, after so many hours."""
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
-    world = World(store(clock.now), clock, seed, chances=chances)
+    world = RandomSimulation(store(clock.now), clock, seed, chances=chances)
     world.simulation.batch = batch or world.simulation.batch
     await world.populate()
     await world.simulation.run(hours * HOUR)
@@ -266,9 +272,9 @@ async def lived(
 class NewestFirst(MemoryStore):
     """Lets the newest run go on that waits, not the oldest."""
 
-    def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
+    def _release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
         before = [one for one in self._under_way(schedule.uid) if one.queued]
-        super()._make_room(schedule, active=active, now=now)
+        super()._release_slot(schedule, active=active, now=now)
         waiting = [one for one in self._under_way(schedule.uid) if one.queued]
         if waiting and len(waiting) < len(before):
             released = min(before, key=lambda one: (one.planned_at, one.run_id))

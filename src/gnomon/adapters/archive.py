@@ -20,7 +20,7 @@ import msgspec
 
 from gnomon.core.instants import instant_of
 from gnomon.errors import ArchiveUnavailable, UsageError
-from gnomon.ports.maintenance import Record
+from gnomon.ports.maintenance import ArchiveRecord
 
 FORMAT = 1
 _SUFFIX = ".jsonl.gz"
@@ -33,15 +33,15 @@ class FolderArchive:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def keep(self, records: Sequence[Record]) -> None:
+    async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         """See Archive.keep."""
-        by_day: dict[str, list[Record]] = {}
+        by_day: dict[str, list[ArchiveRecord]] = {}
         for record in records:
             by_day.setdefault(f"{instant_of(record.at):%Y-%m-%d}", []).append(record)
         for day, of_day in sorted(by_day.items()):
             await asyncio.to_thread(self._keep, day, of_day)
 
-    def _keep(self, day: str, records: Sequence[Record]) -> None:
+    def _keep(self, day: str, records: Sequence[ArchiveRecord]) -> None:
         header, lines = _packed(day, records)
         place = self.folder / day[:4] / f"{day}.{header['sha256'][:_NAMED_BY]}{_SUFFIX}"
         try:
@@ -54,11 +54,11 @@ class FolderArchive:
 class NoArchive:
     """Keeps nothing: for those who said that they want none."""
 
-    async def keep(self, records: Sequence[Record]) -> None:
+    async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         """See Archive.keep."""
 
 
-def _packed(day: str, records: Sequence[Record]) -> tuple[dict[str, Any], bytes]:
+def _packed(day: str, records: Sequence[ArchiveRecord]) -> tuple[dict[str, Any], bytes]:
     lines = b"".join(sorted(msgspec.json.encode({"table": r.table, **r.row}) + b"\n" for r in records))
     header: dict[str, Any] = {
         "archive": FORMAT,
@@ -75,7 +75,7 @@ def _write(place: Path, packed: bytes) -> None:
     # Another may write the same file at this moment, from another machine that numbers its processes as ours does.
     unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with open(unfinished, "wb", opener=_for_its_owner) as file:
+        with open(unfinished, "wb", opener=_open_private) as file:
             file.write(packed)
             file.flush()
             os.fsync(file.fileno())
@@ -89,7 +89,7 @@ def _write(place: Path, packed: bytes) -> None:
         _flush_folder(folder)
 
 
-def _for_its_owner(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     # What was private in the database is private here.
     return os.open(path, flags, 0o600)
 

@@ -14,23 +14,23 @@ import msgspec
 
 from gnomon.adapters.structured_log import WARNINGS
 from gnomon.core.instants import instant_of
-from gnomon.core.invariants import Vital
+from gnomon.core.invariants import Invariant
 from gnomon.core.runs.states import TERMINAL
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.runtime import Events
 
 #: How many lines may wait for the reader.
-_MAX_QUEUED_LINES = 1000
+_MAX_PENDING_LINES = 1000
 #: How long the end of the program waits for the reader.
 _LAST_SECONDS = 1.0
 
 
-class Lines:
+class LineWriter:
     """A stream behind a queue and a thread of its own. What cannot be written is dropped and counted."""
 
-    def __init__(self, stream: TextIO, *, most: int = _MAX_QUEUED_LINES) -> None:
+    def __init__(self, stream: TextIO, *, most: int = _MAX_PENDING_LINES) -> None:
         self._stream = stream
-        self._waiting: queue.Queue[str | threading.Event] = queue.Queue(most)
+        self._pending: queue.Queue[str | threading.Event] = queue.Queue(most)
         self._writer: threading.Thread | None = None
         #: How many lines could not be written.
         self.lost = 0
@@ -40,7 +40,7 @@ class Lines:
         if self._writer is None:
             self._begin()
         try:
-            self._waiting.put_nowait(line)
+            self._pending.put_nowait(line)
         except queue.Full:
             return False
         return True
@@ -51,19 +51,19 @@ class Lines:
             return True
         reached = threading.Event()
         try:
-            self._waiting.put(reached, timeout=seconds)
+            self._pending.put(reached, timeout=seconds)
         except queue.Full:
             return False
         return reached.wait(seconds)
 
     def _begin(self) -> None:
-        self._writer = threading.Thread(target=self._write_on, name="gnomon-lines", daemon=True)
+        self._writer = threading.Thread(target=self._writer_loop, name="gnomon-lines", daemon=True)
         self._writer.start()
         atexit.register(self.flush, _LAST_SECONDS)
 
-    def _write_on(self) -> None:
+    def _writer_loop(self) -> None:
         while True:
-            next_one = self._waiting.get()
+            next_one = self._pending.get()
             if isinstance(next_one, threading.Event):
                 next_one.set()
                 continue
@@ -104,7 +104,7 @@ def _seconds(ms: object) -> str:
     return f"{spent:.0f} ms" if spent < 1000 else f"{spent / 1000:.1f} s"
 
 
-def _apart(ms: object) -> str:
+def _skew_text(ms: object) -> str:
     skew = ms if isinstance(ms, int) else 0
     return f"{_seconds(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
 
@@ -142,13 +142,13 @@ def _why(facts: Facts, before: str) -> str:
     return before + why if why else ""
 
 
-def _whose(facts: Facts) -> str:
+def _job_or_run(facts: Facts) -> str:
     return str(facts.get("job") or facts["run"])
 
 
 def _reconciled(facts: Facts) -> str:
     mark = "!" if facts.get("state") in TERMINAL else "~"
-    return f"{mark} {_whose(facts)}: {facts['result']}{_why(facts, ': ')}"
+    return f"{mark} {_job_or_run(facts)}: {facts['result']}{_why(facts, ': ')}"
 
 
 def _counted(facts: Facts) -> str:
@@ -156,20 +156,20 @@ def _counted(facts: Facts) -> str:
 
 
 #: What is wrong if one of these fails.
-VITALS = {
-    Vital.NEXT_FIRE.value: "had no next fire",
-    Vital.OWNERS.value: "attempts are in the hands of nobody, and nobody ends them",
-    Vital.MARKS.value: "ticks are due and nobody decides them",
-    Vital.COUNTS.value: "its runs were not counted as they are",
+INVARIANT_MESSAGES = {
+    Invariant.NEXT_FIRE.value: "had no next fire",
+    Invariant.OWNERS.value: "attempts are in the hands of nobody, and nobody ends them",
+    Invariant.MARKS.value: "ticks are due and nobody decides them",
+    Invariant.COUNTS.value: "its runs were not counted as they are",
 }
 #: What each event says. Those that are not here are for logs.
-LINES: Mapping[str, Callable[[Facts], str]] = {
+EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {_work(f)}{_took(f)}",
     "task_failed": lambda f: f"! {_work(f)}: {f['result']}{_took(f)}{_why(f, ': ')}",
     "task_waits": _waits,
-    "task_not_scheduled": lambda f: f"~ {_whose(f)}: {f['reason']}",
+    "task_not_scheduled": lambda f: f"~ {_job_or_run(f)}: {f['reason']}",
     "job.skipped": lambda f: f"- {f['job']}: skipped, {f['reason']}",
-    "dead_letter": lambda f: f"! {_whose(f)}: left a dead letter ({f['reason']})",
+    "dead_letter": lambda f: f"! {_job_or_run(f)}: left a dead letter ({f['reason']})",
     "jobs_applied": lambda f: (
         f"* {f['file']}: {f['created']} created, {f['changed']} changed, {f['unchanged']} as before"
     ),
@@ -185,14 +185,14 @@ LINES: Mapping[str, Callable[[Facts], str]] = {
     "hints_lost": lambda f: f"~ others cannot be told, and look by themselves: {_first_line(f['error'])}",
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
-    "clock_skew": lambda f: f"! the clock of this machine is {_apart(f['skew_ms'])} that of the store",
+    "clock_skew": lambda f: f"! the clock of this machine is {_skew_text(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
-    "clock_corrected": lambda f: f"! the clock here is {_apart(f['wrong_ms'])} that of the others, which counts",
+    "clock_corrected": lambda f: f"! the clock here is {_skew_text(f['wrong_ms'])} that of the others, which counts",
     "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
     "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
-    "vital_failed": lambda f: f"! {VITALS[str(f['vital'])]}",
-    "vital_repaired": lambda f: f"* {f['schedule']}: {VITALS[str(f['vital'])]}; mended",
-    "vital_recovered": lambda f: f"* no longer: {VITALS[str(f['vital'])]}",
+    "vital_failed": lambda f: f"! {INVARIANT_MESSAGES[str(f['vital'])]}",
+    "vital_repaired": lambda f: f"* {f['schedule']}: {INVARIANT_MESSAGES[str(f['vital'])]}; mended",
+    "vital_recovered": lambda f: f"* no longer: {INVARIANT_MESSAGES[str(f['vital'])]}",
     "ping_failed": lambda f: f"! {f['job']}: {f['url']} was called in vain: {_first_line(f['error'])}",
     "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
     "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
@@ -229,11 +229,11 @@ class ConsoleEvents:
     """Writes a line for each event that has one, and counts what would scroll by too fast or is not read."""
 
     def __init__(self, stream: TextIO, *, beside: Events | None = None) -> None:
-        self._lines = Lines(stream)
-        self._beside = beside
+        self._lines = LineWriter(stream)
+        self._next_sink = beside
         self._second = 0
         self._told = 0
-        self._untold = 0
+        self._suppressed = 0
         #: What has gone wrong in this second: many may stumble over the same, and say the same of it.
         self._complaints: set[str] = set()
         #: What goes on, and when it was told last: it is told by each who stumbles over it until it ends.
@@ -241,20 +241,20 @@ class ConsoleEvents:
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
-        if self._beside is not None:
-            self._beside.emit(name, **facts)
-        say = LINES.get(name)
+        if self._next_sink is not None:
+            self._next_sink.emit(name, **facts)
+        say = EVENT_FORMATS.get(name)
         if say is None:
             return
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._told = second, 0
             self._complaints.clear()
-        text = _said(name, say, facts)
+        text = _format_event(name, say, facts)
         if name in _LASTING and second - self._lasting.get(name, second - _REMIND_SECONDS) < _REMIND_SECONDS:
             return
         if name not in _ALWAYS and (self._told >= _LINES_A_SECOND or text in self._complaints):
-            self._untold += 1
+            self._suppressed += 1
             return
         if text.startswith("!"):
             self._complaints.add(text)
@@ -268,13 +268,13 @@ class ConsoleEvents:
         return self._lines.flush(seconds)
 
     def _tell(self, text: str) -> None:
-        if self._untold and self._lines.add(_stamped(f"… and {self._untold:,} more")):
-            self._untold = 0
+        if self._suppressed and self._lines.add(_stamped(f"… and {self._suppressed:,} more")):
+            self._suppressed = 0
         if not self._lines.add(_stamped(text)):
-            self._untold += 1
+            self._suppressed += 1
 
 
-def _said(name: str, say: Callable[[Facts], str], facts: Facts) -> str:
+def _format_event(name: str, say: Callable[[Facts], str], facts: Facts) -> str:
     try:
         return say(facts)
     except (KeyError, TypeError, ValueError):
@@ -288,22 +288,22 @@ def _stamped(text: str) -> str:
 
 
 #: How many lines may wait to be written. Every event is one, and thousands of tasks may end in a second.
-_MAX_QUEUED_EVENTS = 10_000
+_MAX_PENDING_EVENTS = 10_000
 
 
 class JsonEvents:
     """Writes a line for each event, and counts what is not taken in time: nobody is waited for."""
 
-    def __init__(self, stream: TextIO, *, most: int = _MAX_QUEUED_EVENTS) -> None:
-        self._lines = Lines(stream, most=most)
-        self._untold = 0
+    def __init__(self, stream: TextIO, *, most: int = _MAX_PENDING_EVENTS) -> None:
+        self._lines = LineWriter(stream, most=most)
+        self._suppressed = 0
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
-        if self._untold and self._lines.add(_line("lines_lost", {"count": self._untold})):
-            self._untold = 0
+        if self._suppressed and self._lines.add(_line("lines_lost", {"count": self._suppressed})):
+            self._suppressed = 0
         if not self._lines.add(_line(name, facts)):
-            self._untold += 1
+            self._suppressed += 1
 
     def flush(self, seconds: float = 1.0) -> bool:
         """Whether all that was said is written, or was lost; False if that would take longer."""

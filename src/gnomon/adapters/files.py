@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from gnomon.adapters.host import uncollected
-from gnomon.adapters.yaml_parser import Node, Refusal, compose
+from gnomon.adapters.host import gc_paused
+from gnomon.adapters.yaml_parser import YamlDocumentError, YamlNode, compose
 from gnomon.core.jobs.fields import key_text
-from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_when
+from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, read_job_timing
 from gnomon.core.jobs.routing_fields import read_pools
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.runs.routing import Pools
@@ -66,10 +66,10 @@ class JobsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._root = composed(path, JobsFileError, instants=_INSTANTS, showing=True)
+        self._root = compose_file(path, JobsFileError, instants=_INSTANTS, showing=True)
         self._check_top()
         #: Each job as plain data.
-        self.mappings: list[dict[str, Any]] = [job.plain() for job in self._entries()]
+        self.mappings: list[dict[str, Any]] = [job.to_data() for job in self._entries()]
 
     def jobs(self, read: Callable[[Mapping[str, Any]], Job]) -> list[Job]:
         """All of them, each as `read` reads it; JobsFileError for the first that is wrong."""
@@ -78,7 +78,7 @@ class JobsFile:
             self._check_keys(index, said)
             job = self._read(index, said, read)
             if job.name in found:
-                first = self._root.place_of(f"jobs[{list(found).index(job.name)}].name").line
+                first = self._root.position_of(f"jobs[{list(found).index(job.name)}].name").line
                 reason = f'"{job.name}" is already the name of another job, in line {first}'
                 self._refuse(reason, f"jobs[{index}].name")
             found[job.name] = job
@@ -88,9 +88,9 @@ class JobsFile:
         try:
             return read(said)
         except FieldError as error:
-            self._refuse(sentence(error), f"jobs[{index}].{error.field}")
+            self._refuse(error_sentence(error), f"jobs[{index}].{error.field}")
         except CronError as error:
-            line, column = self._root.place_of(f"jobs[{index}].schedule")
+            line, column = self._root.position_of(f"jobs[{index}].schedule")
             job = f"jobs[{index}] ({said['name']})"
             raise JobsFileError(self.path, str(error), line=line, column=column, field=job) from None
 
@@ -113,42 +113,42 @@ class JobsFile:
             if not isinstance(job.value, dict):
                 self._refuse("must be a mapping", f"jobs[{index}]")
 
-    def _entries(self) -> list[Node]:
-        entries: list[Node] = self._root.value["jobs"][1].value
+    def _entries(self) -> list[YamlNode]:
+        entries: list[YamlNode] = self._root.value["jobs"][1].value
         return entries
 
     def _refuse(self, reason: str, field: str) -> NoReturn:
-        line, column = self._root.place_of(field)
+        line, column = self._root.position_of(field)
         raise JobsFileError(self.path, reason, line=line, column=column, field=field)
 
 
 def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
-    with uncollected():
+    with gc_paused():
         return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
 
 
-def read_jobs_as_said(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
+def read_jobs_with_positions(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
     """The same, each with what was written."""
-    with uncollected():
+    with gc_paused():
         file = JobsFile(path)
         return list(zip(file.jobs(lambda said: read_job(said, defaults, now=now)), file.mappings, strict=True))
 
 
-def read_fires(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
+def read_job_schedules(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """The same, but of a job that is not complete only its name and when it fires."""
-    with uncollected():
-        return JobsFile(path).jobs(lambda said: read_when(said, defaults, now=now))
+    with gc_paused():
+        return JobsFile(path).jobs(lambda said: read_job_timing(said, defaults, now=now))
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
     """What a configuration file holds; FileError if that is no mapping."""
-    root = composed(path, FileError, guarded=True)
+    root = compose_file(path, FileError, guarded=True)
     if root.value is None:
         return {}
     if not isinstance(root.value, dict):
         raise FileError(path, "must be a mapping of sections", line=root.place.line, column=root.place.column)
-    data: Mapping[str, Any] = root.plain()
+    data: Mapping[str, Any] = root.to_data()
     return data
 
 
@@ -160,7 +160,7 @@ def read_text(path: Path) -> str:
         raise FileError(path, f"cannot be read: {_why(problem)}") from None
 
 
-def sentence(error: FieldError) -> str:
+def error_sentence(error: FieldError) -> str:
     """What is wrong, to stand after the name of the field."""
     value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")
     if error.reason == "is missing":
@@ -168,14 +168,14 @@ def sentence(error: FieldError) -> str:
     return f"{error.reason}, not {value}" if error.reason.startswith("must be") else f"{value} {error.reason}"
 
 
-def composed(
+def compose_file(
     path: Path,
     error: Callable[..., FileError],
     *,
     instants: Collection[str] = (),
     showing: bool = False,
     guarded: bool = False,
-) -> Node:
+) -> YamlNode:
     """What a file holds, and where each word of it stands; the error if it cannot be read.
 
     A `guarded` file is one that decides who may do what: it is not believed if anybody could have written it.
@@ -184,12 +184,12 @@ def composed(
         return compose(_content(path, guarded=guarded).decode(), instants=instants, showing=showing)
     except (OSError, UnicodeDecodeError) as problem:
         raise error(path, f"cannot be read: {_why(problem)}") from None
-    except Refusal as refusal:
+    except YamlDocumentError as refusal:
         line, column = refusal.place or (None, None)
         raise error(path, refusal.reason, line=line, column=column, field=refusal.path) from None
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """A few letters that are the same as long as the file says the same, or cannot be read for the same reason."""
     try:
         return hashlib.sha256(_content(path)).hexdigest()
@@ -224,9 +224,9 @@ def _why(problem: OSError | UnicodeDecodeError) -> str:
 
 def read_pools_file(path: Path) -> Pools:
     """The table; FileError names the file, the line and the field of the first thing that is wrong."""
-    root = composed(path, FileError, showing=True)
+    root = compose_file(path, FileError, showing=True)
     try:
-        return read_pools(root.plain())
+        return read_pools(root.to_data())
     except FieldError as error:
-        line, column = root.place_of(error.field)
-        raise FileError(path, sentence(error), line=line, column=column, field=error.field) from None
+        line, column = root.position_of(error.field)
+        raise FileError(path, error_sentence(error), line=line, column=column, field=error.field) from None

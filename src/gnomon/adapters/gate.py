@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from gnomon.core.runs.admission import Released, Request, Ruled, Ruling
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 
-_ALLOWED = Ruled(Ruling.ALLOW)
+_ALLOWED = GateDecision(GateVerdict.ALLOW)
 
 
 class OpenGate:
     """Lets everything in, and everything out."""
 
-    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
         """See Gate.admit."""
         return [_ALLOWED] * len(requests)
 
-    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         """See Gate.release."""
         del finished
-        return Released(output=output)
+        return OutputRelease(output=output)

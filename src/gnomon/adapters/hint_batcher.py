@@ -5,28 +5,28 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 
-Send = Callable[[Collection[Topic]], Awaitable[None]]
+SendHints = Callable[[Collection[HintTopic]], Awaitable[None]]
 #: The first is passed on at once; what comes within so many seconds after that goes together.
-_REST_SECONDS = 0.003
+_BATCH_SECONDS = 0.003
 #: How long those who close wait for what is still to be told.
 _LAST_SECONDS = 1.0
 
 
-class Teller:
+class HintBatcher:
     """Has topics sent by a task of its own, so that whoever tells need not wait."""
 
-    def __init__(self, send: Send, events: Events) -> None:
+    def __init__(self, send: SendHints, events: Events) -> None:
         self._send = send
         self._events = events
-        self._topics: dict[Topic, None] = {}
+        self._topics: dict[HintTopic, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._lost = False
         self._closed = False
 
-    def tell(self, topic: Topic) -> None:
+    def tell(self, topic: HintTopic) -> None:
         """See Hints.tell."""
         if self._closed:
             return
@@ -53,4 +53,4 @@ class Teller:
             else:
                 self._lost = False
             if not self._closed:
-                await asyncio.sleep(_REST_SECONDS)
+                await asyncio.sleep(_BATCH_SECONDS)

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gnomon.ports.tasks import Load
+from gnomon.ports.tasks import HostLoad
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Nobody looks for garbage meanwhile: for work that makes much, and nothing that is part of a cycle.
 
     Each look stops every thread, and takes the longer the more there is.
@@ -35,28 +35,28 @@ def uncollected() -> Iterator[None]:
 _CARDS = Path("/sys/class/drm")
 _BUSY = "card*/device/gpu_busy_percent"
 #: What says it for cards whose driver does not.
-_ASK = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+_GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-class LoadMeter:
+class LoadSampler:
     """Measures without waiting: what takes long is asked for, and told the next time."""
 
     def __init__(self, cards: Path = _CARDS) -> None:
         self._cards = cards
-        self._program = shutil.which(_ASK[0])
-        self._asked: subprocess.Popen[str] | None = None
-        self._told: int | None = None
+        self._program = shutil.which(_GPU_QUERY[0])
+        self._gpu_process: subprocess.Popen[str] | None = None
+        self._last_gpu: int | None = None
 
-    def load(self) -> Load:
+    def load(self) -> HostLoad:
         """How busy it is now: 100 is one task waiting for each core, and a graphics card that never rests."""
-        return Load(cpu=self._cpu(), gpu=self._gpu())
+        return HostLoad(cpu=self._cpu(), gpu=self._gpu())
 
     def close(self) -> None:
         """Nobody is asked any more."""
-        if self._asked is not None:
-            self._asked.kill()
-            self._asked.communicate()
-            self._asked = None
+        if self._gpu_process is not None:
+            self._gpu_process.kill()
+            self._gpu_process.communicate()
+            self._gpu_process = None
 
     def _cpu(self) -> int | None:
         try:
@@ -70,21 +70,21 @@ class LoadMeter:
             with suppress(OSError, ValueError):
                 found.append(int(file.read_text()))
         if not found and self._program is not None:
-            return self._asked_for(self._program)
+            return self._query_gpu(self._program)
         return max(found, default=None)
 
-    def _asked_for(self, program: str) -> int | None:
+    def _query_gpu(self, program: str) -> int | None:
         """What the program said last, while it is asked again."""
-        if self._asked is not None:
-            if self._asked.poll() is None:
-                return self._told
-            self._told = _highest(self._asked.communicate()[0])
+        if self._gpu_process is not None:
+            if self._gpu_process.poll() is None:
+                return self._last_gpu
+            self._last_gpu = _highest(self._gpu_process.communicate()[0])
         try:
-            asking = (program, *_ASK[1:])
-            self._asked = subprocess.Popen(asking, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
+            asking = (program, *_GPU_QUERY[1:])
+            self._gpu_process = subprocess.Popen(asking, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
         except OSError:
-            self._asked = None
-        return self._told
+            self._gpu_process = None
+        return self._last_gpu
 
 
 def _highest(said: str) -> int | None:

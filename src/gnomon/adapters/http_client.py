@@ -1,13 +1,13 @@
 """Calls over HTTP, of whose answers only the status counts."""
 
-from gnomon.core.pings import is_address
+from gnomon.core.pings import is_http_url
 from gnomon.errors import PingFailed
 from gnomon.version import __version__
 
 _GOOD = range(200, 400)
 
 
-class HttpSender:
+class HttpPingSender:
     """Calls by GET, follows nothing, and keeps no connection open."""
 
     async def send(self, url: str, *, timeout_ms: int) -> None:
@@ -15,7 +15,7 @@ class HttpSender:
         # Most nodes never call anybody, and need not carry it.
         import aiohttp
 
-        if not is_address(url):
+        if not is_http_url(url):
             raise PingFailed("that is no address")
         patience = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         said = {"User-Agent": f"gnomon/{__version__}"}

@@ -17,7 +17,7 @@ from gnomon.errors import UsageError
 _LARGEST_HEAD, _PATIENCE_SECONDS, _MOST_ANSWERS = 8192, 10.0, 8
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ProbeResponse(Struct, frozen=True, kw_only=True):
     """What an address shows."""
 
     status: HTTPStatus = HTTPStatus.OK
@@ -28,7 +28,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 class ProbeServer:
     """Answers GET and HEAD on the addresses it was given."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Awaitable[Answer]]]) -> None:
+    def __init__(self, pages: Mapping[str, Callable[[], Awaitable[ProbeResponse]]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._answers = asyncio.Semaphore(_MOST_ANSWERS)
@@ -56,8 +56,8 @@ class ProbeServer:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 head = await self._head(reader)
-                answer = Answer(status=HTTPStatus.BAD_REQUEST) if head is None else await self._answer(*head)
-                writer.write(_written(answer, with_body=head is None or head[0] != "HEAD"))
+                answer = ProbeResponse(status=HTTPStatus.BAD_REQUEST) if head is None else await self._answer(*head)
+                writer.write(_encode_response(answer, with_body=head is None or head[0] != "HEAD"))
                 await writer.drain()
         except (OSError, TimeoutError):
             # Whoever asked is gone, or too slow.
@@ -78,20 +78,22 @@ class ProbeServer:
             return None
         return words[0].decode("latin-1"), words[1].partition(b"?")[0].decode("latin-1")
 
-    async def _answer(self, method: str, path: str) -> Answer:
+    async def _answer(self, method: str, path: str) -> ProbeResponse:
         page = self._pages.get(path)
         if page is None:
-            return Answer(status=HTTPStatus.NOT_FOUND, body=b"there are " + ", ".join(self._pages).encode() + b"\n")
+            return ProbeResponse(
+                status=HTTPStatus.NOT_FOUND, body=b"there are " + ", ".join(self._pages).encode() + b"\n"
+            )
         if method not in ("GET", "HEAD"):
-            return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED)
+            return ProbeResponse(status=HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             async with self._answers:
                 return await page()
         except Exception:  # noqa: BLE001 - a page that cannot be shown is told as such, without what may be private
-            return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR)
+            return ProbeResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def _written(answer: Answer, *, with_body: bool) -> bytes:
+def _encode_response(answer: ProbeResponse, *, with_body: bool) -> bytes:
     allow = "Allow: GET, HEAD\r\n" if answer.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n{allow}"

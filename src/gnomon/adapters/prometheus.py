@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gnomon.core.metrics import Distribution, Family, Kind
+from gnomon.core.metrics import HistogramSample, MetricFamily, MetricKind
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 
-def rendered(families: Sequence[Family], prefix: str) -> tuple[str, bytes]:
+def render_metrics(families: Sequence[MetricFamily], prefix: str) -> tuple[str, bytes]:
     """The text that shows the families, each under its name behind the prefix, and what kind of text it is."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -26,22 +26,24 @@ def rendered(families: Sequence[Family], prefix: str) -> tuple[str, bytes]:
     return CONTENT_TYPE_LATEST, generate_latest(registry)
 
 
-def _metrics(families: Sequence[Family], prefix: str) -> Iterator["Metric"]:
+def _metrics(families: Sequence[MetricFamily], prefix: str) -> Iterator["Metric"]:
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     for family in families:
         measure = family.measure
         name, says, labels = prefix + measure.name, measure.help, measure.labels
-        if measure.kind is Kind.HISTOGRAM:
+        if measure.kind is MetricKind.HISTOGRAM:
             histogram = HistogramMetricFamily(name, says, labels=labels)
             for values, sample in family.samples.items():
-                assert isinstance(sample, Distribution)  # noqa: S101 - a histogram has nothing else
+                assert isinstance(sample, HistogramSample)  # noqa: S101 - a histogram has nothing else
                 histogram.add_metric(values, _cumulative(measure.buckets, sample.counts), sample.sum)
             yield histogram
             continue
-        plain = (CounterMetricFamily if measure.kind is Kind.COUNTER else GaugeMetricFamily)(name, says, labels=labels)
+        plain = (CounterMetricFamily if measure.kind is MetricKind.COUNTER else GaugeMetricFamily)(
+            name, says, labels=labels
+        )
         for values, number in family.samples.items():
-            assert not isinstance(number, Distribution)  # noqa: S101 - only a histogram has one
+            assert not isinstance(number, HistogramSample)  # noqa: S101 - only a histogram has one
             plain.add_metric(values, number)
         yield plain
 

@@ -9,16 +9,16 @@ from typing import Self
 _SHARE = 3
 
 
-class Notifier:
+class SystemdNotifier:
     """Speaks to the manager that started us; without one, every word is lost. It neither fails nor waits."""
 
     def __init__(self, address: str, *, watchdog_seconds: float | None = None) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         #: How often the manager wants to hear that we are alive; None if it does not ask.
-        self.every_seconds = None if watchdog_seconds is None else watchdog_seconds / _SHARE
+        self.watchdog_interval_seconds = None if watchdog_seconds is None else watchdog_seconds / _SHARE
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Self:
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """The one that the environment names."""
         ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         within = environment.get("WATCHDOG_USEC", "")

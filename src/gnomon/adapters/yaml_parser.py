@@ -41,30 +41,30 @@ _UNCLEAR = re.compile(
 _NO_TEXT = frozenset("~-+.0123456789tTfFnNyYoO")
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """A line and a column of a file, counted from 1."""
 
     line: int
     column: int
 
 
-class Node:
+class YamlNode:
     """A value and where it stands. A list holds nodes, a mapping holds nodes and where their keys stand."""
 
     __slots__ = ("place", "size", "value")
 
-    def __init__(self, value: Any, place: Place, size: int = 1) -> None:  # noqa: ANN401 - as varied as YAML is
+    def __init__(self, value: Any, place: SourcePosition, size: int = 1) -> None:  # noqa: ANN401 - as varied as YAML is
         self.value, self.place, self.size = value, place, size
 
-    def plain(self) -> Any:  # noqa: ANN401 - as varied as YAML is
+    def to_data(self) -> Any:  # noqa: ANN401 - as varied as YAML is
         """The value without its places."""
         if isinstance(self.value, dict):
-            return {key: node.plain() for key, (_, node) in self.value.items()}
+            return {key: node.to_data() for key, (_, node) in self.value.items()}
         if isinstance(self.value, list):
-            return [node.plain() for node in self.value]
+            return [node.to_data() for node in self.value]
         return self.value
 
-    def place_of(self, path: str) -> Place:
+    def position_of(self, path: str) -> SourcePosition:
         """Where `jobs[3].retry.max_attempts` stands; as much of the way as there is, if it is not there."""
         node, place = self, self.place
         for key, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", path):
@@ -79,15 +79,15 @@ class Node:
         return place
 
 
-class Refusal(Exception):
+class YamlDocumentError(Exception):
     """What a document has that is not taken, and where."""
 
-    def __init__(self, reason: str, place: Place | None = None, path: str = "") -> None:
+    def __init__(self, reason: str, place: SourcePosition | None = None, path: str = "") -> None:
         super().__init__(reason)
         self.reason, self.place, self.path = reason, place, path
 
 
-def compose(text: str, *, instants: Collection[str] = (), showing: bool = False) -> Node:
+def compose(text: str, *, instants: Collection[str] = (), showing: bool = False) -> YamlNode:
     """The only document of the text. Under the keys that `instants` names, a date is the text that was written.
 
     `showing` says that a refusal may show values.
@@ -109,12 +109,12 @@ def _explained(text: str) -> yaml.YAMLError | None:
     return None
 
 
-def _not_yaml(error: yaml.YAMLError, text: str) -> Refusal:
+def _not_yaml(error: yaml.YAMLError, text: str) -> YamlDocumentError:
     if not isinstance(error, yaml.MarkedYAMLError):
-        return Refusal(f"is not YAML: {' '.join(str(error).split())}")
+        return YamlDocumentError(f"is not YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark else None
-    return Refusal(f"is not YAML: {error.problem or error.context}{_hint(error, text)}", place)
+    place = SourcePosition(mark.line + 1, mark.column + 1) if mark else None
+    return YamlDocumentError(f"is not YAML: {error.problem or error.context}{_hint(error, text)}", place)
 
 
 def _hint(error: yaml.MarkedYAMLError, text: str) -> str:
@@ -134,27 +134,27 @@ class _Composer:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
         self._instants, self._showing = instants, showing
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, YamlNode | None] = {}
         self._aliased = 0
         self._path: list[str] = []
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         """The root of the only document."""
         next(self._events)
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
-            return Node(None, Place(1, 1))
+            return YamlNode(None, SourcePosition(1, 1))
         root = self._node(next(self._events), _DEEPEST)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise Refusal("is a second document: say everything in one", _place(after))
+            raise YamlDocumentError("is a second document: say everything in one", _place(after))
         return root
 
-    def _refused(self, reason: str, place: Place) -> Refusal:
-        return Refusal(reason, place, "".join(self._path).lstrip("."))
+    def _refused(self, reason: str, place: SourcePosition) -> YamlDocumentError:
+        return YamlDocumentError(reason, place, "".join(self._path).lstrip("."))
 
-    def _node(self, event: Any, depth: int) -> Node:  # noqa: ANN401 - the parser's events have no common type
+    def _node(self, event: Any, depth: int) -> YamlNode:  # noqa: ANN401 - the parser's events have no common type
         place = _place(event)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), place)
@@ -164,7 +164,7 @@ class _Composer:
             # Until it is complete, it cannot be referred to.
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
-            node = Node(self._scalar(event, place), place)
+            node = YamlNode(self._scalar(event, place), place)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, depth)
         else:
@@ -173,7 +173,7 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: str, place: Place) -> Node:
+    def _alias(self, anchor: str, place: SourcePosition) -> YamlNode:
         node = self._anchors.get(anchor)
         if node is None:
             within = "contains itself" if anchor in self._anchors else "names no anchor before it"
@@ -183,19 +183,19 @@ class _Composer:
             raise self._refused("aliases repeat too much", place)
         return node
 
-    def _sequence(self, event: Any, depth: int) -> Node:  # noqa: ANN401 - the parser's events have no common type
+    def _sequence(self, event: Any, depth: int) -> YamlNode:  # noqa: ANN401 - the parser's events have no common type
         self._check_tag(event, "seq")
-        entries: list[Node] = []
+        entries: list[YamlNode] = []
         while not isinstance(inner := next(self._events), yaml.SequenceEndEvent):
             self._path.append(f"[{len(entries)}]")
             entries.append(self._node(inner, depth - 1))
             self._path.pop()
-        return Node(entries, _place(event), 1 + sum(entry.size for entry in entries))
+        return YamlNode(entries, _place(event), 1 + sum(entry.size for entry in entries))
 
-    def _mapping(self, event: Any, depth: int) -> Node:  # noqa: ANN401 - the parser's events have no common type
+    def _mapping(self, event: Any, depth: int) -> YamlNode:  # noqa: ANN401 - the parser's events have no common type
         self._check_tag(event, "map")
-        members: dict[Any, tuple[Place, Node]] = {}
-        merges: list[Node] = []
+        members: dict[Any, tuple[SourcePosition, YamlNode]] = {}
+        merges: list[YamlNode] = []
         while not isinstance(inner := next(self._events), yaml.MappingEndEvent):
             place, key = _place(inner), self._key(inner)
             self._path.append(f".{key}")
@@ -209,9 +209,9 @@ class _Composer:
             del members[_MERGE]
         for other in merges:
             members = {**other.value, **members}
-        return Node(members, _place(event), 1 + sum(1 + node.size for _, node in members.values()))
+        return YamlNode(members, _place(event), 1 + sum(1 + node.size for _, node in members.values()))
 
-    def _merges(self, node: Node, place: Place) -> list[Node]:
+    def _merges(self, node: YamlNode, place: SourcePosition) -> list[YamlNode]:
         """The mappings to take over, the one that counts most first."""
         found = node.value if isinstance(node.value, list) else [node]
         if not all(isinstance(other.value, dict) for other in found):
@@ -230,7 +230,7 @@ class _Composer:
             reason = f"is not YAML that is taken here: it has the tag {event.tag[:60]}"
             raise self._refused(reason, _place(event))
 
-    def _scalar(self, event: Any, place: Place) -> Any:  # noqa: ANN401 - any of the simple values
+    def _scalar(self, event: Any, place: SourcePosition) -> Any:  # noqa: ANN401 - any of the simple values
         value: str = event.value
         if event.tag is not None:
             self._check_tag(event, "str")
@@ -258,12 +258,12 @@ class _Composer:
             return f"is what YAML takes for a date or a number, but that is none ({why}): quote it"
         return f"must be a text, not {value}: quote it" if self._showing else "must be a text, not a date: quote it"
 
-    def _number(self, value: str, place: Place) -> int | float:
+    def _number(self, value: str, place: SourcePosition) -> int | float:
         number = float(value)
         if len(value) > _LONGEST_NUMBER or not isfinite(number):
             raise self._refused("is too large a number: quote it to make it a text", place)
         return int(value) if _INTEGER.fullmatch(value) else number
 
 
-def _place(event: Any) -> Place:  # noqa: ANN401 - the parser's events have no common type
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _place(event: Any) -> SourcePosition:  # noqa: ANN401 - the parser's events have no common type
+    return SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)

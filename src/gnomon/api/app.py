@@ -13,51 +13,53 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from gnomon.api.fair_queue import Crowd
+from gnomon.api.fair_queue import RequestCoalescer
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
-from gnomon.api.rate_limit import Intake, Limiter
+from gnomon.api.rate_limit import BodyBudget, RateLimiter
 from gnomon.api.requests import read_object, read_query
-from gnomon.api.route import CERTIFICATE, Body, Call, Desk, Permission, Reply, Route
+from gnomon.api.route import CERTIFICATE, ApiCall, ApiRoute, ApiServices, Permission, Reply, RequestBody
 from gnomon.api.routes import ROUTES
-from gnomon.core.auth import names_in
+from gnomon.core.auth import certificate_names
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.auth import Caller
 
-_NOBODY = Caller("", frozenset())
+_ANONYMOUS = Caller("", frozenset())
 #: From so many bytes on a body is read beside everything else.
 _LARGE = 65_536
-_Anything = Request[Any, Any, Any]
+_AnyRequest = Request[Any, Any, Any]
 
 
 class _Limits(NamedTuple):
-    limiter: Limiter
-    intake: Intake
-    crowd: Crowd
+    rate_limiter: RateLimiter
+    body_budget: BodyBudget
+    coalescer: RequestCoalescer
 
 
-def application(
-    desk: Desk, *, surprised: Callable[[BaseException], None], routes: Sequence[Route] = ROUTES
+def create_app(
+    services: ApiServices, *, surprised: Callable[[BaseException], None], routes: Sequence[ApiRoute] = ROUTES
 ) -> Litestar:
     """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
-    limits = _Limits(Limiter(desk.server, desk.clock), Intake(desk.server), Crowd(desk.busy))
+    limits = _Limits(
+        RateLimiter(services.server, services.clock), BodyBudget(services.server), RequestCoalescer(services.busy)
+    )
 
     @cache
     def described() -> msgspec.Raw:
         # Few ask, and it takes a while.
         return msgspec.Raw(msgspec.json.encode(document((*routes, *_DESCRIPTION))))
 
-    async def describe(call: Call) -> Reply:
+    async def describe(call: ApiCall) -> Reply:
         del call
         return Reply(body=described())
 
     own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, desk, limits) for route in own],
+        route_handlers=[_handler(route, services, limits) for route in own],
         exception_handlers={
-            GnomonError: _refusal,
-            HTTPException: _no_route,
-            Exception: lambda request, error: _surprise(request, error, surprised),
+            GnomonError: _error_response,
+            HTTPException: _http_error_response,
+            Exception: lambda request, error: _internal_error_response(request, error, surprised),
         },
         openapi_config=None,
         # The door counts by itself, with the limit that is configured.
@@ -67,59 +69,61 @@ def application(
     )
 
 
-async def _described(call: Call) -> Reply:
+async def _describe(call: ApiCall) -> Reply:
     """Describe everything that can be asked for, as OpenAPI 3.1."""
     del call
     return Reply()
 
 
 _DESCRIPTION = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/openapi.json",
         name="describe",
-        needs=Permission.EVERYBODY,
-        handle=_described,
+        permission=Permission.EVERYBODY,
+        handle=_describe,
         answer=dict[str, Any],
         success={200: "It is described."},
     ),
 )
 
 
-def _handler(route: Route, desk: Desk, limits: _Limits) -> HTTPRouteHandler:
-    if not isinstance(route.needs, Permission):
+def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRouteHandler:
+    if not isinstance(route.permission, Permission):
         raise TypeError(f"{route.name} does not say who may")
 
-    async def handle(request: _Anything) -> Response[Any]:
-        caller = await _caller(route, desk, request)
-        if caller is not _NOBODY:
-            limits.limiter.admit(caller)
+    async def handle(request: _AnyRequest) -> Response[Any]:
+        caller = await _authenticate(route, services, request)
+        if caller is not _ANONYMOUS:
+            limits.rate_limiter.admit(caller)
         try:
             return await answered(request, caller)
         except Forbidden as error:
-            await _write_down(error, route, desk, caller, request)
+            await _audit_refusal(error, route, services, caller, request)
             raise
 
-    async def answered(request: _Anything, caller: Caller) -> Response[Any]:
+    async def answered(request: _AnyRequest, caller: Caller) -> Response[Any]:
         _refuse_without_role(route, caller)
-        with limits.intake.held() as more:
-            raw = None if route.body is None else await _raw(route.body, desk, request, more)
+        with limits.body_budget.reserve() as more:
+            raw = None if route.body is None else await _receive_body(route.body, services, request, more)
             if route.shared:
-                call = await _call(route, desk, caller, request, raw)
-                return _answer(route, await limits.crowd.shared(_question(route, call), partial(route.handle, call)))
-            async with limits.intake.turn if _many(route) else nullcontext():
-                return _answer(route, await route.handle(await _call(route, desk, caller, request, raw)))
+                call = await _build_call(route, services, caller, request, raw)
+                return _to_response(
+                    route, await limits.coalescer.coalesced(_coalescing_key(route, call), partial(route.handle, call))
+                )
+            async with limits.body_budget.bulk_slot if _is_bulk(route) else nullcontext():
+                return _to_response(route, await route.handle(await _build_call(route, services, caller, request, raw)))
 
     path = route.path.replace("}", ":str}")
     return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
 
 
-def _question(route: Route, call: Call) -> Hashable:
+def _coalescing_key(route: ApiRoute, call: ApiCall) -> Hashable:
     """All that the answer of a shared route depends on, besides the moment."""
     return route.name, call.tenant, call.url, frozenset(call.asked.items())
 
 
-def _answer(route: Route, reply: Reply) -> Response[Any]:
+def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
     headers = dict(reply.headers)
     if reply.stream is not None:
         return Stream(reply.stream, media_type=route.media_type, headers=headers)
@@ -128,57 +132,61 @@ def _answer(route: Route, reply: Reply) -> Response[Any]:
     return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
 
 
-async def _call(route: Route, desk: Desk, caller: Caller, request: _Anything, raw: bytes | None) -> Call:
+async def _build_call(
+    route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest, raw: bytes | None
+) -> ApiCall:
     """The call, once it is known who asks and that they may; only then is anything read."""
-    asked = _asked(request)
+    asked = _query_params(request)
     path = {name: str(request.path_params[name]) for name in route.names}
-    return Call(
-        desk=desk,
+    return ApiCall(
+        services=services,
         caller=caller,
         url=route.path.format(**{name: quote(value, safe="") for name, value in path.items()}),
         path=path,
         query=read_query(route.query, asked),
         asked=asked,
-        body={} if raw is None else await _read(raw),
+        body={} if raw is None else await _parse_body(raw),
         headers=_headers(request),
     )
 
 
-async def _caller(route: Route, desk: Desk, request: _Anything) -> Caller:
-    if route.needs is Permission.EVERYBODY:
-        return _NOBODY
+async def _authenticate(route: ApiRoute, services: ApiServices, request: _AnyRequest) -> Caller:
+    if route.permission is Permission.EVERYBODY:
+        return _ANONYMOUS
     said = request.headers.getall("authorization", [])
     if len(said) > 1:
         raise Unauthenticated("there are two Authorization headers")
     scheme, _, token = (said[0] if said else "").partition(" ")
-    if said and (scheme.lower() != "bearer" or not token or len(token) > desk.longest_token):
+    if said and (scheme.lower() != "bearer" or not token or len(token) > services.max_token_length):
         raise Unauthenticated("the Authorization header holds no bearer token")
-    service = None if said else _service(desk, request)
-    return await desk.tokens.caller(token.strip()) if service is None else service
+    service = None if said else _certificate_caller(services, request)
+    return await services.tokens.caller(token.strip()) if service is None else service
 
 
-def _refuse_without_role(route: Route, caller: Caller) -> None:
-    if route.needs is not Permission.EVERYBODY and not caller.roles & route.needs.value:
-        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
+def _refuse_without_role(route: ApiRoute, caller: Caller) -> None:
+    if route.permission is not Permission.EVERYBODY and not caller.roles & route.permission.value:
+        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.permission.value))}")
 
 
-async def _write_down(error: Forbidden, route: Route, desk: Desk, caller: Caller, request: _Anything) -> None:
+async def _audit_refusal(
+    error: Forbidden, route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest
+) -> None:
     """Who asked for what they may not do is in the audit trail; a store that is away changes nothing about the no."""
     asked = f"{route.method} {request.url.path}"
     with suppress(Unavailable):
-        await desk.audit.refused(
-            route.name, asked, str(error), actor=caller.subject, tenant=caller.tenant, now=desk.clock.now()
+        await services.audit.refused(
+            route.name, asked, str(error), actor=caller.subject, tenant=caller.tenant, now=services.clock.now()
         )
 
 
-def _service(desk: Desk, request: _Anything) -> Caller | None:
+def _certificate_caller(services: ApiServices, request: _AnyRequest) -> Caller | None:
     """The service that opened the connection with a certificate, if we know one of its names."""
     certificate: Any = (request.scope.get("extensions") or {}).get(CERTIFICATE)
-    names = () if certificate is None else names_in(certificate)
-    return next((desk.certificates[name] for name in names if name in desk.certificates), None)
+    names = () if certificate is None else certificate_names(certificate)
+    return next((services.certificates[name] for name in names if name in services.certificates), None)
 
 
-def _asked(request: _Anything) -> dict[str, str]:
+def _query_params(request: _AnyRequest) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, value in request.query_params.multi_items():
         if field in found:
@@ -187,16 +195,18 @@ def _asked(request: _Anything) -> dict[str, str]:
     return found
 
 
-def _headers(request: _Anything) -> Mapping[str, str]:
+def _headers(request: _AnyRequest) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, value in request.headers.items():
         found.setdefault(name.lower(), value)
     return found
 
 
-async def _raw(said: Body, desk: Desk, request: _Anything, more: Callable[[int], None]) -> bytes | None:
+async def _receive_body(
+    said: RequestBody, services: ApiServices, request: _AnyRequest, more: Callable[[int], None]
+) -> bytes | None:
     """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
-    limit = max(desk.server.max_body, desk.server.max_jobs_body) if said.many else desk.server.max_body
+    limit = max(services.server.max_body, services.server.max_jobs_body) if said.many else services.server.max_body
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > limit:
         raise TooLarge(limit)
@@ -212,16 +222,16 @@ async def _raw(said: Body, desk: Desk, request: _Anything, more: Callable[[int],
     return bytes(raw) or (b" " if said.required else None)
 
 
-async def _read(raw: bytes) -> dict[str, Any]:
+async def _parse_body(raw: bytes) -> dict[str, Any]:
     # What takes long to read must not keep the clock waiting.
     return read_object(raw) if len(raw) < _LARGE else await asyncio.to_thread(read_object, raw)
 
 
-def _many(route: Route) -> bool:
+def _is_bulk(route: ApiRoute) -> bool:
     return route.body is not None and route.body.many
 
 
-def _check_type(request: _Anything) -> None:
+def _check_type(request: _AnyRequest) -> None:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise WrongType("the body is packed: send it as it is")
     kind, _, options = request.headers.get("content-type", "").partition(";")
@@ -233,24 +243,28 @@ def _check_type(request: _Anything) -> None:
 # ---- what went wrong -----------------------------------------------------------------------------
 
 
-def _refusal(_: _Anything, error: GnomonError) -> Response[Any]:
+def _error_response(_: _AnyRequest, error: GnomonError) -> Response[Any]:
     headers = {"Retry-After": str(error.seconds)} if isinstance(error, TooMany) else {}
-    return _sent(problem_of(error), headers)
+    return _problem_response(problem_of(error), headers)
 
 
-def _no_route(_: _Anything, error: HTTPException) -> Response[Any]:
+def _http_error_response(_: _AnyRequest, error: HTTPException) -> Response[Any]:
     words = {404: "there is nothing at this address", 405: "this address does not take this method"}
     detail = words.get(error.status_code, error.detail or "the request cannot be served")
     code = {404: "no_address", 405: "no_method", 413: "too_large"}.get(error.status_code, "bad_request")
-    return _sent(problem(error.status_code, detail, code=code), dict(error.headers or {}))
+    return _problem_response(problem(error.status_code, detail, code=code), dict(error.headers or {}))
 
 
-def _surprise(_: _Anything, error: BaseException, surprised: Callable[[BaseException], None]) -> Response[Any]:
+def _internal_error_response(
+    _: _AnyRequest, error: BaseException, surprised: Callable[[BaseException], None]
+) -> Response[Any]:
     surprised(error)
-    return _sent(problem(500, "this should not have happened; the log of the server says more", code="internal"))
+    return _problem_response(
+        problem(500, "this should not have happened; the log of the server says more", code="internal")
+    )
 
 
-def _sent(found: Problem, headers: dict[str, str] | None = None) -> Response[Any]:
+def _problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response[Any]:
     return Response(
         msgspec.json.encode(found),
         status_code=found.status,

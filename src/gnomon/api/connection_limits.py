@@ -8,29 +8,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gnomon.api.problems import MEDIA_TYPE, problem
 from gnomon.api.route import CERTIFICATE
-from gnomon.config.sections import Server
+from gnomon.config.sections import ServerSettings
 
 #: As much as the loop hands over at once.
-_LARGEST_PIECE = 262_144
+_MAX_CHUNK = 262_144
 
 
-def protocol_of(server: Server) -> type[asyncio.Protocol]:
+def http_protocol(server: ServerSettings) -> type[asyncio.Protocol]:
     """The protocol of a connection, within the bounds of the settings."""
 
-    class Bounded(_Bounded):
-        most_header = server.max_header
-        patience = server.patience_ms / 1000
+    class Bounded(_BoundedHttpProtocol):
+        max_header_bytes = server.max_header
+        timeout_seconds = server.patience_ms / 1000
 
     return Bounded
 
 
-class _Bounded(HttpToolsProtocol):
+class _BoundedHttpProtocol(HttpToolsProtocol):
     """HTTP as it is usually spoken, within bounds."""
 
-    most_header: int
-    patience: float
-    _coming: asyncio.TimerHandle | None = None
-    _going: asyncio.TimerHandle | None = None
+    max_header_bytes: int
+    timeout_seconds: float
+    _receive_timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
     _in_headers = True
     _received = 0
 
@@ -54,7 +54,7 @@ class _Bounded(HttpToolsProtocol):
         if not self._in_headers:
             return
         self._received += len(data)
-        if self._received > self.most_header + _LARGEST_PIECE and not self.transport.is_closing():
+        if self._received > self.max_header_bytes + _MAX_CHUNK and not self.transport.is_closing():
             self.send_400_response("the headers are too large")
 
     def on_message_begin(self) -> None:
@@ -69,7 +69,7 @@ class _Bounded(HttpToolsProtocol):
         """It is known what is wanted."""
         self._in_headers = False
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.most_header:
+        if size > self.max_header_bytes:
             raise ValueError("the headers are too large")
         super().on_headers_complete()
 
@@ -81,26 +81,26 @@ class _Bounded(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """More is sent than is taken in."""
         super().pause_writing()
-        if self._going is None:
-            self._going = self.loop.call_later(self.patience, self.transport.abort)
+        if self._send_timer is None:
+            self._send_timer = self.loop.call_later(self.timeout_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """What was sent is taken in."""
         super().resume_writing()
-        if self._going is not None:
-            self._going.cancel()
-            self._going = None
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
 
     def _await_request(self) -> None:
         self._stop_waiting()
-        self._coming = self.loop.call_later(self.patience, self._hang_up)
+        self._receive_timer = self.loop.call_later(self.timeout_seconds, self._close_connection)
 
     def _stop_waiting(self) -> None:
-        if self._coming is not None:
-            self._coming.cancel()
-            self._coming = None
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

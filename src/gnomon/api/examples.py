@@ -132,7 +132,7 @@ SCHEDULE: dict[str, Any] = {
     "next_runs": ["2026-03-03T02:00:00Z", "2026-03-04T02:00:00Z"], "last_ticks": [{**TICK, "job": "nightly"}],
 }  # fmt: skip
 WORKFLOW_LINE: dict[str, Any] = {"workflow_id": "etl", "version": 1, "steps": ["extract", "load"], "tags": ["nightly"]}
-HAPPENED: dict[str, Any] = {
+EXTERNAL_EVENT: dict[str, Any] = {
     "event_id": "evt_1", "name": "model.drift", "key": "zen-72b", "emitted_at": _NINE, "actor": "ada",
     "body": {"score": 0.07},
     "entries": [

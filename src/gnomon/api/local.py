@@ -7,14 +7,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from gnomon.api.requests import read_object, read_query
-from gnomon.api.route import Call, Desk, Route
+from gnomon.api.route import ApiCall, ApiRoute, ApiServices
 from gnomon.api.routes import ROUTES
 from gnomon.core.model import Source
 from gnomon.errors import Forbidden, NotFound
 from gnomon.ports.auth import Caller
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class LocalRequest(Struct, frozen=True, kw_only=True):
     """What a client would send."""
 
     method: str
@@ -24,15 +24,15 @@ class Request(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-async def answered(desk: Desk, caller: Caller, request: Request, *, source: Source) -> Any:  # noqa: ANN401 - each route has an answer of its own
+async def handle_locally(services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source) -> Any:  # noqa: ANN401 - each route has an answer of its own
     """What the route of the request answers; what it refuses is raised."""
     parts = urlsplit(request.target)
-    route, path = _found(request.method, parts.path)
-    if not caller.roles & route.needs.value:
-        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.needs.value))}")
+    route, path = _match_route(request.method, parts.path)
+    if not caller.roles & route.permission.value:
+        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.permission.value))}")
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
-    call = Call(
-        desk=desk,
+    call = ApiCall(
+        services=services,
         caller=caller,
         url=parts.path,
         path=path,
@@ -45,7 +45,7 @@ async def answered(desk: Desk, caller: Caller, request: Request, *, source: Sour
     return (await route.handle(call)).body
 
 
-def _found(method: str, path: str) -> tuple[Route, dict[str, str]]:
+def _match_route(method: str, path: str) -> tuple[ApiRoute, dict[str, str]]:
     said = path.split("/")
     for route in ROUTES:
         parts = route.path.split("/")

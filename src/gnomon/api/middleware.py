@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gnomon.api.fair_queue import Pace
+from gnomon.api.fair_queue import RequestPacer
 from gnomon.api.problems import MEDIA_TYPE, problem
 
 _Message = MutableMapping[str, Any]
@@ -21,15 +21,15 @@ _FOREIGN = msgspec.json.encode(
 _WITHOUT_END = ("/v1/stream",)
 
 
-def guarded(app: App, busy: Callable[[], bool]) -> App:
+def with_request_checks(app: App, busy: Callable[[], bool]) -> App:
     """The application, behind a queue for all that comes in at once and a look at the address."""
-    pace = Pace(busy)
+    pace = RequestPacer(busy)
 
     async def look(scope: _Message, receive: _Receive, send: _Send) -> None:
         await pace()
-        if scope["type"] == "http" and _odd(scope["path"]):
+        if scope["type"] == "http" and _is_malformed_path(scope["path"]):
             await _refuse(send, 400, _ODD)
-        elif scope["type"] == "http" and _foreign(scope):
+        elif scope["type"] == "http" and _is_cross_site(scope):
             await _refuse(send, 403, _FOREIGN)
         elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in _WITHOUT_END:
             await app({**scope, "method": "GET"}, receive, _without_body(send))
@@ -48,13 +48,13 @@ def _without_body(send: _Send) -> _Send:
     return sent
 
 
-def _odd(path: str) -> bool:
+def _is_malformed_path(path: str) -> bool:
     """Whether two readers could understand the address differently."""
     parts = path.split("/")
     return not path.startswith("/") or "" in parts[1:-1] or "." in parts or ".." in parts or not path.isprintable()
 
 
-def _foreign(scope: _Message) -> bool:
+def _is_cross_site(scope: _Message) -> bool:
     """Whether a browser asks for a change on behalf of a page that was not sent from here.
 
     Only where something else than a token lets its user in, such as a certificate: that the browser shows by itself.

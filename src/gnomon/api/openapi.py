@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from gnomon.api.problems import MEDIA_TYPE, TITLES, Problem
-from gnomon.api.route import Permission, Route
+from gnomon.api.route import ApiRoute, Permission
 from gnomon.version import __version__
 
 _REF = "#/components/schemas/{name}"
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """What can be asked for, as OpenAPI 3.1."""
     kinds = [route.answer for route in routes if route.answer is not None]
     schemas, components = msgspec.json.schema_components([*kinds, Problem], ref_template=_REF)
@@ -38,7 +38,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, answers: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: ApiRoute, answers: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
@@ -46,17 +46,17 @@ def _operation(route: Route, answers: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*_in_path(route), *_in_query(route), *_in_headers(route)],
         "responses": _responses(route, answers),
     }
-    if route.needs is Permission.EVERYBODY:
+    if route.permission is Permission.EVERYBODY:
         found["security"] = []
     else:
-        found["description"] = f"For {', '.join(sorted(role.value for role in route.needs.value))}."
+        found["description"] = f"For {', '.join(sorted(role.value for role in route.permission.value))}."
     if route.body is not None:
         content = {"application/json": {"schema": route.body.schema, "examples": _example(route.body.example)}}
         found["requestBody"] = {"required": route.body.required, "content": content}
     return found
 
 
-def _in_path(route: Route) -> list[dict[str, Any]]:
+def _in_path(route: ApiRoute) -> list[dict[str, Any]]:
     example = {"name": "report", "id": "run_1"}
     return [
         {
@@ -70,7 +70,7 @@ def _in_path(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _in_query(route: Route) -> list[dict[str, Any]]:
+def _in_query(route: ApiRoute) -> list[dict[str, Any]]:
     components = msgspec.json.schema(route.query)["$defs"]
     fields = components[route.query.__name__].get("properties", {})
     found = []
@@ -101,7 +101,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**kinds[0], **rest} if kinds else rest
 
 
-def _in_headers(route: Route) -> list[dict[str, Any]]:
+def _in_headers(route: ApiRoute) -> list[dict[str, Any]]:
     return [
         {
             "name": header.name,
@@ -114,25 +114,25 @@ def _in_headers(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(route: Route, answers: dict[str, Any]) -> dict[str, Any]:
+def _responses(route: ApiRoute, answers: dict[str, Any]) -> dict[str, Any]:
     found = {str(status): _success(route, about, answers) for status, about in route.success.items()}
-    for status in sorted({*_usual(route), *route.refuses} - set(route.success)):
+    for status in sorted({*_common_responses(route), *route.error_statuses} - set(route.success)):
         content = {MEDIA_TYPE: {"schema": answers[repr(Problem)]}}
         found[str(status)] = {"description": f"{TITLES[status]}.", "content": content}
     return found
 
 
-def _usual(route: Route) -> set[int]:
+def _common_responses(route: ApiRoute) -> set[int]:
     """The refusals that a route may always meet."""
     found = {400, 422, 503}
-    if route.needs is not Permission.EVERYBODY:
+    if route.permission is not Permission.EVERYBODY:
         found |= {401, 403, 429}
     if route.body is not None:
         found |= {413, 415}
     return found
 
 
-def _success(route: Route, about: str, answers: dict[str, Any]) -> dict[str, Any]:
+def _success(route: ApiRoute, about: str, answers: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"description": about}
     if route.media_type != "application/json":
         found["content"] = {route.media_type: {"schema": {"type": "string"}}}
@@ -141,7 +141,7 @@ def _success(route: Route, about: str, answers: dict[str, Any]) -> dict[str, Any
         if route.example is not None:
             content["examples"] = _example(route.example)
         found["content"] = {"application/json": content}
-    if route.tagged:
+    if route.has_etag:
         found["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "Names the job as it stands."}}
     return found
 

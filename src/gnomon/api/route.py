@@ -6,55 +6,55 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gnomon.config.sections import Server
-from gnomon.core.health import Report
+from gnomon.config.sections import ServerSettings
+from gnomon.core.health import NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Source
 from gnomon.errors import FieldError
-from gnomon.ports.auth import Caller, Role, Tokens
+from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import Workers
-from gnomon.services.observability.change_stream import Hub
-from gnomon.services.operations.audit import AuditBook
-from gnomon.services.operations.backfills import BackfillDesk
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.events import Announcer
-from gnomon.services.operations.executions import ExecutionBook, Search
+from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.audit import AuditService
+from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventService
+from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.tasks import TaskDesk
-from gnomon.services.operations.workflows import WorkflowStore
+from gnomon.services.operations.tasks import TaskService
+from gnomon.services.operations.workflows import WorkflowService
 from gnomon.services.scheduling.registrar import Registrar
 
 
-class Desk(Struct, frozen=True, kw_only=True):
+class ApiServices(Struct, frozen=True, kw_only=True):
     """The same services as behind the command line, and who may use them."""
 
-    tokens: Tokens
-    jobs: JobBook
+    tokens: TokenAuthenticator
+    jobs: JobService
     registrar: Registrar
     launcher: Launcher
-    executions: ExecutionBook
-    search: Search
-    workflows: WorkflowStore
-    events: Announcer
-    dead_letters: DeadLetterOffice
-    tasks: TaskDesk
+    executions: ExecutionService
+    search: SearchService
+    workflows: WorkflowService
+    events: EventService
+    dead_letters: DeadLetterService
+    tasks: TaskService
     explainer: Explainer
-    backfills: BackfillDesk
+    backfills: BackfillService
     planner: Planner
-    audit: AuditBook
+    audit: AuditService
     workers: Workers
     #: Tells how the node is.
-    health: Callable[[], Awaitable[Report]]
-    hub: Hub
+    health: Callable[[], Awaitable[NodeHealth]]
+    change_stream: ChangeStream
     clock: Clock
     defaults: Defaults
-    server: Server
+    server: ServerSettings
     #: A token may have so many characters.
-    longest_token: int = 8192
+    max_token_length: int = 8192
     #: Whom services are that show a certificate of this name.
     certificates: Mapping[str, Caller] = {}
     #: Whether the scheduler has something in hand, to which requests should give way.
@@ -73,7 +73,7 @@ class Permission(Enum):
     """What a route asks of its caller: one of these roles."""
 
     EVERYBODY = frozenset[Role]()
-    LOOK = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
+    READ = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
     OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
     ADMINISTER = frozenset({Role.ADMIN})
 
@@ -88,10 +88,10 @@ class Reply(Struct, frozen=True, kw_only=True):
     stream: AsyncIterator[bytes] | None = None
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class ApiCall(Struct, frozen=True, kw_only=True):
     """A request that was let in."""
 
-    desk: Desk
+    services: ApiServices
     caller: Caller
     #: The route's path with its names filled in.
     url: str
@@ -127,7 +127,7 @@ class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nothing can be asked for."""
 
 
-class Body(Struct, frozen=True, kw_only=True):
+class RequestBody(Struct, frozen=True, kw_only=True):
     """What a route takes."""
 
     schema: Mapping[str, Any]
@@ -147,7 +147,7 @@ class Header(Struct, frozen=True, kw_only=True):
 
 #: Where a request carries the certificate that its connection was opened with.
 CERTIFICATE = "gnomon.certificate"
-KEY = Header(
+IDEMPOTENCY_KEY = Header(
     name="Idempotency-Key",
     about="Asking again with the same key does nothing new, and answers the same.",
     example="monday-1",
@@ -155,31 +155,31 @@ KEY = Header(
 
 
 #: What all routes have in common that only look.
-LOOKS: dict[str, Any] = {"method": "GET", "needs": Permission.LOOK, "success": {200: "It is as told."}}
+READ_DEFAULTS: dict[str, Any] = {"method": "GET", "needs": Permission.READ, "success": {200: "It is as told."}}
 #: Looking at a page of what many may be looking at.
-LISTS: dict[str, Any] = {**LOOKS, "shared": True}
+LIST_DEFAULTS: dict[str, Any] = {**READ_DEFAULTS, "shared": True}
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class ApiRoute(Struct, frozen=True, kw_only=True):
     """One thing that can be asked for. A route that does not say who may cannot be made."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
-    needs: Permission
-    handle: Callable[[Call], Awaitable[Reply]]
+    permission: Permission
+    handle: Callable[[ApiCall], Awaitable[Reply]]
     #: The type of the answer; None if there is nothing to say.
     answer: Any
     #: What the statuses mean that tell of success.
     success: Mapping[int, str]
     query: type[Struct] = NoQuery
-    body: Body | None = None
+    body: RequestBody | None = None
     headers: tuple[Header, ...] = ()
     #: Which refusals are to be expected, besides those that every route may meet.
-    refuses: tuple[int, ...] = ()
+    error_statuses: tuple[int, ...] = ()
     example: Any = None
     #: Its answers have an ETag.
-    tagged: bool = False
+    has_etag: bool = False
     #: Its answer depends on tenant, address and query alone: those who ask the same at the same time get the same.
     shared: bool = False
     media_type: str = "application/json"

@@ -10,22 +10,22 @@ from typing import Any, cast
 
 import uvicorn
 
-from gnomon.api.app import application
-from gnomon.api.connection_limits import protocol_of
-from gnomon.api.middleware import App, guarded
-from gnomon.api.route import Desk
-from gnomon.config.sections import Server
+from gnomon.api.app import create_app
+from gnomon.api.connection_limits import http_protocol
+from gnomon.api.middleware import App, with_request_checks
+from gnomon.api.route import ApiServices
+from gnomon.config.sections import ServerSettings
 from gnomon.errors import FieldError, UsageError
-from gnomon.services.observability.change_stream import Hub
+from gnomon.services.observability.change_stream import ChangeStream
 
 #: How many connections may wait to be taken up.
 _BACKLOG = 512
 #: How often the date of answers moves on.
 _DATE_SECONDS = 1.0
-_WHY = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "that is not allowed"}
+_BIND_ERRORS = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "that is not allowed"}
 
 
-def listen(server: Server) -> socket.socket:
+def listen(server: ServerSettings) -> socket.socket:
     """A socket on the configured address; UsageError if it cannot be had. Port 0 means any that is free."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     # TCP by name: only then does the loop let answers leave at once, instead of 40 ms after their heads.
@@ -36,20 +36,20 @@ def listen(server: Server) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        why = _WHY.get(error.errno or 0, error.strerror or str(error))
+        why = _BIND_ERRORS.get(error.errno or 0, error.strerror or str(error))
         hint = "server.port names another port, and --no-api starts without the API"
         raise UsageError(f"cannot listen on {server.host}:{server.port}: {why}; {hint}") from None
     return made
 
 
-def address_of(listening: socket.socket, server: Server | None = None) -> str:
+def address_of(listening: socket.socket, server: ServerSettings | None = None) -> str:
     """Where it listens, as a caller writes it."""
     host, port = listening.getsockname()[:2]
     scheme = "https" if server is not None and server.tls_cert_file else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def check_tls(server: Server) -> None:
+def check_tls(server: ServerSettings) -> None:
     """FieldError for certificates that cannot be used: known before anything else begins."""
     if not server.tls_cert_file:
         for field in ("tls_key_file", "tls_client_ca_file"):
@@ -69,7 +69,7 @@ def check_tls(server: Server) -> None:
         raise FieldError("server.tls_client_ca_file", server.tls_client_ca_file, f"cannot be used: {error}") from None
 
 
-def _tls(server: Server) -> dict[str, Any]:
+def _tls(server: ServerSettings) -> dict[str, Any]:
     """What uvicorn is told about TLS. Callers need no certificate: they may show a token instead."""
     if not server.tls_cert_file:
         return {}
@@ -79,12 +79,12 @@ def _tls(server: Server) -> dict[str, Any]:
     return found
 
 
-class _Quiet(uvicorn.Server):
+class _EmbeddedServer(uvicorn.Server):
     """Leaves signals to whoever started it, and wakes once a second instead of ten times: an idle process sleeps."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub, stop: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, change_stream: ChangeStream, stop: asyncio.Event) -> None:
         super().__init__(config)
-        self._hub = hub
+        self._hub = change_stream
         self._stop = stop
 
     @contextmanager
@@ -103,23 +103,23 @@ class _Quiet(uvicorn.Server):
 
 
 async def serve_api(
-    desk: Desk, listening: socket.socket, stop: asyncio.Event, *, surprised: Callable[[BaseException], None]
+    services: ApiServices, listening: socket.socket, stop: asyncio.Event, *, surprised: Callable[[BaseException], None]
 ) -> None:
     """Answer requests until told to stop; what was begun then may finish within the drain."""
     config = uvicorn.Config(
-        guarded(cast("App", application(desk, surprised=surprised)), desk.busy),
-        http=protocol_of(desk.server),
+        with_request_checks(cast("App", create_app(services, surprised=surprised)), services.busy),
+        http=http_protocol(services.server),
         ws="none",
         loop="none",
-        **_tls(desk.server),
+        **_tls(services.server),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, desk.server.drain_ms // 1000),
+        timeout_graceful_shutdown=max(1, services.server.drain_ms // 1000),
     )
     try:
-        await _Quiet(config, desk.hub, stop).serve(sockets=[listening])
+        await _EmbeddedServer(config, services.change_stream, stop).serve(sockets=[listening])
     finally:
         listening.close()

@@ -8,28 +8,28 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.adapters.auth.jwks import FetchedKeys, FileKeys, KeySource, KnownKeys, signed_with
-from gnomon.adapters.auth.jwt import BelievedTokens, Issuer, SignedTokens
+from gnomon.adapters.auth.jwks import FileKeySource, KeySource, RemoteKeySource, StaticKeySource, verify_signature
+from gnomon.adapters.auth.jwt import JwtAuthenticator, TrustedIssuer, UnverifiedJwtAuthenticator
 from gnomon.adapters.auth.local_key import (
     LOCAL_ALGORITHM,
     LOCAL_ISSUER,
     LocalKey,
     existing_key,
-    kept,
     local_key,
-    read_own,
-    replaced,
+    read_or_create,
+    read_private_file,
+    replace_file,
 )
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.config.sections import ASYMMETRIC, Auth
+from gnomon.config.sections import ASYMMETRIC_ALGORITHMS, AuthSettings
 from gnomon.config.settings import Settings
-from gnomon.core.auth import ClaimRules, Opened, claimed, opened
+from gnomon.core.auth import ClaimRules, ParsedToken, parse_token, verify_claims
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import DAY_MS
 from gnomon.errors import FieldError, TokenRefused, UsageError
-from gnomon.ports.auth import Role, Tokens
+from gnomon.ports.auth import Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock, Events
 
 #: Where issuers publish their keys.
@@ -43,7 +43,7 @@ _LARGEST_TOKEN = 65_536
 _OUR_RULES = ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0)
 
 
-class TokenCheck(Tokens, Protocol):
+class TokenVerifier(TokenAuthenticator, Protocol):
     """What checks tokens, and has to be closed."""
 
     async def close(self) -> None:
@@ -67,7 +67,9 @@ class LocalAccess(Struct, frozen=True, kw_only=True):
 # ---- checking ------------------------------------------------------------------------------------
 
 
-def open_tokens(settings: Settings, *, clock: Clock | None = None, events: Events | None = None) -> TokenCheck:
+def open_token_verifier(
+    settings: Settings, *, clock: Clock | None = None, events: Events | None = None
+) -> TokenVerifier:
     """What checks tokens as the settings say; FieldError if they contradict themselves."""
     auth = settings.auth
     clock, events = clock or SystemClock(), events or LoggedEvents()
@@ -76,33 +78,33 @@ def open_tokens(settings: Settings, *, clock: Clock | None = None, events: Event
         if not auth.accept_unverified:
             reason = "lets anybody be whoever they say; if that is meant, say accept_unverified: true, too"
             raise FieldError("auth.verify_tokens", False, reason)
-        return BelievedTokens(_rules(auth, ""), clock, algorithms=algorithms, largest=auth.max_token_bytes)
+        return UnverifiedJwtAuthenticator(_rules(auth, ""), clock, algorithms=algorithms, largest=auth.max_token_bytes)
     issuers = []
-    elsewhere = _published(auth, clock, events)
+    elsewhere = _issuer_keys(auth, clock, events)
     if elsewhere is not None:
         rules = _rules(auth, auth.issuer or auth.iam_url)
-        issuers.append(Issuer(keys=elsewhere, rules=rules, algorithms=algorithms))
+        issuers.append(TrustedIssuer(keys=elsewhere, rules=rules, algorithms=algorithms))
     path = key_path(settings)
     if path is not None:
-        issuers.append(_ourselves(auth, local_key(path)))
+        issuers.append(_local_issuer(auth, local_key(path)))
     if not issuers:
         reason = (
             "is empty: without a database file beside which a key could be, say who issues tokens, or auth.key_file"
         )
         raise FieldError("auth.iam_url", "", reason)
-    return SignedTokens(issuers, clock, largest=auth.max_token_bytes)
+    return JwtAuthenticator(issuers, clock, largest=auth.max_token_bytes)
 
 
-def _algorithms(auth: Auth) -> frozenset[str]:
+def _algorithms(auth: AuthSettings) -> frozenset[str]:
     for name in auth.algorithms:
-        if name not in ASYMMETRIC:
-            raise FieldError("auth.algorithms", name, f"is none of {', '.join(sorted(ASYMMETRIC))}")
+        if name not in ASYMMETRIC_ALGORITHMS:
+            raise FieldError("auth.algorithms", name, f"is none of {', '.join(sorted(ASYMMETRIC_ALGORITHMS))}")
     if not auth.algorithms:
         raise FieldError("auth.algorithms", "", "is empty, so that no token could be taken")
     return frozenset(auth.algorithms)
 
 
-def _rules(auth: Auth, issuer: str) -> ClaimRules:
+def _rules(auth: AuthSettings, issuer: str) -> ClaimRules:
     return ClaimRules(
         issuer=issuer,
         audience=frozenset(auth.audience),
@@ -114,12 +116,12 @@ def _rules(auth: Auth, issuer: str) -> ClaimRules:
     )
 
 
-def _published(auth: Auth, clock: Clock, events: Events) -> KeySource | None:
+def _issuer_keys(auth: AuthSettings, clock: Clock, events: Events) -> KeySource | None:
     """Where the keys of an issuer elsewhere are; None if there is no such issuer."""
     if auth.jwks_file:
         if auth.jwks_url:
             raise FieldError("auth.jwks_file", auth.jwks_file, "is said beside jwks_url: only one of them counts")
-        return FileKeys(Path(auth.jwks_file), auth, clock, events)
+        return FileKeySource(Path(auth.jwks_file), auth, clock, events)
     url = auth.jwks_url or (auth.iam_url and auth.iam_url.rstrip("/") + _WELL_KNOWN)
     if not url:
         return None
@@ -127,10 +129,10 @@ def _published(auth: Auth, clock: Clock, events: Events) -> KeySource | None:
     if not (auth.issuer or auth.iam_url):
         raise FieldError("auth.issuer", "", "is missing: keys at an address prove nothing about any other issuer")
     _check_address(field, url, auth)
-    return FetchedKeys(url, auth, clock, events)
+    return RemoteKeySource(url, auth, clock, events)
 
 
-def _check_address(field: str, url: str, auth: Auth) -> None:
+def _check_address(field: str, url: str, auth: AuthSettings) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -143,10 +145,10 @@ def _check_address(field: str, url: str, auth: Auth) -> None:
         raise FieldError(field, "[hidden]", reason)
 
 
-def _ourselves(auth: Auth, key: LocalKey) -> Issuer:
+def _local_issuer(auth: AuthSettings, key: LocalKey) -> TrustedIssuer:
     """Our own tokens say what we make them say, so that none of the names of others count."""
     rules = replace(_OUR_RULES, skew_ms=auth.clock_skew_ms)
-    return Issuer(keys=KnownKeys(key.ring()), rules=rules, algorithms=frozenset([LOCAL_ALGORITHM]))
+    return TrustedIssuer(keys=StaticKeySource(key.ring()), rules=rules, algorithms=frozenset([LOCAL_ALGORITHM]))
 
 
 # ---- tokens of our own ---------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def key_path(settings: Settings) -> Path | None:
     return Path(f"{database}.key")
 
 
-def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAccess | None:
+def ensure_local_access(settings: Settings, *, clock: Clock | None = None) -> LocalAccess | None:
     """A key and an admin token in files that only their owner can read, made if there are none; None if not wanted.
 
     The token is renewed when half of its time is over, so that one that is shown at every start does not expire.
@@ -174,23 +176,23 @@ def local_tokens(settings: Settings, *, clock: Clock | None = None) -> LocalAcce
     now = (clock or SystemClock()).now()
     key = local_key(path)
     access = LocalAccess(token_file=_token_path(path), key_file=path)
-    fresh = key.signed(_claims(_ADMIN, Role.ADMIN, "default", now=now, lasts_ms=_ADMIN_MS)) + "\n"
-    if not _still_good(key, kept(access.token_file, lambda: fresh), at=now + _ADMIN_MS // 2):
-        replaced(access.token_file, fresh)
+    fresh = key.signed(_token_claims(_ADMIN, Role.ADMIN, "default", now=now, lasts_ms=_ADMIN_MS)) + "\n"
+    if not _token_valid_at(key, read_or_create(access.token_file, lambda: fresh), at=now + _ADMIN_MS // 2):
+        replace_file(access.token_file, fresh)
     return access
 
 
-def _still_good(key: LocalKey, token: str, *, at: int) -> bool:
+def _token_valid_at(key: LocalKey, token: str, *, at: int) -> bool:
     try:
-        found = opened(token.strip(), algorithms=[LOCAL_ALGORITHM], largest=_LARGEST_TOKEN)
-        return _signed_by(key, found) and claimed(found.claims, _OUR_RULES, now=at).subject == _ADMIN
+        found = parse_token(token.strip(), algorithms=[LOCAL_ALGORITHM], largest=_LARGEST_TOKEN)
+        return _signed_by(key, found) and verify_claims(found.claims, _OUR_RULES, now=at).subject == _ADMIN
     except TokenRefused:
         return False
 
 
-def _signed_by(key: LocalKey, found: Opened) -> bool:
-    public = key.ring().fitting(found.kid, found.algorithm)
-    return public is not None and signed_with(public, found.algorithm, found.signed, found.signature)
+def _signed_by(key: LocalKey, found: ParsedToken) -> bool:
+    public = key.ring().find_key(found.kid, found.algorithm)
+    return public is not None and verify_signature(public, found.algorithm, found.signed, found.signature)
 
 
 def new_token(
@@ -204,10 +206,10 @@ def new_token(
         raise FieldError("subject", subject, "is empty")
     schedule_name("tenant", tenant)
     now = (clock or SystemClock()).now()
-    return local_key(path).signed(_claims(subject, role, tenant, now=now, lasts_ms=lasts_ms))
+    return local_key(path).signed(_token_claims(subject, role, tenant, now=now, lasts_ms=lasts_ms))
 
 
-def _claims(subject: str, role: Role, tenant: str, *, now: int, lasts_ms: int) -> Mapping[str, Any]:
+def _token_claims(subject: str, role: Role, tenant: str, *, now: int, lasts_ms: int) -> Mapping[str, Any]:
     return {
         "iss": LOCAL_ISSUER,
         "sub": subject,
@@ -218,7 +220,7 @@ def _claims(subject: str, role: Role, tenant: str, *, now: int, lasts_ms: int) -
     }
 
 
-class Inspected(Struct, frozen=True, kw_only=True):
+class TokenInspection(Struct, frozen=True, kw_only=True):
     """What a token says, without the part that makes it worth stealing."""
 
     algorithm: str
@@ -230,10 +232,10 @@ class Inspected(Struct, frozen=True, kw_only=True):
     refused: str
 
 
-def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> Inspected:
+def inspect_token(settings: Settings, token: str, *, clock: Clock | None = None) -> TokenInspection:
     """What the token says; TokenRefused if it is none."""
     now = (clock or SystemClock()).now()
-    found = opened(token, algorithms=ASYMMETRIC, largest=settings.auth.max_token_bytes)
+    found = parse_token(token, algorithms=ASYMMETRIC_ALGORITHMS, largest=settings.auth.max_token_bytes)
     path = key_path(settings)
     key = None if path is None else existing_key(path)
     ours = None if key is None else _signed_by(key, found)
@@ -241,17 +243,17 @@ def inspected(settings: Settings, token: str, *, clock: Clock | None = None) -> 
     issued_elsewhere = not local and (auth.issuer or auth.iam_url or auth.jwks_file)
     rules = _rules(auth, auth.issuer or auth.iam_url) if issued_elsewhere else _OUR_RULES
     try:
-        claimed(found.claims, rules, now=now)
+        verify_claims(found.claims, rules, now=now)
         refused = "its signature is not this installation's" if local and ours is False else ""
     except TokenRefused as error:
         refused = error.reason
-    return Inspected(algorithm=found.algorithm, kid=found.kid, claims=found.claims, ours=ours, refused=refused)
+    return TokenInspection(algorithm=found.algorithm, kid=found.kid, claims=found.claims, ours=ours, refused=refused)
 
 
-def own_token(settings: Settings) -> str | None:
+def read_local_token(settings: Settings) -> str | None:
     """The admin token of this installation, if there is one and it is ours to read."""
     path = key_path(settings)
-    found = None if path is None else read_own(_token_path(path))
+    found = None if path is None else read_private_file(_token_path(path))
     return None if found is None else found.strip()
 
 

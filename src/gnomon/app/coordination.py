@@ -4,57 +4,63 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.memory.coordination import MemoryCounters, MemoryGuard
-from gnomon.adapters.sql.after_commit import Hinted
+from gnomon.adapters.memory.coordination import MemoryCounters, MemoryDeduplicator
+from gnomon.adapters.sql.after_commit import HintingTransactions
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.adapters.synced_clock import GuidedClock
+from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Counters, Guard, Hints
-from gnomon.ports.maintenance import Turns
+from gnomon.ports.coordination import Deduplicator, Hints, SharedCounters
+from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.coordination import LeasedTurns, OnlyNode, TolerantCounters, TolerantGuard, Turn
+from gnomon.services.coordination import (
+    FallbackCounters,
+    FallbackDeduplicator,
+    LeasedSingletons,
+    SingletonLease,
+    SoleNode,
+)
 
 if TYPE_CHECKING:
-    from gnomon.app.execution import Bureau, Crew
-    from gnomon.services.maintenance.audit_sealer import Sealer
+    from gnomon.app.execution import LocalExecution, RemoteDispatch
+    from gnomon.services.maintenance.audit_sealer import AuditSealer
 
 
 #: How often it is compared with the store's.
-_COMPARE_SECONDS = 10.0
+_SYNC_INTERVAL_SECONDS = 10.0
 
 
-async def set_by_store(clock: GuidedClock, store: SqlStore, events: Events, **who: str) -> float:
+async def sync_clock(clock: StoreSyncedClock, store: SqlStore, events: Events, **who: str) -> float:
     """The clock agrees with the store's, unless that cannot be asked. Returns how many seconds that is good for."""
     asked_at, engine = clock.now(), store.transactions
     with suppress(Unavailable):
-        wrong = clock.hear(await engine.read(engine.now), asked_at=asked_at)
+        wrong = clock.synchronize(await engine.read(engine.now), asked_at=asked_at)
         if wrong:
             events.emit("clock_corrected", **who, wrong_ms=wrong)
-    return _COMPARE_SECONDS
+    return _SYNC_INTERVAL_SECONDS
 
 
-class Unheard:
+class NullEvents:
     """Events that are of no interest: whoever types a command has said all that there is to be heard."""
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
 
 
-def hints_on(store: SqlStore, settings: Settings, events: Events) -> Hints | None:
+def attach_hints(store: SqlStore, settings: Settings, events: Events) -> Hints | None:
     """How others hear of what is written to the store from here on: by NATS if there is one, else by PostgreSQL.
 
     None on a file: those who share one notice what the others write.
     """
     if sqlite_path(settings.database.url) is not None:
         return None
-    hints = _hints_of(settings, events)
-    store.transactions = Hinted(store.transactions, hints.tell)
+    hints = _build_hints(settings, events)
+    store.transactions = HintingTransactions(store.transactions, hints.tell)
     return hints
 
 
-def _hints_of(settings: Settings, events: Events) -> Hints:
+def _build_hints(settings: Settings, events: Events) -> Hints:
     if settings.nats.url:
         from gnomon.adapters.nats.hints import NatsHints
 
@@ -67,12 +73,12 @@ def _hints_of(settings: Settings, events: Events) -> Hints:
 
 
 #: How long a turn lasts at what is looked at all the time: so long everybody waits if its holder dies.
-_SHORT_TURN_MS = 10_000
+_SHORT_LEASE_MS = 10_000
 #: The reconciler's lasts for so many of its looks.
-_LOOKS_A_TURN = 2
+_POLLS_PER_LEASE = 2
 
 
-class Commons:
+class Coordination:
     """What one process has in common with others. With `alone` there are none, and it costs nothing."""
 
     def __init__(
@@ -81,50 +87,50 @@ class Commons:
         self._clock = clock
         self._holder = holder
         self._alone = alone
-        self._reconciler_turn_ms = _LOOKS_A_TURN * settings.reconciler.poll_ms
+        self._reconciler_lease_ms = _POLLS_PER_LEASE * settings.reconciler.poll_ms
         self._closing: list[Callable[[], Awaitable[object]]] = []
-        self.turns: Turns = OnlyNode() if alone else store
-        self.guard: Guard = MemoryGuard(clock.now)
-        self.counters: Counters = MemoryCounters(clock.now)
+        self.singletons: SingletonLeases = SoleNode() if alone else store
+        self.deduplicator: Deduplicator = MemoryDeduplicator(clock.now)
+        self.counters: SharedCounters = MemoryCounters(clock.now)
         if settings.redis.url:
-            self._keep_in_redis(store, settings, events)
+            self._use_redis(store, settings, events)
         elif settings.nats.url and not alone:
-            self._keep_in_nats(store, settings, events)
+            self._use_nats(store, settings, events)
 
-    def _keep_in_redis(self, store: SqlStore, settings: Settings, events: Events) -> None:
-        from gnomon.adapters.redis.connection import client_of
-        from gnomon.adapters.redis.coordination import RedisCounters, RedisGuard, RedisLeases
+    def _use_redis(self, store: SqlStore, settings: Settings, events: Events) -> None:
+        from gnomon.adapters.redis.connection import create_client
+        from gnomon.adapters.redis.coordination import RedisCounters, RedisDeduplicator, RedisLeases
 
-        client, prefix, clock = client_of(settings.redis), settings.redis.prefix, self._clock
+        client, prefix, clock = create_client(settings.redis), settings.redis.prefix, self._clock
         self._closing.append(client.aclose)
-        self.guard = TolerantGuard(RedisGuard(client, prefix), self.guard, clock, events)
-        self.counters = TolerantCounters(RedisCounters(client, prefix), self.counters, clock, events)
+        self.deduplicator = FallbackDeduplicator(RedisDeduplicator(client, prefix), self.deduplicator, clock, events)
+        self.counters = FallbackCounters(RedisCounters(client, prefix), self.counters, clock, events)
         if not self._alone:
-            self.turns = LeasedTurns(RedisLeases(client, prefix), store, clock, events)
+            self.singletons = LeasedSingletons(RedisLeases(client, prefix), store, clock, events)
 
-    def _keep_in_nats(self, store: SqlStore, settings: Settings, events: Events) -> None:
-        from gnomon.adapters.nats.leases import LateNatsLeases
+    def _use_nats(self, store: SqlStore, settings: Settings, events: Events) -> None:
+        from gnomon.adapters.nats.leases import LazyNatsLeases
 
-        leases = LateNatsLeases(settings.nats, events)
+        leases = LazyNatsLeases(settings.nats, events)
         self._closing.append(leases.close)
-        self.turns = LeasedTurns(leases, store, self._clock, events)
+        self.singletons = LeasedSingletons(leases, store, self._clock, events)
 
-    def take_turns(self, doers: "Crew | Bureau | None", sealer: "Sealer") -> None:
+    def assign_singleton_leases(self, doers: "LocalExecution | RemoteDispatch | None", sealer: "AuditSealer") -> None:
         """Of all nodes one at a time does what one is enough for."""
         if self._alone:
             return
-        sealer.turn = self._turn("sealer", _SHORT_TURN_MS)
+        sealer.singleton_lease = self._singleton_lease("sealer", _SHORT_LEASE_MS)
         if doers is not None:
-            doers.reconciler.turn = self._turn("reconciler", self._reconciler_turn_ms)
-            doers.gatherer.turn = self._turn("gatherer", _SHORT_TURN_MS)
-            doers.backfiller.turn = self._turn("backfiller", _SHORT_TURN_MS)
+            doers.reconciler.singleton_lease = self._singleton_lease("reconciler", self._reconciler_lease_ms)
+            doers.gatherer.singleton_lease = self._singleton_lease("gatherer", _SHORT_LEASE_MS)
+            doers.backfiller.singleton_lease = self._singleton_lease("backfiller", _SHORT_LEASE_MS)
 
-    def _turn(self, name: str, ttl_ms: int) -> Turn:
-        return Turn(self.turns, self._clock, name, self._holder, ttl_ms=ttl_ms)
+    def _singleton_lease(self, name: str, ttl_ms: int) -> SingletonLease:
+        return SingletonLease(self.singletons, self._clock, name, self._holder, ttl_ms=ttl_ms)
 
-    async def leave(self) -> None:
+    async def release_singletons(self) -> None:
         """Others may take over what was our turn."""
-        await self.turns.give_turns_up(self._holder)
+        await self.singletons.release_singletons(self._holder)
 
     async def close(self) -> None:
         """Let go of every connection."""

@@ -6,22 +6,22 @@ from pathlib import Path
 from gnomon.adapters.host import SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_store, sqlite_path
 from gnomon.adapters.sql.migrator import SCHEMA
-from gnomon.adapters.sql.stats import SqlSurveyor
+from gnomon.adapters.sql.stats import SqlStoreStatsReader
 from gnomon.app.observability import free_bytes
-from gnomon.app.operations import hidden_password
+from gnomon.app.operations import redact_password
 from gnomon.config.settings import Settings
-from gnomon.core.health import longest_silence_ms
+from gnomon.core.health import ledger_stall_limit_ms
 from gnomon.errors import Unavailable, UsageError
-from gnomon.services.observability.health import Finding, Grade, disk, findings
+from gnomon.services.observability.health import Finding, Severity, disk_finding, store_findings
 
 
-async def examined(settings: Settings) -> list[Finding]:
+async def diagnose(settings: Settings) -> list[Finding]:
     """Everything that was found. UsageError if there is nothing to look at."""
     url = settings.database.url
     _refuse_missing(sqlite_path(url))
-    found = await _of_store(settings, hidden_password(url))
-    space = disk(free_bytes(settings))
-    return [*found, *([space] if space is not None else []), _zones()]
+    found = await _store_findings(settings, redact_password(url))
+    space = disk_finding(free_bytes(settings))
+    return [*found, *([space] if space is not None else []), _timezone_finding()]
 
 
 def _refuse_missing(path: str | None) -> None:
@@ -29,31 +29,31 @@ def _refuse_missing(path: str | None) -> None:
         raise UsageError(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
 
 
-async def _of_store(settings: Settings, shown: str) -> list[Finding]:
+async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
     began, now = time.monotonic(), SystemClock().now()
     try:
         store = await open_store(settings.database.url, migrate=False)
     except Unavailable as error:
-        return [Finding("database", Grade.ERROR, f"{shown} does not answer: {error}")]
+        return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
     except UsageError as error:
-        return [Finding("database", Grade.OK, shown), Finding("schema", Grade.ERROR, str(error))]
+        return [Finding("database", Severity.OK, shown), Finding("schema", Severity.ERROR, str(error))]
     try:
-        overdue_before = now - longest_silence_ms(settings.ticker.tick_ms)
-        survey = await SqlSurveyor(store).survey(now, overdue_before=overdue_before, cards=0)
+        overdue_before = now - ledger_stall_limit_ms(settings.ticker.tick_ms)
+        survey = await SqlStoreStatsReader(store).survey(now, overdue_before=overdue_before, cards=0)
     except Unavailable as error:
-        return [Finding("database", Grade.ERROR, f"{shown} does not answer: {error}")]
+        return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
     finally:
         await store.close()
     took = round((time.monotonic() - began) * 1000)
     return [
-        Finding("database", Grade.OK, f"{shown} answered in {took} ms"),
-        Finding("schema", Grade.OK, f"{survey.schema}; this program is of {SCHEMA}"),
-        *findings(survey, settings, now=SystemClock().now()),
+        Finding("database", Severity.OK, f"{shown} answered in {took} ms"),
+        Finding("schema", Severity.OK, f"{survey.schema}; this program is of {SCHEMA}"),
+        *store_findings(survey, settings, now=SystemClock().now()),
     ]
 
 
-def _zones() -> Finding:
+def _timezone_finding() -> Finding:
     try:
-        return Finding("time zones", Grade.OK, tzdata_version())
+        return Finding("time zones", Severity.OK, tzdata_version())
     except Exception as error:  # noqa: BLE001 - however they are missing, that is what there is to say
-        return Finding("time zones", Grade.ERROR, f"there is no database of time zones: {error}")
+        return Finding("time zones", Severity.ERROR, f"there is no database of time zones: {error}")

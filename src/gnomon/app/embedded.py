@@ -10,12 +10,12 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import FUNCTIONS
 
 if TYPE_CHECKING:
-    from gnomon.app.server import Running, Serving
+    from gnomon.app.server import BackgroundScheduler, ServerOptions
     from gnomon.config.settings import Settings
     from gnomon.ports.runtime import Events
 
 #: The settings of the schedulers in this process.
-_SERVED: list["Settings"] = []
+_ACTIVE_SETTINGS: list["Settings"] = []
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
     import sys
 
     from gnomon.adapters.event_sinks import ConsoleEvents
-    from gnomon.app.server import quick_switches, serve, stop_on_signals
+    from gnomon.app.server import serve, stop_on_signals, tune_thread_switching
 
     def told(name: str) -> None:
         sys.stderr.write(f"{name}: stopping; once more to stop at once\n")
@@ -46,9 +46,9 @@ def run(
     async def main() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop, told)
-        await serve(_plan(database, jobs, imports, settings, ConsoleEvents(sys.stderr), api=api), stop)
+        await serve(_server_options(database, jobs, imports, settings, ConsoleEvents(sys.stderr), api=api), stop)
 
-    quick_switches()
+    tune_thread_switching()
     asyncio.run(main())
 
 
@@ -59,16 +59,16 @@ def start(
     imports: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
     api: bool = False,
-) -> "Running":
+) -> "BackgroundScheduler":
     """The same on a thread of its own, for a program that has something else to do: a web server, a notebook.
 
     Call it in each worker process of a web server: one of them schedules, the others stand by. As with `run`, the
     process of an isolated function reads the program no further.
     """
     FUNCTIONS.stop_loading()
-    from gnomon.app.server import Running
+    from gnomon.app.server import BackgroundScheduler
 
-    return Running(_plan(database, jobs, imports, settings, None, api=api))
+    return BackgroundScheduler(_server_options(database, jobs, imports, settings, None, api=api))
 
 
 def emit(
@@ -82,12 +82,12 @@ def emit(
     import asyncio
     import getpass
 
-    from gnomon.app.operations import Office
+    from gnomon.app.operations import Operations
 
-    settings = _SERVED[-1] if _SERVED and database is None else _settings(database, None)
+    settings = _ACTIVE_SETTINGS[-1] if _ACTIVE_SETTINGS and database is None else _load_settings(database, None)
 
     async def emitted() -> str:
-        async with Office.open(settings, make=False) as office:
+        async with Operations.open(settings, make=False) as office:
             return (await office.events.emit(name, body, actor=actor or getpass.getuser(), key=key)).event.event_id
 
     try:
@@ -98,16 +98,16 @@ def emit(
 
 
 @contextmanager
-def served(settings: "Settings") -> Iterator[None]:
+def serving_settings(settings: "Settings") -> Iterator[None]:
     """Meanwhile, what is emitted in this process goes to the database of these settings."""
-    _SERVED.append(settings)
+    _ACTIVE_SETTINGS.append(settings)
     try:
         yield
     finally:
-        _SERVED.remove(settings)
+        _ACTIVE_SETTINGS.remove(settings)
 
 
-def _plan(
+def _server_options(
     database: str | None,
     jobs: str | Path | Sequence[str | Path],
     imports: Sequence[str],
@@ -115,15 +115,15 @@ def _plan(
     events: "Events | None",
     *,
     api: bool,
-) -> "Serving":
-    from gnomon.app.server import Serving
+) -> "ServerOptions":
+    from gnomon.app.server import ServerOptions
 
-    loaded = _settings(database, settings)
+    loaded = _load_settings(database, settings)
     files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
-    return Serving(settings=loaded, jobs_files=files, imports=imports, events=events, api=api)
+    return ServerOptions(settings=loaded, jobs_files=files, imports=imports, events=events, api=api)
 
 
-def _settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
+def _load_settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
     from gnomon.app.operations import database_url
     from gnomon.config.settings import load
 

@@ -9,39 +9,39 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
-from gnomon.services.execution.workflow_cache import Shelf
-from gnomon.services.loop import Backoff, keep_stepping
-from gnomon.services.remote.result_consumer import Collector
-from gnomon.services.remote.task_publisher import Courier
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.loop import Backoff, run_loop
+from gnomon.services.remote.result_consumer import ResultConsumer
+from gnomon.services.remote.task_publisher import TaskPublisher
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from gnomon.adapters.nats.queue import NatsServerSide
-    from gnomon.app.execution import Bureau
+    from gnomon.adapters.nats.queue import NatsServerBus
+    from gnomon.app.execution import RemoteDispatch
     from gnomon.app.node import Node
 
 
-async def serve_fleet(node: "Node", bureau: "Bureau", stop: asyncio.Event) -> None:
+async def run_nats_dispatch(node: "Node", bureau: "RemoteDispatch", stop: asyncio.Event) -> None:
     """Tasks go to workers over NATS, and what came of them is written down, until told to stop.
 
     While NATS cannot be reached, all else goes on, and workers that have the database take what there is.
     """
-    client = await _connected(node, stop)
+    client = await _connect_with_retry(node, stop)
     if client is None:
         return
-    from gnomon.adapters.nats.queue import NatsServerSide
+    from gnomon.adapters.nats.queue import NatsServerBus
 
     settings, events = node.settings, node.events
-    side = NatsServerSide(client, settings.nats, events, ack_wait_ms=settings.worker.lease_ms)
-    courier, collector = _introduced(node, bureau, side)
+    side = NatsServerBus(client, settings.nats, events, ack_wait_ms=settings.worker.lease_ms)
+    courier, collector = _wire_publisher_and_consumer(node, bureau, side)
     try:
         with suppress(Unavailable):  # the courier goes on trying
             await side.prepare([DEFAULT_POOL])
         await collector.answer()
         await asyncio.gather(
-            keep_stepping(courier.step, stop=stop, wake=courier.wake, events=events),
-            keep_stepping(collector.step, stop=stop, events=events),
+            run_loop("courier", courier.step, stop=stop, wake=courier.wake, events=events),
+            run_loop("collector", collector.step, stop=stop, events=events),
         )
     finally:
         with suppress(Exception):  # whatever is wrong with the connection, it is let go of
@@ -49,13 +49,13 @@ async def serve_fleet(node: "Node", bureau: "Bureau", stop: asyncio.Event) -> No
             await client.close()
 
 
-async def _connected(node: "Node", stop: asyncio.Event) -> "Client | None":
+async def _connect_with_retry(node: "Node", stop: asyncio.Event) -> "Client | None":
     from gnomon.adapters.nats.connection import connect
 
     backoff = Backoff(node.events, "fleet")
     while not stop.is_set():
         connecting = asyncio.ensure_future(connect(node.settings.nats, node.events, name="gnomon server"))
-        await _first_of(connecting, stop)
+        await _wait_first(connecting, stop)
         if not connecting.done():
             connecting.cancel()
             break
@@ -67,7 +67,7 @@ async def _connected(node: "Node", stop: asyncio.Event) -> "Client | None":
     return None
 
 
-async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None:
+async def _wait_first(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None:
     """Whichever comes first."""
     stopping = asyncio.ensure_future(stop.wait())
     either: list[asyncio.Future[Any]] = [done, stopping]
@@ -75,33 +75,35 @@ async def _first_of(done: "asyncio.Future[Client]", stop: asyncio.Event) -> None
     stopping.cancel()
 
 
-def _newcomer(courier: Courier, bureau: "Bureau") -> None:
+def _on_worker_change(courier: TaskPublisher, bureau: "RemoteDispatch") -> None:
     """A worker has come, or is another than it was: there may be room, and what nobody could take."""
-    courier.look()
-    bureau.newcomer()
+    courier.check_soon()
+    bureau.workers_changed()
 
 
-def _introduced(node: "Node", bureau: "Bureau", side: "NatsServerSide") -> tuple[Courier, Collector]:
+def _wire_publisher_and_consumer(
+    node: "Node", bureau: "RemoteDispatch", side: "NatsServerBus"
+) -> tuple[TaskPublisher, ResultConsumer]:
     """Both, and everybody who has to know of them."""
-    clock, shelf = node.clock, Shelf(node.store)
+    clock, shelf = node.clock, WorkflowCache(node.store)
     name = RandomIds().new("courier", clock.now())
-    courier = Courier(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
-    guard = node.commons.guard
-    collector = Collector(node.store, shelf, side, OpenGate(), guard, clock, node.events, settings=node.settings)
+    courier = TaskPublisher(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
+    guard = node.coordination.deduplicator
+    collector = ResultConsumer(node.store, shelf, side, OpenGate(), guard, clock, node.events, settings=node.settings)
     collector.sent = courier.sent
-    collector.on_ended = courier.returned
-    collector.on_worker = partial(_newcomer, courier, bureau)
-    collector.on_trouble = courier.doubt
+    collector.on_ended = courier.record_returned
+    collector.on_workers_changed = partial(_on_worker_change, courier, bureau)
+    collector.on_bus_unavailable = courier.rebuild_streams
     collector.on_ready = bureau.dispatch.set
-    bureau.reconciler.hear_out = side.caught_up
-    collector.on_started = node.housekeeping.pinger.started
+    bureau.reconciler.await_reports = side.wait_caught_up
+    collector.on_started = node.maintenance.pinger.started
     dispatcher = bureau.dispatcher
-    dispatcher.backlog = courier.backlog
-    dispatcher.on_scheduled = courier.scheduled
-    dispatcher.router.on_choosy = courier.choosy
-    dispatcher.meanwhile = courier.take_along
-    courier.backlog.on_low = bureau.dispatch.set
+    dispatcher.admission_cache = courier.admission_cache
+    dispatcher.on_scheduled = courier.on_admitted
+    dispatcher.router.on_directed = courier.expect_directed_tasks
+    dispatcher.take_with_commit = courier.take_with_admission
+    courier.admission_cache.on_low = bureau.dispatch.set
     # The gate is open, so that the next step can be passed on without asking anybody.
-    collector.hand_over = node.ticker.hand_over = node.launcher.hand_over = dispatcher.hand_over
-    node.instruments.vitals.attach_more({"courier": courier.backoff, "collector": collector.backoff})
+    collector.write_and_admit = node.ticker.write_and_admit = node.launcher.write_and_admit = dispatcher.write_and_admit
+    node.observability.health.attach_backoffs({"courier": courier.backoff, "collector": collector.backoff})
     return courier, collector

@@ -6,69 +6,69 @@ from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from gnomon.adapters.auth.policies import NoTokens
+from gnomon.adapters.auth.policies import RejectingAuthenticator
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.api.local import Request, answered
-from gnomon.api.route import Desk
-from gnomon.app.operations import Office, defaults_of
-from gnomon.client.transport import Ask
+from gnomon.api.local import LocalRequest, handle_locally
+from gnomon.api.route import ApiServices
+from gnomon.app.operations import Operations, schedule_defaults
+from gnomon.client.transport import ApiRequest
 from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
-from gnomon.core.health import Report
+from gnomon.core.health import NodeHealth
 from gnomon.core.model import Source
 from gnomon.errors import UsageError
-from gnomon.ports.auth import Caller, Role, Tokens
-from gnomon.services.observability.change_stream import Hub
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.executions import Search
+from gnomon.ports.auth import Caller, Role, TokenAuthenticator
+from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.executions import SearchService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.tasks import TaskDesk
+from gnomon.services.operations.tasks import TaskService
 from gnomon.services.scheduling.registrar import Registrar
 
 
-def _services(settings: Settings) -> dict[str, Caller]:
+def _certificate_callers(settings: Settings) -> dict[str, Caller]:
     """Who services are, by the names in their certificates."""
     granted = read_certificates(settings.auth.certificates)
     return {name: Caller(name, frozenset({Role(f"scheduler-{one.role}")}), one.tenant) for name, one in granted.items()}
 
 
-def desk_on(
-    office: Office,
+def api_services(
+    office: Operations,
     settings: Settings,
     *,
-    tokens: Tokens,
-    hub: Hub,
-    health: Callable[[], Awaitable[Report]],
+    tokens: TokenAuthenticator,
+    change_stream: ChangeStream,
+    health: Callable[[], Awaitable[NodeHealth]],
     launcher: Launcher | None = None,
     changed: Callable[[], None] = lambda: None,
-) -> Desk:
+) -> ApiServices:
     """A desk with the books of an office. What is started goes through the launcher, if there is one of its own."""
-    store, clock, defaults = office.store, office.clock, defaults_of(settings)
+    store, clock, defaults = office.store, office.clock, schedule_defaults(settings)
     launcher = launcher or office.launcher
-    return Desk(
+    return ApiServices(
         tokens=tokens,
         jobs=office.jobs,
         registrar=Registrar(store, store, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()),
         launcher=launcher,
         executions=office.executions,
-        search=Search(store, store, office.jobs),
+        search=SearchService(store, store, office.jobs),
         workflows=office.workflows,
         events=office.events,
-        dead_letters=DeadLetterOffice(store, store, launcher, clock),
-        tasks=TaskDesk(store, launcher, clock),
+        dead_letters=DeadLetterService(store, store, launcher, clock),
+        tasks=TaskService(store, launcher, clock),
         explainer=office.explainer,
         backfills=office.backfills,
         planner=office.planner,
         audit=office.audit,
         workers=store,
         health=health,
-        hub=hub,
+        change_stream=change_stream,
         clock=clock,
         defaults=defaults,
         server=settings.server,
-        longest_token=settings.auth.max_token_bytes,
-        certificates=_services(settings),
+        max_token_length=settings.auth.max_token_bytes,
+        certificates=_certificate_callers(settings),
         changed=changed,
     )
 
@@ -76,52 +76,68 @@ def desk_on(
 T = TypeVar("T")
 
 
-class Door(Protocol):
+class Gateway(Protocol):
     """Where requests go."""
 
-    async def ask(self, ask: Ask[T]) -> T:
+    async def send(self, request: ApiRequest[T]) -> T:
         """The answer; the error that there is instead of one."""
         ...
 
 
-class Who(Struct, frozen=True):
+class RequestActor(Struct, frozen=True):
     """Who asks, and whose things they are about."""
 
     actor: str
     tenant: str = "default"
 
 
-class Indoors:
+class LocalGateway:
     """The store at hand: who can open it may do everything."""
 
-    def __init__(self, desk: Desk, who: Who) -> None:
-        self._desk = desk
+    def __init__(self, services: ApiServices, who: RequestActor) -> None:
+        self._services = services
         self._caller = Caller(who.actor, frozenset({Role.ADMIN}), who.tenant)
 
-    async def ask(self, ask: Ask[T]) -> T:
-        """See Door.ask."""
-        request = Request(method=ask.method, target=ask.target, content=ask.content, headers=ask.headers)
-        return cast("T", await answered(self._desk, self._caller, request, source=Source.MANUAL))
+    async def send(self, request: ApiRequest[T]) -> T:
+        """See Gateway.send."""
+        local = LocalRequest(
+            method=request.method, target=request.target, content=request.content, headers=request.headers
+        )
+        return cast("T", await handle_locally(self._services, self._caller, local, source=Source.MANUAL))
 
 
 @asynccontextmanager
-async def indoors(settings: Settings, who: Who, *, make: bool = False) -> AsyncIterator[Door]:
+async def open_local(settings: Settings, who: RequestActor, *, make: bool = False) -> AsyncIterator[Gateway]:
     """The door to the store that the settings name. A file is made only if `make` says so."""
-    async with Office.open(settings, make=make) as office:
-        hub = Hub(SystemClock(), LoggedEvents(), most=0)
-        yield Indoors(desk_on(office, settings, tokens=NoTokens(), hub=hub, health=_unknown), who)
+    async with Operations.open(settings, make=make) as office:
+        change_stream = ChangeStream(SystemClock(), LoggedEvents(), most=0)
+        yield LocalGateway(
+            api_services(
+                office,
+                settings,
+                tokens=RejectingAuthenticator(),
+                change_stream=change_stream,
+                health=_health_unavailable,
+            ),
+            who,
+        )
 
 
 @asynccontextmanager
-async def nowhere(who: Who) -> AsyncIterator[Door]:
+async def open_empty(who: RequestActor) -> AsyncIterator[Gateway]:
     """The door to a store in which nothing stands yet, and nothing will."""
     from gnomon.adapters.memory import MemoryStore
 
     clock = SystemClock()
-    office = Office(cast("Any", MemoryStore(clock.now)), Settings())
-    hub = Hub(clock, LoggedEvents(), most=0)
-    yield Indoors(desk_on(office, Settings(), tokens=NoTokens(), hub=hub, health=_unknown), who)
+    office = Operations(cast("Any", MemoryStore(clock.now)), Settings())
+    change_stream = ChangeStream(clock, LoggedEvents(), most=0)
+    yield LocalGateway(
+        api_services(
+            office, Settings(), tokens=RejectingAuthenticator(), change_stream=change_stream, health=_health_unavailable
+        ),
+        who,
+    )
 
 
-async def _unknown() -> Report:
+async def _health_unavailable() -> NodeHealth:
     raise UsageError("how a scheduler is knows only the one that runs: ask it with --server")

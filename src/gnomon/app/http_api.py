@@ -4,22 +4,22 @@ import asyncio
 
 from msgspec.structs import replace
 
-from gnomon.adapters.auth.policies import NoTokens, OpenTokens
+from gnomon.adapters.auth.policies import AnonymousAdminAuthenticator, RejectingAuthenticator
 from gnomon.adapters.host import SystemClock
-from gnomon.adapters.sql.after_commit import Tallied
-from gnomon.api.route import Desk
+from gnomon.adapters.sql.after_commit import ObservedTransactions
+from gnomon.api.route import ApiServices
 from gnomon.api.server import address_of, check_tls, listen, serve_api
-from gnomon.app.auth import LocalAccess, TokenCheck, key_path, local_tokens, open_tokens
-from gnomon.app.gateway import desk_on
+from gnomon.app.auth import LocalAccess, TokenVerifier, ensure_local_access, key_path, open_token_verifier
+from gnomon.app.gateway import api_services
 from gnomon.app.node import Node
-from gnomon.app.operations import Office
+from gnomon.app.operations import Operations
 from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
 from gnomon.ports.runtime import Events
-from gnomon.services.observability.change_stream import Hub, RunNews
+from gnomon.services.observability.change_stream import ChangeStream, RunChangeObserver
 
 
-class Facing:
+class HttpApi:
     """A process's face to the world: a socket that it has, and a hub that hears what it does."""
 
     def __init__(self, settings: Settings, events: Events) -> None:
@@ -28,12 +28,12 @@ class Facing:
         read_certificates(settings.auth.certificates)
         self._listening = listen(settings.server)
         try:
-            self._tokens, self._access = tokens_of(settings, events), own_access(settings)
+            self._tokens, self._access = token_verifier_for(settings, events), local_access_for(settings)
         except BaseException:
             self._listening.close()
             raise
         self.address = address_of(self._listening, settings.server)
-        self.hub = Hub(SystemClock(), events, most=settings.server.max_streams)
+        self.change_stream = ChangeStream(SystemClock(), events, most=settings.server.max_streams)
 
     async def serve(self, node: Node, stop: asyncio.Event) -> None:
         """Answer requests to the node until told to stop."""
@@ -41,21 +41,23 @@ class Facing:
         def surprised(error: BaseException) -> None:
             node.events.emit("request_failed", error=repr(error))
 
-        node.ticker.on_decided = self.hub.decided
-        node.store.transactions = Tallied(node.store.transactions, RunNews(self.hub))
+        node.ticker.on_decided = self.change_stream.decided
+        node.store.transactions = ObservedTransactions(node.store.transactions, RunChangeObserver(self.change_stream))
         node.events.emit("answering", address=self.address)
-        self._say_who_may(node)
+        self._emit_access_mode(node)
         try:
-            await serve_api(desk_of(node, self.hub, self._tokens), self._listening, stop, surprised=surprised)
+            await serve_api(
+                api_services_for(node, self.change_stream, self._tokens), self._listening, stop, surprised=surprised
+            )
         finally:
             await self._tokens.close()
 
-    def _say_who_may(self, node: Node) -> None:
+    def _emit_access_mode(self, node: Node) -> None:
         if not node.settings.auth.verify_tokens:
             node.events.emit("open_to_everybody", address=self.address)
         elif self._access is not None:
             node.events.emit("local_access", file=str(self._access.token_file), hint=self._access.hint(self.address))
-        elif isinstance(self._tokens, NoTokens):
+        elif isinstance(self._tokens, RejectingAuthenticator):
             node.events.emit("closed_to_everybody", address=self.address)
 
     def close(self) -> None:
@@ -63,31 +65,31 @@ class Facing:
         self._listening.close()
 
 
-def tokens_of(settings: Settings, events: Events) -> TokenCheck:
+def token_verifier_for(settings: Settings, events: Events) -> TokenVerifier:
     """Who knows a good token from a bad one; FieldError if the settings contradict themselves."""
     auth = settings.auth
     if not auth.verify_tokens:
-        return OpenTokens(open_tokens(settings, events=events))
+        return AnonymousAdminAuthenticator(open_token_verifier(settings, events=events))
     if not (auth.iam_url or auth.jwks_url or auth.jwks_file) and key_path(settings) is None:
-        return NoTokens()
-    return open_tokens(settings, events=events)
+        return RejectingAuthenticator()
+    return open_token_verifier(settings, events=events)
 
 
-def own_access(settings: Settings) -> LocalAccess | None:
+def local_access_for(settings: Settings) -> LocalAccess | None:
     """A token of our own for whoever owns the files, if tokens count and ours do."""
-    return local_tokens(settings) if settings.auth.verify_tokens else None
+    return ensure_local_access(settings) if settings.auth.verify_tokens else None
 
 
-def desk_of(node: Node, hub: Hub, tokens: TokenCheck) -> Desk:
+def api_services_for(node: Node, change_stream: ChangeStream, tokens: TokenVerifier) -> ApiServices:
     """Everything that a request to this node may need."""
-    desk = desk_on(
-        Office(node.store, node.settings, clock=node.clock),
+    services = api_services(
+        Operations(node.store, node.settings, clock=node.clock),
         node.settings,
         tokens=tokens,
-        hub=hub,
-        health=node.instruments.vitals.report,
+        change_stream=change_stream,
+        health=node.observability.health.report,
         # What it starts is passed on to whoever executes in the same breath.
         launcher=node.launcher,
-        changed=node.look,
+        changed=node.check_soon,
     )
-    return replace(desk, busy=lambda: node.busy)
+    return replace(services, busy=lambda: node.busy)

@@ -8,33 +8,33 @@ from typing import Self
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_sqlite, sqlite_path
-from gnomon.adapters.sql.sqlite import FileLock, FileWatch
+from gnomon.adapters.sql.sqlite import CommitWatcher, FileLock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.adapters.synced_clock import GuidedClock
-from gnomon.app.coordination import Commons, hints_on, set_by_store
-from gnomon.app.execution import Bureau, Crew
-from gnomon.app.maintenance import Housekeeping, OverheardEvents
-from gnomon.app.observability import Instruments, free_bytes
-from gnomon.app.operations import defaults_of, hidden_password, open_server
+from gnomon.adapters.synced_clock import StoreSyncedClock
+from gnomon.app.coordination import Coordination, attach_hints, sync_clock
+from gnomon.app.execution import LocalExecution, RemoteDispatch
+from gnomon.app.maintenance import EventTap, Maintenance
+from gnomon.app.observability import Observability, free_bytes
+from gnomon.app.operations import open_server_store, redact_password, schedule_defaults
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
-from gnomon.services.loop import keep_stepping
-from gnomon.services.maintenance.audit_sealer import Sealer
+from gnomon.services.loop import run_loop
+from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
-from gnomon.services.scheduling.ticker import Health, Ticker
+from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 
 #: How often a process that stands by asks for the right to schedule.
 _STANDBY_SECONDS = 0.5
 #: How long what was decided just now may keep everybody busy.
 _BURST_SECONDS = 0.1
 #: How often to look at a server for what others have written there.
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 class Node:
@@ -51,29 +51,35 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
     ) -> None:
-        clock, ids = GuidedClock(), RandomIds()
+        clock, ids = StoreSyncedClock(), RandomIds()
         self.store, self.settings, self._lock = store, settings, lock
         #: On a server, set by its clock, as all are who share it; on a file it is the machine's.
         self.clock = clock
-        self._hints = hints_on(store, settings, events)
-        self.instruments = Instruments(store, settings, clock, events)
-        self.events = events = OverheardEvents(self.instruments.events)
+        self._hints = attach_hints(store, settings, events)
+        self.observability = Observability(store, settings, clock, events)
+        self.events = events = EventTap(self.observability.events)
         holder = ids.new("node", clock.now())
         # By the machine's own clock, whatever others go by: it says how wrong that is.
         self._elector = Elector(store, SystemClock(), events, settings.leader, holder=holder, alone=lock is not None)
-        self.set_clock = partial(set_by_store, clock, store, events, node=holder)
+        self.set_clock = partial(sync_clock, clock, store, events, node=holder)
         self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
-        self.registrar = Registrar(store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version())
-        self.commons = Commons(store, settings, clock, events, holder=holder, alone=lock is not None)
-        self.housekeeping = Housekeeping(store, self.commons.turns, settings, clock, events, holder=holder)
-        self.housekeeping.pinger.deciding = lambda: self.ticker.health is Health.OK
-        events.listener = self.housekeeping.pinger.heard
-        self.crew = None if functions is None else Crew(store, settings, clock, events, functions, imports)
-        self.bureau = Bureau(store, settings, clock, events) if dispatches and self.crew is None else None
+        self.registrar = Registrar(
+            store, store, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
+        )
+        self.coordination = Coordination(store, settings, clock, events, holder=holder, alone=lock is not None)
+        self.maintenance = Maintenance(store, self.coordination.singletons, settings, clock, events, holder=holder)
+        self.maintenance.pinger.deciding = lambda: self.ticker.health is TickerHealth.OK
+        events.listener = self.maintenance.pinger.heard
+        self.local_execution = (
+            None if functions is None else LocalExecution(store, settings, clock, events, functions, imports)
+        )
+        self.remote_dispatch = (
+            RemoteDispatch(store, settings, clock, events) if dispatches and self.local_execution is None else None
+        )
         self.launcher = Launcher(store, store, store, store, clock, ids)
-        doers = self.crew or self.bureau
+        doers = self.local_execution or self.remote_dispatch
         backoffs = {} if doers is None else doers.backoffs
-        self.instruments.vitals.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
+        self.observability.health.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
         #: Where it answers requests, if it does.
         self.address: str | None = None
         #: Whether it does its share, and does not stand by.
@@ -96,7 +102,7 @@ class Node:
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
         else:
-            store, lock = await open_server(settings.database), None
+            store, lock = await open_server_store(settings.database), None
         node = cls(
             store,
             settings,
@@ -112,124 +118,126 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do our share until told to stop; on a file that another process has, stand by until it is free."""
-        if not await self._may_schedule(stop):
+        if not await self._acquire_file_lock(stop):
             return
-        database = hidden_password(self.settings.database.url)
+        database = redact_password(self.settings.database.url)
         self.events.emit("scheduling", database=database)
         self.scheduling = True
-        sealer = Sealer(self.store, self.clock, self.events)
-        sealer.busy = lambda: self.crew is None or self.crew.worker.in_hand > 0
-        self.commons.take_turns(self.crew or self.bureau, sealer)
+        sealer = AuditSealer(self.store, self.clock, self.events)
+        sealer.busy = lambda: self.local_execution is None or self.local_execution.worker.in_hand > 0
+        self.coordination.assign_singleton_leases(self.local_execution or self.remote_dispatch, sealer)
         services = [
-            keep_stepping(self.ticker.step, stop=stop, wake=self.wake, events=self.events),
-            keep_stepping(sealer.step, stop=stop, events=self.events),
-            *self.housekeeping.services(stop),
+            run_loop("ticker", self.ticker.step, stop=stop, wake=self.wake, events=self.events),
+            run_loop("audit_sealer", sealer.step, stop=stop, events=self.events),
+            *self.maintenance.services(stop),
         ]
         if self._lock is None:
-            services.append(keep_stepping(self.set_clock, stop=stop, events=self.events))
-        services += await self._doers(stop)
-        self.instruments.vitals.on_duty = True
+            services.append(run_loop("clock", self.set_clock, stop=stop, events=self.events))
+        services += await self._execution_loops(stop)
+        self.observability.health.active = True
         if self._hints is not None:
             await self._hints.listen(self.heard)
         try:
             await asyncio.gather(*services)
         finally:
             self.scheduling = False
-            self.launcher.hand_over = None
-            await self._hand_over()
+            self.launcher.write_and_admit = None
+            await self._shut_down()
 
-    async def _doers(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+    async def _execution_loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops of those who bring tasks to their end, here or elsewhere; everybody knows of them."""
-        if self.crew is not None:
-            self.ticker.on_fired = self.crew.dispatch.set
-            self.housekeeping.mender.on_ready = self.crew.dispatch.set
-            self.crew.runner.on_start = self.housekeeping.pinger.started
+        if self.local_execution is not None:
+            self.ticker.on_runs_created = self.local_execution.dispatch.set
+            self.maintenance.run_repairer.on_ready = self.local_execution.dispatch.set
+            self.local_execution.runner.on_start = self.maintenance.pinger.started
             # The gate is open, so what is decided can be passed on without asking anybody.
-            self.ticker.hand_over = self.crew.dispatcher.hand_over
+            self.ticker.write_and_admit = self.local_execution.dispatcher.write_and_admit
             # On a file that is ours alone, whatever others had in hand died with them.
-            await self.crew.begin(alone=self._lock is not None)
+            await self.local_execution.begin(alone=self._lock is not None)
             # Who only stands by must not hand anything over to itself.
-            self.launcher.hand_over = self.crew.dispatcher.hand_over
-            return [*self.crew.services(stop), self._watch(stop)]
-        if self.bureau is None:
+            self.launcher.write_and_admit = self.local_execution.dispatcher.write_and_admit
+            return [*self.local_execution.services(stop), self._watch(stop)]
+        if self.remote_dispatch is None:
             return []
-        self.ticker.on_fired = self.bureau.dispatch.set
-        self.bureau.dispatcher.others_first = lambda: self.ticker.behind
-        self.housekeeping.mender.on_ready = self.bureau.dispatch.set
-        self.ticker.hand_over = self.launcher.hand_over = self.bureau.dispatcher.hand_over
-        services = [*self.bureau.services(stop), self._watch(stop)]
+        self.ticker.on_runs_created = self.remote_dispatch.dispatch.set
+        self.remote_dispatch.dispatcher.yield_to_ticker = lambda: self.ticker.behind
+        self.maintenance.run_repairer.on_ready = self.remote_dispatch.dispatch.set
+        self.ticker.write_and_admit = self.launcher.write_and_admit = self.remote_dispatch.dispatcher.write_and_admit
+        services = [*self.remote_dispatch.services(stop), self._watch(stop)]
         if self.settings.nats.url:
-            from gnomon.app.fleet import serve_fleet
+            from gnomon.app.fleet import run_nats_dispatch
 
-            services.append(serve_fleet(self, self.bureau, stop))
+            services.append(run_nats_dispatch(self, self.remote_dispatch, stop))
         return services
 
     @property
     def busy(self) -> bool:
         """Whether it has something in hand that others should give way to."""
-        return self.ticker.decided_ago < _BURST_SECONDS or (self.crew is not None and self.crew.worker.in_hand > 0)
+        return self.ticker.seconds_since_decision < _BURST_SECONDS or (
+            self.local_execution is not None and self.local_execution.worker.in_hand > 0
+        )
 
-    def heard(self, topic: Topic) -> None:
+    def heard(self, topic: HintTopic) -> None:
         """Another process says that there may be something to look at."""
-        if topic is Topic.SHARDS:
-            self._elector.look()
+        if topic is HintTopic.SHARDS:
+            self._elector.check_soon()
             self.wake.set()
-        elif topic is Topic.CHANGES:
-            self.look()
-        elif topic is Topic.WORK and self.crew is not None:
-            self.crew.work.set()
-        elif topic is Topic.READY and (doers := self.crew or self.bureau) is not None:
+        elif topic is HintTopic.CHANGES:
+            self.check_soon()
+        elif topic is HintTopic.WORK and self.local_execution is not None:
+            self.local_execution.work.set()
+        elif topic is HintTopic.READY and (doers := self.local_execution or self.remote_dispatch) is not None:
             doers.dispatch.set()
-        elif topic is Topic.WORKERS and (doers := self.crew or self.bureau) is not None:
-            doers.newcomer()
+        elif topic is HintTopic.WORKERS and (doers := self.local_execution or self.remote_dispatch) is not None:
+            doers.workers_changed()
 
-    def look(self) -> None:
+    def check_soon(self) -> None:
         """Someone may have written something: look at all of it."""
         self.wake.set()
-        for others in (self.crew, self.bureau):
+        for others in (self.local_execution, self.remote_dispatch):
             if others is not None:
-                others.look()
+                others.check_soon()
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
         path = sqlite_path(self.settings.database.url)
         if path is not None:
-            await FileWatch(path).tell(self.look, stop)
+            await CommitWatcher(path).watch(self.check_soon, stop)
         while not stop.is_set():
-            self.look()
+            self.check_soon()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
-    async def _hand_over(self) -> None:
+    async def _shut_down(self) -> None:
         """Others decide from now on, and what runs has ended; if the store is away, our leases end by themselves."""
         try:
             # First, because what runs may take its time.
-            for part in (self._elector.stop, self.commons.leave, self._drain):
-                with self._announced_if_away():
+            for part in (self._elector.stop, self.coordination.release_singletons, self._drain):
+                with self._report_unavailable():
                     await part()
         finally:
             if self._lock is not None:
                 self._lock.release()
 
     async def _drain(self) -> None:
-        if self.crew is not None:
-            await self.crew.worker.drain()
-        await self.housekeeping.pinger.drain()
+        if self.local_execution is not None:
+            await self.local_execution.worker.drain()
+        await self.maintenance.pinger.drain()
 
     @contextmanager
-    def _announced_if_away(self) -> Iterator[None]:
+    def _report_unavailable(self) -> Iterator[None]:
         try:
             yield
         except Unavailable as error:
             self.events.emit("store_unavailable", error=str(error))
 
-    async def _may_schedule(self, stop: asyncio.Event) -> bool:
+    async def _acquire_file_lock(self, stop: asyncio.Event) -> bool:
         told = False
         while not stop.is_set():
             if self._lock is None or self._lock.try_acquire():
                 return True
             if not told:
-                self.events.emit("standing_by", database=hidden_password(self.settings.database.url))
+                self.events.emit("standing_by", database=redact_password(self.settings.database.url))
                 told = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _STANDBY_SECONDS)
@@ -239,7 +247,7 @@ class Node:
         """Let go of the store."""
         if self._hints is not None:
             await self._hints.close()
-        await self.commons.close()
-        if self.crew is not None:
-            self.crew.meter.close()
+        await self.coordination.close()
+        if self.local_execution is not None:
+            self.local_execution.load_meter.close()
         await self.store.close()

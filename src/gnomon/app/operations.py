@@ -6,39 +6,46 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from gnomon.adapters.event_sinks import ConsoleEvents, JsonEvents
-from gnomon.adapters.files import read_fires, read_jobs, read_jobs_as_said, read_manifest, read_mapping, read_text
+from gnomon.adapters.files import (
+    read_job_schedules,
+    read_jobs,
+    read_jobs_with_positions,
+    read_manifest,
+    read_mapping,
+    read_text,
+)
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.coordination import Unheard, hints_on
-from gnomon.app.maintenance import archive_of, cleaner_of
-from gnomon.config.sections import Database
+from gnomon.app.coordination import NullEvents, attach_hints
+from gnomon.app.maintenance import build_cleaner, open_archive
+from gnomon.config.sections import DatabaseSettings
 from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import NoDatabase
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.operations.audit import AuditBook
-from gnomon.services.operations.backfills import BackfillDesk
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.events import Announcer
-from gnomon.services.operations.executions import ExecutionBook
+from gnomon.services.operations.audit import AuditService
+from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventService
+from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.operations.workflows import WorkflowStore
+from gnomon.services.operations.workflows import WorkflowService
 
 
-def hidden_password(url: str) -> str:
+def redact_password(url: str) -> str:
     """The address of a database without what nobody else should read."""
     before, at, after = url.rpartition("@")
     scheme, mark, user = before.partition("://")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
 
 
-async def open_server(database: Database) -> SqlStore:
+async def open_server_store(database: DatabaseSettings) -> SqlStore:
     """The store on a server."""
     return await open_postgres(
         database.url,
@@ -55,13 +62,13 @@ async def migrate_database(settings: Settings) -> str:
 
 def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
     """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
-    read = read_fires if only_fires else read_jobs
-    return read(path, defaults_of(settings or Settings()), now=now)
+    read = read_job_schedules if only_fires else read_jobs
+    return read(path, schedule_defaults(settings or Settings()), now=now)
 
 
-def read_jobs_as_written(path: Path, settings: Settings, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
+def read_jobs_with_source(path: Path, settings: Settings, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
     """Every job of the file, with what was written; JobsFileError for the first that is wrong."""
-    return read_jobs_as_said(path, defaults_of(settings), now=now)
+    return read_jobs_with_positions(path, schedule_defaults(settings), now=now)
 
 
 def read_settings(
@@ -74,17 +81,17 @@ def read_settings(
     return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
 
 
-def read_foreign(path: Path) -> str:
+def read_import_file(path: Path) -> str:
     """The text of another scheduler's file; FileError if it cannot be read."""
     return read_text(path)
 
 
-def read_documents(name: str, text: str) -> list[Any]:
+def read_yaml_documents(name: str, text: str) -> list[Any]:
     """The documents of another scheduler's YAML; FileError if it is none."""
     return read_manifest(name, text)
 
 
-def read_origins(
+def read_settings_with_origins(
     config: Path | None, *, flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> tuple[Settings, Mapping[str, str]]:
     """The same settings, and where each was said that is no default."""
@@ -99,7 +106,7 @@ def console_events(stream: TextIO, *, quiet: bool = False) -> Events:
 
 def read_declared_jobs(declared: Sequence[Mapping[str, Any]], settings: Settings, *, now: int) -> list[Job]:
     """The jobs that were written beside their functions; FieldError for the first that is wrong."""
-    return [read_job(said, defaults_of(settings), now=now) for said in declared]
+    return [read_job(said, schedule_defaults(settings), now=now) for said in declared]
 
 
 def database_url(place: str) -> str:
@@ -107,7 +114,7 @@ def database_url(place: str) -> str:
     return place if "://" in place else f"sqlite:///{place}"
 
 
-def defaults_of(settings: Settings) -> Defaults:
+def schedule_defaults(settings: Settings) -> Defaults:
     """What counts where a job says nothing."""
     ticker = settings.ticker
     return Defaults(
@@ -119,39 +126,39 @@ def defaults_of(settings: Settings) -> Defaults:
     )
 
 
-def archives(settings: Settings) -> bool:
+def archive_configured(settings: Settings) -> bool:
     """Whether it was said where history is kept before it is removed, or that it need not be."""
-    return archive_of(settings) is not None
+    return open_archive(settings) is not None
 
 
-class Office:
+class Operations:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
     def __init__(self, store: SqlStore, settings: Settings, *, clock: Clock | None = None) -> None:
         clock, ids = clock or SystemClock(), RandomIds()
         timeout = settings.execution.default_timeout_ms
         self.store, self.clock = store, clock
-        self.jobs = JobBook(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
+        self.jobs = JobService(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
         self.planner = Planner(self.jobs, store, clock)
         self.launcher = Launcher(store, store, store, store, clock, ids)
-        self.executions = ExecutionBook(store, store, store, store, clock)
-        self.workflows = WorkflowStore(
-            store, store, clock, ids, defaults=defaults_of(settings), tzdata=tzdata_version()
+        self.executions = ExecutionService(store, store, store, store, clock)
+        self.workflows = WorkflowService(
+            store, store, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
         )
-        self.events = Announcer(store, clock, ids)
-        self.backfills = BackfillDesk(store, store, clock, ids)
-        self.audit = AuditBook(store)
-        self.dead_letters = DeadLetterOffice(store, store, self.launcher, clock)
-        removing = settings if archives(settings) else None
+        self.events = EventService(store, clock, ids)
+        self.backfills = BackfillService(store, store, clock, ids)
+        self.audit = AuditService(store)
+        self.dead_letters = DeadLetterService(store, store, self.launcher, clock)
+        removing = settings if archive_configured(settings) else None
         self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
-        self.cleaner = cleaner_of(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
+        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
         """An office on the store that the settings name. A file is made only if `make` says so."""
-        store = await (open_any(settings) if make else open_existing(settings))
-        hints = hints_on(store, settings, Unheard())
+        store = await (open_or_create_store(settings) if make else open_existing_store(settings))
+        hints = attach_hints(store, settings, NullEvents())
         try:
             yield cls(store, settings)
         finally:
@@ -160,18 +167,18 @@ class Office:
             await store.close()
 
 
-async def open_any(settings: Settings) -> SqlStore:
+async def open_or_create_store(settings: Settings) -> SqlStore:
     """The store that the settings name; a file that is not there is made."""
     path = sqlite_path(settings.database.url)
-    return await (open_server(settings.database) if path is None else open_sqlite(path))
+    return await (open_server_store(settings.database) if path is None else open_sqlite(path))
 
 
-async def open_existing(settings: Settings) -> SqlStore:
+async def open_existing_store(settings: Settings) -> SqlStore:
     """The store that the settings name; NoDatabase if that is a file that is not there."""
-    _refuse_missing(sqlite_path(settings.database.url))
-    return await open_any(settings)
+    _require_database_file(sqlite_path(settings.database.url))
+    return await open_or_create_store(settings)
 
 
-def _refuse_missing(path: str | None) -> None:
+def _require_database_file(path: str | None) -> None:
     if path is not None and not Path(path).exists():
         raise NoDatabase(path)

@@ -8,24 +8,24 @@ from functools import partial
 
 from msgspec import Struct
 
-from gnomon.adapters.host import LoadMeter, RandomIds
+from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.adapters.nats.connection import connect
-from gnomon.adapters.nats.queue import NatsWorkerSide
+from gnomon.adapters.nats.queue import NatsWorkerBus
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.adapters.synced_clock import GuidedClock
+from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.server import import_modules
 from gnomon.config.settings import Settings
-from gnomon.core.subjects import FIELD
+from gnomon.core.subjects import REMOTE_WORKER_PREFIX
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
-from gnomon.services.loop import keep_stepping
-from gnomon.services.remote.remote_worker import FieldWorker
+from gnomon.services.loop import run_loop
+from gnomon.services.remote.remote_worker import RemoteWorker
 
 
-class Fielding(Struct, frozen=True, kw_only=True):
+class RemoteWorkerOptions(Struct, frozen=True, kw_only=True):
     """What to work with."""
 
     settings: Settings
@@ -35,8 +35,8 @@ class Fielding(Struct, frozen=True, kw_only=True):
     events: Events | None = None
 
 
-async def work_over_nats(
-    plan: Fielding, stop: asyncio.Event, *, ready: Callable[[FieldWorker], None] = lambda _: None
+async def run_remote_worker(
+    plan: RemoteWorkerOptions, stop: asyncio.Event, *, ready: Callable[[RemoteWorker], None] = lambda _: None
 ) -> None:
     """Execute what comes over NATS until told to stop; then what runs has ended one way or another, and is reported.
 
@@ -46,18 +46,18 @@ async def work_over_nats(
     if not settings.nats.url:
         raise UsageError("a worker without a database needs nats.url: where NATS is")
     import_modules(plan.imports)
-    clock, pool, meter = GuidedClock(), settings.worker.pool, LoadMeter()
-    name = RandomIds().new(FIELD, clock.now())
+    clock, pool, meter = StoreSyncedClock(), settings.worker.pool, LoadSampler()
+    name = RandomIds().new(REMOTE_WORKER_PREFIX, clock.now())
     client = await connect(settings.nats, events, name=name)
     try:
-        side = NatsWorkerSide(client, settings.nats, worker=name, pool=pool)
+        side = NatsWorkerBus(client, settings.nats, worker=name, pool=pool)
         wake = asyncio.Event()
-        runner = _runner(plan, partial(_wake_from_afar, asyncio.get_running_loop(), wake))
-        worker = FieldWorker(side, runner, clock, events, settings=settings, worker=name)
-        worker.wake, worker.presence.measure = wake, meter.load
-        worker.heart.on_time = partial(_set_clock, clock, events, name)
+        runner = _build_runner(plan, partial(_set_threadsafe, asyncio.get_running_loop(), wake))
+        worker = RemoteWorker(side, runner, clock, events, settings=settings, worker=name)
+        worker.wake, worker.registration.measure = wake, meter.load
+        worker.heartbeat.on_server_time = partial(_set_clock, clock, events, name)
         ready(worker)
-        loops = [keep_stepping(step, stop=stop, wake=woken, events=events) for step, woken in worker.services()]
+        loops = [run_loop(name, step, stop=stop, wake=woken, events=events) for name, step, woken in worker.services()]
         await asyncio.gather(*loops)
         await worker.drain()
     finally:
@@ -67,13 +67,13 @@ async def work_over_nats(
             await client.close()
 
 
-def _set_clock(clock: GuidedClock, events: Events, worker: str, theirs_at: int, asked_at: int) -> None:
-    wrong = clock.hear(theirs_at, asked_at=asked_at)
+def _set_clock(clock: StoreSyncedClock, events: Events, worker: str, theirs_at: int, asked_at: int) -> None:
+    wrong = clock.synchronize(theirs_at, asked_at=asked_at)
     if wrong:
         events.emit("clock_corrected", worker=worker, wrong_ms=wrong)
 
 
-def _runner(plan: Fielding, on_finished: Callable[[], object]) -> FunctionRunner:
+def _build_runner(plan: RemoteWorkerOptions, on_finished: Callable[[], object]) -> FunctionRunner:
     settings = plan.settings
     return FunctionRunner(
         plan.functions,
@@ -86,6 +86,6 @@ def _runner(plan: Fielding, on_finished: Callable[[], object]) -> FunctionRunner
     )
 
 
-def _wake_from_afar(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _set_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
         loop.call_soon_threadsafe(event.set)

@@ -17,35 +17,35 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
-from gnomon.adapters.files import digest_of, read_pools_file
+from gnomon.adapters.files import file_digest, read_pools_file
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.adapters.sql.sqlite import FileGuard
-from gnomon.app.embedded import served
+from gnomon.adapters.sql.sqlite import DatabaseFileMonitor
+from gnomon.app.embedded import serving_settings
 from gnomon.app.node import Node
-from gnomon.app.observability import watched
+from gnomon.app.observability import observed
 from gnomon.app.operations import read_declared_jobs, read_jobs_file
-from gnomon.app.stores import make_database
+from gnomon.app.stores import create_database_in_child
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.job import Job
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
-from gnomon.services.loop import keep_stepping
-from gnomon.services.maintenance.file_sync import JobsKeeper, PoolsKeeper, WatchedFile, refuse_doubles
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.loop import run_loop
+from gnomon.services.maintenance.file_sync import JobsFileSync, PoolsFileSync, WatchedFile, reject_duplicate_jobs
+from gnomon.services.operations.jobs import JobService
 
 if TYPE_CHECKING:
-    from gnomon.app.http_api import Facing
+    from gnomon.app.http_api import HttpApi
 
 
 #: How soon after the start all has been made that lasts, and how often garbage is looked for among the rest of it.
-_SETTLED_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
+_GC_FREEZE_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
 #: After how many new objects the young are looked at, how many of these looks later the older, and then all.
-_LOOKS = (2_000, 5, 1_000)
+_GC_THRESHOLDS = (2_000, 5, 1_000)
 
 
-class Serving(Struct, frozen=True, kw_only=True):
+class ServerOptions(Struct, frozen=True, kw_only=True):
     """What to serve."""
 
     settings: Settings
@@ -76,65 +76,66 @@ def import_modules(names: Sequence[str]) -> None:
             raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}") from error
 
 
-async def serve(plan: Serving, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
+async def serve(plan: ServerOptions, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
     """Schedule and execute until told to stop. What was asked for wrongly is refused before anything starts."""
     import_modules(plan.imports)
-    files = [_watched(plan, file) for file in plan.jobs_files]
-    jobs = await _read_all(plan, files)
-    facing = _facing(plan)
+    files = [_watch_jobs_file(plan, file) for file in plan.jobs_files]
+    jobs = await _read_all_jobs(plan, files)
+    facing = _open_http_api(plan)
     with nullcontext() if facing is None else closing(facing):
-        make_database(plan.settings.database.url)
-        node = await _node(plan, facing)
+        create_database_in_child(plan.settings.database.url)
+        node = await _open_node(plan, facing)
         try:
-            keepers = await _registered(plan, node, files, jobs)
+            keepers = await _register_jobs(plan, node, files, jobs)
             # Thousands of jobs are no longer needed.
             del jobs
-            steps = [one.step for one in keepers] + [one.step for one in await _pools(plan, node)]
+            watched = [("jobs_file_sync", one.step) for one in keepers]
+            watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(plan, node)]
             if facing is not None:
                 node.address = facing.address
-            async with watched(node, stop, strict=plan.strict):
-                with served(plan.settings):
+            async with observed(node, stop, strict=plan.strict):
+                with serving_settings(plan.settings):
                     ready(node)
-                    services = [keep_stepping(step, stop=stop, events=node.events) for step in steps]
+                    services = [run_loop(name, step, stop=stop, events=node.events) for name, step in watched]
                     if facing is not None:
                         services.append(facing.serve(node, stop))
                     # First, so that it knows the file before anybody is told that we have begun.
-                    guard = _guard(plan.settings, node.events, stop)
+                    guard = _watch_database_file(plan.settings, node.events, stop)
                     await asyncio.gather(guard, node.run(stop), *services)
         finally:
             await node.close()
 
 
-def _facing(plan: Serving) -> "Facing | None":
+def _open_http_api(plan: ServerOptions) -> "HttpApi | None":
     """Where requests come in, if any may; UsageError if the address is taken."""
     if not plan.api:
         return None
     from gnomon.adapters.structured_log import LoggedEvents
-    from gnomon.app.http_api import Facing
+    from gnomon.app.http_api import HttpApi
 
-    return Facing(plan.settings, plan.events or LoggedEvents())
+    return HttpApi(plan.settings, plan.events or LoggedEvents())
 
 
-async def _node(plan: Serving, facing: "Facing | None") -> Node:
-    events = plan.events if facing is None else facing.hub
+async def _open_node(plan: ServerOptions, facing: "HttpApi | None") -> Node:
+    events = plan.events if facing is None else facing.change_stream
     if not plan.executes:
         return await Node.open(plan.settings, events=events, dispatches=True)
     return await Node.open(plan.settings, events=events, functions=plan.functions, imports=tuple(plan.imports))
 
 
-async def _read_all(plan: Serving, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
+async def _read_all_jobs(plan: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
     """Every job by where it stands: beside its function, or in a file. UsageError if anything is wrong with any."""
     declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
     found = {"the program": declared, **{file.name: await file.read() for file in files}}
-    refuse_doubles(found)
+    reject_duplicate_jobs(found)
     return found
 
 
-async def _registered(
-    plan: Serving, node: Node, files: Sequence[WatchedFile[list[Job]]], jobs: Mapping[str, Sequence[Job]]
-) -> list[JobsKeeper]:
+async def _register_jobs(
+    plan: ServerOptions, node: Node, files: Sequence[WatchedFile[list[Job]]], jobs: Mapping[str, Sequence[Job]]
+) -> list[JobsFileSync]:
     """All jobs stand as they were written, or none do; those who keep the files come back."""
-    book = JobBook(
+    book = JobService(
         node.store,
         node.store,
         node.store,
@@ -144,44 +145,46 @@ async def _registered(
         default_timeout_ms=plan.settings.execution.default_timeout_ms,
     )
     all_jobs = [job for some in jobs.values() for job in some]
-    applied = {one.name: one for one in await book.apply(all_jobs, actor=_who())}
+    applied = {one.name: one for one in await book.apply(all_jobs, actor=_os_user())}
     keepers = []
     for file in files:
-        keeper = JobsKeeper(file, book, node.events, actor=_who())
+        keeper = JobsFileSync(file, book, node.events, actor=_os_user())
         keeper.announce(applied[job.name] for job in jobs[file.name])
         keepers.append(keeper)
     return keepers
 
 
-async def _pools(plan: Serving, node: Node) -> list[PoolsKeeper]:
+async def _start_pools_sync(plan: ServerOptions, node: Node) -> list[PoolsFileSync]:
     """Who keeps the table of pools, if there is one, which then counts; UsageError if it is wrong."""
-    doers = node.crew or node.bureau
+    doers = node.local_execution or node.remote_dispatch
     if not plan.settings.routing.pools_file or doers is None:
         return []
     file = Path(plan.settings.routing.pools_file)
     read = partial(read_pools_file, file)
-    watched_file = WatchedFile(str(file), stamp=partial(_stamp, file), digest=partial(digest_of, file), read=read)
-    keeper = PoolsKeeper(watched_file, doers.dispatcher.router, node.events)
-    keeper.on_change = doers.newcomer
+    watched_file = WatchedFile(
+        str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read
+    )
+    keeper = PoolsFileSync(watched_file, doers.dispatcher.router, node.events)
+    keeper.on_change = doers.workers_changed
     await keeper.read()
     return [keeper]
 
 
-async def _guard(settings: Settings, events: Events, stop: asyncio.Event) -> None:
+async def _watch_database_file(settings: Settings, events: Events, stop: asyncio.Event) -> None:
     """Whoever takes the database file away from under us is told so."""
     path = sqlite_path(settings.database.url)
     if path is not None:
-        await keep_stepping(FileGuard(path, events).step, stop=stop, events=events)
+        await run_loop("database_file_monitor", DatabaseFileMonitor(path, events).step, stop=stop, events=events)
 
 
-def _watched(plan: Serving, file: Path) -> WatchedFile[list[Job]]:
+def _watch_jobs_file(plan: ServerOptions, file: Path) -> WatchedFile[list[Job]]:
     def read() -> list[Job]:
         return read_jobs_file(file, plan.settings, now=SystemClock().now())
 
-    return WatchedFile(str(file), stamp=partial(_stamp, file), digest=partial(digest_of, file), read=read)
+    return WatchedFile(str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read)
 
 
-def _stamp(file: Path) -> object:
+def _file_stamp(file: Path) -> object:
     try:
         found = file.stat()
     except OSError as error:
@@ -189,7 +192,7 @@ def _stamp(file: Path) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _who() -> str:
+def _os_user() -> str:
     """Who registers what stands in files and code: the user we run as."""
     with suppress(OSError, KeyError):
         return getpass.getuser()
@@ -213,18 +216,18 @@ def stop_on_signals(stop: asyncio.Event, told: Callable[[str], None]) -> None:
         loop.add_signal_handler(number, received, number)
 
 
-def quick_switches() -> None:
+def tune_thread_switching() -> None:
     """Threads hand over sooner than by default: a body that computes holds up the clock by half a ms, not by five."""
     sys.setswitchinterval(0.0005)
 
 
-def quick_collections(after: float = _SETTLED_SECONDS, every: float = _COLLECT_SECONDS) -> None:
+def tune_gc(after: float = _GC_FREEZE_SECONDS, every: float = _COLLECT_SECONDS) -> None:
     """Garbage is looked for among all that there is once a minute, and not in what was made at the start.
 
     Each such look holds up everybody for up to 0.1 s, and Python would take several in a second while much is due.
     """
     loop = asyncio.get_running_loop()
-    gc.set_threshold(*_LOOKS)
+    gc.set_threshold(*_GC_THRESHOLDS)
     loop.call_later(after, gc.freeze)
 
     def collect() -> None:
@@ -237,10 +240,10 @@ def quick_collections(after: float = _SETTLED_SECONDS, every: float = _COLLECT_S
 # ---- inside another program ----------------------------------------------------------------------
 
 
-class Running:
+class BackgroundScheduler:
     """A scheduler on a thread of its own. Use it as a context manager, or stop it yourself."""
 
-    def __init__(self, plan: Serving) -> None:
+    def __init__(self, plan: ServerOptions) -> None:
         #: Where it answers requests, if it does.
         self.address: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -253,7 +256,7 @@ class Running:
         if self._failure is not None:
             raise self._failure
 
-    def _serve(self, plan: Serving) -> None:
+    def _serve(self, plan: ServerOptions) -> None:
         try:
             asyncio.run(self._main(plan))
         except BaseException as error:  # noqa: BLE001 - it is handed to whoever started us
@@ -261,7 +264,7 @@ class Running:
         finally:
             self._ready.set()
 
-    async def _main(self, plan: Serving) -> None:
+    async def _main(self, plan: ServerOptions) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
 
         def ready(node: Node) -> None:

@@ -9,7 +9,7 @@ from gnomon.adapters.sql.migrator import upgrade
 from gnomon.adapters.sql.sqlite import engine_for
 
 
-def make_database(url: str) -> None:
+def create_database_in_child(url: str) -> None:
     """A file that is not there yet is made, with the newest schema. Who cannot will be told so when it is opened.
 
     Only by a process without threads, as a fork would leave them behind: others make it themselves.

@@ -10,8 +10,8 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from gnomon.cli.commands import app
-from gnomon.cli.flags import reachable
-from gnomon.cli.output import let_go_of_output, show_error, show_misuse
+from gnomon.cli.flags import add_server_options
+from gnomon.cli.output import discard_output, show_error, show_usage_error
 from gnomon.errors import GnomonError, UsageError
 
 #: What the caller got wrong, as every Unix tool says it; anything else on purpose is 1.
@@ -38,7 +38,7 @@ def _finished() -> int:
         show_error(error)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except OSError as error:
-        let_go_of_output()
+        discard_output()
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
         return EXIT_FAILURE
@@ -47,9 +47,9 @@ def _finished() -> int:
 
 def _run() -> int:
     try:
-        code = reachable(get_command(app)).main(prog_name="gnomon", standalone_mode=False)
+        code = add_server_options(get_command(app)).main(prog_name="gnomon", standalone_mode=False)
     except TyperException as misuse:
-        show_misuse(misuse.format_message())
+        show_usage_error(misuse.format_message())
         return EXIT_USAGE
     except Abort:
         sys.stderr.write("error: nothing was done\n")

@@ -12,7 +12,7 @@ from typer.main import get_command
 from gnomon.errors import UsageError
 
 #: Commands that need the store itself.
-_AT_THE_STORE = {
+_LOCAL_ONLY_COMMANDS = {
     ("up",),
     ("server",),
     ("doctor",),
@@ -25,7 +25,7 @@ _AT_THE_STORE = {
 }
 
 
-class Typed(NamedTuple):
+class ParsedServerFlags(NamedTuple):
     """What was typed about a server."""
 
     server: str | None = None
@@ -34,44 +34,44 @@ class Typed(NamedTuple):
 
 
 #: What was typed with the command that is under way.
-TYPED: ContextVar[Typed | None] = ContextVar("typed", default=None)
+PARSED_SERVER_FLAGS: ContextVar[ParsedServerFlags | None] = ContextVar("typed", default=None)
 
 
-def typed() -> Typed:
+def parsed_server_flags() -> ParsedServerFlags:
     """What was typed about a server."""
-    return TYPED.get() or Typed()
+    return PARSED_SERVER_FLAGS.get() or ParsedServerFlags()
 
 
 def _refuse_server() -> None:
     """UsageError if a server was named to a command that needs the store itself."""
-    said = typed()
+    said = parsed_server_flags()
     named = "--server" if said.server else "--profile" if said.profile else None
     if named is not None:
         raise UsageError(f"{named} is not for this command: it needs the store itself")
 
 
-def reachable(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
+def add_server_options(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
     """The command, with the options of this page at its top and wherever a server can be asked instead of a store."""
-    TYPED.set(None)
+    PARSED_SERVER_FLAGS.set(None)
     options = get_command(_OPTIONS).params
     command.params += options
-    for path, inner in _below(command, ()):
-        if path in _AT_THE_STORE:
-            inner.callback = _refusing(inner.callback)
+    for path, inner in _leaf_commands(command, ()):
+        if path in _LOCAL_ONLY_COMMANDS:
+            inner.callback = _refuse_server_before(inner.callback)
         elif any(parameter.name == "database" for parameter in inner.params):
             inner.params += options
     return command
 
 
-def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401 - as above
+def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401 - as above
     for name, inner in command.commands.items():
         if hasattr(inner, "commands"):
-            yield from _below(inner, (*path, name))
+            yield from _leaf_commands(inner, (*path, name))
         else:
             yield (*path, name), inner
 
 
-def _refusing(callback: Callable[..., object]) -> Callable[..., object]:
+def _refuse_server_before(callback: Callable[..., object]) -> Callable[..., object]:
     @wraps(callback)
     def refused(*given: object, **said: object) -> object:
         _refuse_server()
@@ -82,17 +82,17 @@ def _refusing(callback: Callable[..., object]) -> Callable[..., object]:
 
 def _server(value: str | None) -> None:
     if value is not None:
-        TYPED.set(typed()._replace(server=value))
+        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(server=value))
 
 
 def _profile(value: str | None) -> None:
     if value is not None:
-        TYPED.set(typed()._replace(profile=value))
+        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(profile=value))
 
 
 def _token_file(value: Path | None) -> None:
     if value is not None:
-        TYPED.set(typed()._replace(token_file=value))
+        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(token_file=value))
 
 
 _OPTIONS = typer.Typer(add_completion=False)
@@ -108,7 +108,7 @@ _TOKEN_FILE = typer.Option(
 
 
 @_OPTIONS.command()
-def _nothing(
+def _server_options_command(
     *,
     server: Annotated[str | None, _SERVER] = None,
     profile: Annotated[str | None, _PROFILE] = None,

@@ -10,7 +10,7 @@ from gnomon.core.cron import known_zone
 from gnomon.errors import FieldError, UsageError
 
 
-def json_given(option: str, given: str | None) -> Any:  # noqa: ANN401 - whether it fits is for others to say
+def json_option(option: str, given: str | None) -> Any:  # noqa: ANN401 - whether it fits is for others to say
     """What an option says: JSON, or the JSON in the file after an @."""
     if given is None:
         return None
@@ -35,7 +35,7 @@ def _json(option: str, text: str, said: str) -> Any:  # noqa: ANN401 - as above
         raise FieldError(option, said, f"is no JSON: {error}") from None
 
 
-def start_of(text: str | None, *, timezone: str | None = None, option: str = "--from") -> datetime:
+def parse_start(text: str | None, *, timezone: str | None = None, option: str = "--from") -> datetime:
     """The instant `text` names, in `timezone` if it has no zone of its own; without a text, now.
 
     Now is read here and nowhere else.
@@ -45,18 +45,18 @@ def start_of(text: str | None, *, timezone: str | None = None, option: str = "--
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise _refused(option, text, "is not an instant such as 2026-12-01T09:00:00Z") from None
+        raise _usage_error(option, text, "is not an instant such as 2026-12-01T09:00:00Z") from None
     if instant.tzinfo is None:
         if timezone is None:
-            raise _refused(option, text, "names no time zone: add one, such as Z for UTC")
+            raise _usage_error(option, text, "names no time zone: add one, such as Z for UTC")
         known_zone(timezone)
         instant = instant.replace(tzinfo=ZoneInfo(timezone))
     try:
         return instant.astimezone(UTC)
     except OverflowError:
-        raise _refused(option, text, "lies outside the calendar") from None
+        raise _usage_error(option, text, "lies outside the calendar") from None
 
 
-def _refused(option: str, text: str, reason: str) -> UsageError:
+def _usage_error(option: str, text: str, reason: str) -> UsageError:
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return UsageError(f'{option}: "{shown}" {reason}')

@@ -32,12 +32,12 @@ def print_data(data: object, form: Format) -> None:
     if form is Format.YAML:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=speaks_unicode()))
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=supports_unicode()))
     else:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not speaks_unicode()) + "\n")
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not supports_unicode()) + "\n")
 
 
-def speaks_unicode() -> bool:
+def supports_unicode() -> bool:
     """Whether the output can carry every character; if not, data is escaped rather than damaged."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
@@ -46,7 +46,7 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     """Print rows under their headings, as wide as they need to be on a terminal."""
     from rich.cells import cell_len
 
-    lines = [columns, *([visible(cell) for cell in row] for row in rows)]
+    lines = [columns, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
         cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
@@ -63,22 +63,22 @@ def print_list(found: Sequence[T], form: Format, columns: list[str], row: Callab
         print_table(columns, [row(one) for one in found])
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     """The text with every character a terminal might obey or hide replaced by a question mark."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def let_go_of_output() -> None:
+def discard_output() -> None:
     """Send what is still buffered nowhere, so that Python does not fail on it again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def let_go_of_broken_output() -> None:
+def flush_or_discard_output() -> None:
     """What is still buffered is written, or forgotten if it cannot be."""
     try:
         sys.stdout.flush()
     except OSError:
-        let_go_of_output()
+        discard_output()
 
 
 _WIDTH = 76
@@ -87,14 +87,14 @@ _WIDTH = 76
 def show_error(error: GnomonError) -> None:
     """Print the error to standard error."""
     lines = _schedule_error(error) if isinstance(error, CronError) else [f"error: {error}"]
-    sys.stderr.write("\n".join(visible(line) for line in lines) + "\n")
+    sys.stderr.write("\n".join(printable(line) for line in lines) + "\n")
 
 
-def show_misuse(said: str) -> None:
+def show_usage_error(said: str) -> None:
     """Print what was typed wrongly, in one line; nothing if the help was printed instead."""
     line = " ".join(said.split()).removesuffix(".")
     if line:
-        sys.stderr.write(f"error: {visible(line[0].lower() + line[1:])}\n")
+        sys.stderr.write(f"error: {printable(line[0].lower() + line[1:])}\n")
 
 
 def _schedule_error(error: CronError) -> list[str]:
@@ -116,13 +116,13 @@ def _caret(text: str, place: Position) -> list[str]:
     from rich.cells import cell_len
 
     start = max(0, min(place.start - _WIDTH // 2, len(text) - _WIDTH))
-    shown = visible(text[start : start + _WIDTH])
-    before = cell_len(visible(text[start : place.start]))
-    length = cell_len(visible(text[place.start : min(place.end, start + _WIDTH)]))
+    shown = printable(text[start : start + _WIDTH])
+    before = cell_len(printable(text[start : place.start]))
+    length = cell_len(printable(text[place.start : min(place.end, start + _WIDTH)]))
     return [f"  {shown}", "  " + " " * before + "^" * max(1, length)]
 
 
-def moment(at: int | datetime | None, zone: str = "UTC") -> str:
+def format_instant(at: int | datetime | None, zone: str = "UTC") -> str:
     """An instant on the clocks of a zone, which is named; nothing for none."""
     if at is None:
         return ""
@@ -130,12 +130,12 @@ def moment(at: int | datetime | None, zone: str = "UTC") -> str:
     return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
 
 
-def iso(at: int | None) -> str | None:
+def format_iso(at: int | None) -> str | None:
     """An instant for machines, spelt as the API does."""
     return None if at is None else msgspec.to_builtins(instant_of(at))
 
 
-def span(ms: int | None) -> str:
+def format_duration(ms: int | None) -> str:
     """A stretch of time in its two largest units; nothing for none."""
     return "" if ms is None else span_text(ms)
 
@@ -146,19 +146,19 @@ def first_line(text: str | None, width: int = 60) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def facts(pairs: list[tuple[str, str]]) -> list[str]:
+def format_fields(pairs: list[tuple[str, str]]) -> list[str]:
     """Lines of names and what there is to say about them; further lines of a text stand under its first."""
     told = [(name, text) for name, text in pairs if text]
     width = max(len(name) for name, _ in told) + 2
     return [
-        visible(f"{'' if place else name:<{width}}{line}")
+        printable(f"{'' if place else name:<{width}}{line}")
         for name, text in told
         for place, line in enumerate(text.split("\n"))
     ]
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def progress_spinner(what: str) -> Iterator[None]:
     """A line that moves while it takes long, and nothing where nobody looks."""
     if not sys.stderr.isatty():
         yield

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from gnomon.adapters.auth.local_key import read_own, replaced
-from gnomon.app.auth import own_token
-from gnomon.client.transport import reached
+from gnomon.adapters.auth.local_key import read_private_file, replace_file
+from gnomon.app.auth import read_local_token
+from gnomon.client.transport import endpoint_at
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.errors import FileError, NotFound, UsageError
@@ -37,7 +37,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     key_file: str = ""
 
 
-class _Profiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ProfilesFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     profiles: dict[str, Profile] = {}
 
 
@@ -51,11 +51,11 @@ def profiles_path(environment: Mapping[str, str]) -> Path:
 def read_profiles(environment: Mapping[str, str]) -> dict[str, Profile]:
     """All profiles by name; FileError if the file is none of ours, or others can read it."""
     path = profiles_path(environment)
-    text = read_own(path)
+    text = read_private_file(path)
     if text is None:
         return {}
     try:
-        return dict(sorted(msgspec.json.decode(text, type=_Profiles).profiles.items()))
+        return dict(sorted(msgspec.json.decode(text, type=_ProfilesFile).profiles.items()))
     except msgspec.MsgspecError as error:
         raise FileError(path, f"holds no profiles: {error}") from None
 
@@ -71,27 +71,27 @@ def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
     return known[name]
 
 
-def keep_profile(name: str, profile: Profile, environment: Mapping[str, str]) -> bool:
+def save_profile(name: str, profile: Profile, environment: Mapping[str, str]) -> bool:
     """The profile stands under that name; whether the name is new comes back."""
     known = read_profiles(environment)
     new = schedule_name("profile", name) not in known
-    _write({**known, name: profile}, environment)
+    _write_profiles({**known, name: profile}, environment)
     return new
 
 
-def forget_profile(name: str, environment: Mapping[str, str]) -> None:
+def delete_profile(name: str, environment: Mapping[str, str]) -> None:
     """There is no profile of that name any more; NotFound if there was none."""
     find_profile(name, environment)
-    _write({other: one for other, one in read_profiles(environment).items() if other != name}, environment)
+    _write_profiles({other: one for other, one in read_profiles(environment).items() if other != name}, environment)
 
 
-def _write(profiles: dict[str, Profile], environment: Mapping[str, str]) -> None:
+def _write_profiles(profiles: dict[str, Profile], environment: Mapping[str, str]) -> None:
     path = profiles_path(environment)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
-    replaced(path, json.dumps(msgspec.to_builtins(_Profiles(profiles=profiles)), indent=2) + "\n")
+    replace_file(path, json.dumps(msgspec.to_builtins(_ProfilesFile(profiles=profiles)), indent=2) + "\n")
 
 
 SERVER, PROFILE, TOKEN = "GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"
@@ -101,7 +101,7 @@ _LARGEST_TOKEN = 65_536
 _SECONDS = 120.0
 
 
-class Typed(Protocol):
+class ServerFlags(Protocol):
     """What the flags of a command say about a server."""
 
     @property
@@ -117,7 +117,7 @@ class Typed(Protocol):
         """A file that holds the token to show."""
 
 
-class Elsewhere(Struct, frozen=True, kw_only=True):
+class RemoteServer(Struct, frozen=True, kw_only=True):
     """A server and what it is shown."""
 
     server: str
@@ -130,13 +130,15 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     exposed_file: str = ""
 
     @property
-    def in_the_open(self) -> bool:
+    def sends_token_in_clear(self) -> bool:
         """Whether anybody on the way can read the token."""
         parts = urlsplit(self.server)
         return bool(self.token) and parts.scheme == "http" and parts.hostname not in _THIS_MACHINE
 
 
-def chosen(typed: Typed, environment: Mapping[str, str], settings: Callable[[], Settings]) -> Elsewhere | None:
+def choose_server(
+    typed: ServerFlags, environment: Mapping[str, str], settings: Callable[[], Settings]
+) -> RemoteServer | None:
     """The server that is meant: by a flag, or else by the environment; None if it is none.
 
     The token is that of `--token-file`, of the profile, of the environment, or the owner's own beside the database:
@@ -144,26 +146,26 @@ def chosen(typed: Typed, environment: Mapping[str, str], settings: Callable[[], 
     """
     if typed.server and typed.profile:
         raise UsageError("--server and --profile both name a server: say one of them")
-    profile = _profile(typed, environment)
+    profile = _find_selected_profile(typed, environment)
     server = typed.server or (profile.server if profile else environment.get(SERVER) or None)
     if not server:
         if typed.token_file is not None:
             raise UsageError("--token-file goes with --server or --profile")
         return None
-    reached(server, "")
-    token = _token(typed, profile, environment)
+    endpoint_at(server, "")
+    token = _find_token(typed, profile, environment)
     # Who shows a certificate is who that says, and not the owner of the database besides.
     certified = profile is not None and bool(profile.cert_file)
     if token is None and not certified and urlsplit(server).hostname in _THIS_MACHINE:
-        token = own_token(settings())
+        token = read_local_token(settings())
     if profile is None:
-        return Elsewhere(server=server, token=token)
+        return RemoteServer(server=server, token=token)
     files = {"ca_file": profile.ca_file, "cert_file": profile.cert_file, "key_file": profile.key_file}
-    exposed = profile.token_file if typed.token_file is None and _exposed(profile.token_file) else ""
-    return Elsewhere(server=server, token=token, exposed_file=exposed, **files)
+    exposed = profile.token_file if typed.token_file is None and _readable_by_others(profile.token_file) else ""
+    return RemoteServer(server=server, token=token, exposed_file=exposed, **files)
 
 
-def _profile(typed: Typed, environment: Mapping[str, str]) -> Profile | None:
+def _find_selected_profile(typed: ServerFlags, environment: Mapping[str, str]) -> Profile | None:
     if typed.server:
         return None
     if typed.profile:
@@ -172,11 +174,11 @@ def _profile(typed: Typed, environment: Mapping[str, str]) -> Profile | None:
     return find_profile(named, environment) if named and not environment.get(SERVER) else None
 
 
-def _token(typed: Typed, profile: Profile | None, environment: Mapping[str, str]) -> str | None:
+def _find_token(typed: ServerFlags, profile: Profile | None, environment: Mapping[str, str]) -> str | None:
     if typed.token_file is not None:
-        return _read(typed.token_file)
+        return _read_token_file(typed.token_file)
     if profile is not None and profile.token_file:
-        return _read(Path(profile.token_file))
+        return _read_token_file(Path(profile.token_file))
     if profile is not None and profile.token_env:
         found = environment.get(profile.token_env, "").strip()
         if not found:
@@ -185,7 +187,7 @@ def _token(typed: Typed, profile: Profile | None, environment: Mapping[str, str]
     return environment.get(TOKEN, "").strip() or None
 
 
-def _read(file: Path) -> str:
+def _read_token_file(file: Path) -> str:
     try:
         with file.expanduser().open("rb") as opened:
             token = opened.read(_LARGEST_TOKEN).decode("ascii").strip()
@@ -198,7 +200,7 @@ def _read(file: Path) -> str:
     return token
 
 
-def _exposed(file: str) -> bool:
+def _readable_by_others(file: str) -> bool:
     """Whether others than the owner of a file can read it."""
     try:
         mode = Path(file).expanduser().stat().st_mode
@@ -208,17 +210,17 @@ def _exposed(file: str) -> bool:
 
 
 @asynccontextmanager
-async def outdoors(to: Elsewhere) -> "AsyncIterator[AsyncClient]":
+async def open_remote(to: RemoteServer) -> "AsyncIterator[AsyncClient]":
     """The door to a server."""
     from gnomon.client import AsyncClient
 
-    tls = _tls(to) if urlsplit(to.server).scheme == "https" else None
+    tls = _tls_context(to) if urlsplit(to.server).scheme == "https" else None
     # An empty token is none at all: what the environment says was looked at before.
     async with AsyncClient(to.server, token=to.token or "", timeout=_SECONDS, tls=tls) as client:
         yield client
 
 
-def _tls(to: Elsewhere) -> "ssl.SSLContext":
+def _tls_context(to: RemoteServer) -> "ssl.SSLContext":
     import ssl
 
     try:

@@ -9,19 +9,19 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from gnomon.client.methods import Offers
+from gnomon.client.methods import ClientMethods
 from gnomon.client.transport import (
     DEFAULT_ADDRESS,
-    SECONDS,
-    SILENCE_SECONDS,
-    TARGET,
-    Ask,
-    Listening,
-    after,
-    error_of,
-    reached,
-    read,
-    sent_headers,
+    DEFAULT_TIMEOUT_SECONDS,
+    STREAM_TARGET,
+    STREAM_TIMEOUT_SECONDS,
+    ApiRequest,
+    EventStreamParser,
+    decode_response,
+    endpoint_at,
+    error_from_response,
+    next_page_request,
+    request_headers,
 )
 from gnomon.core import responses
 from gnomon.core.responses import Page, StreamChange
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 #: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.
-_FIRST_LOOK_SECONDS, _SELDOM_SECONDS = 0.05, 1.0
+_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 
 
-class AsyncClient(Offers):
+class AsyncClient(ClientMethods):
     """The same as `Client`, for coroutines; many requests may be under way at once."""
 
     def __init__(
@@ -44,10 +44,10 @@ class AsyncClient(Offers):
         address: str = DEFAULT_ADDRESS,
         *,
         token: str | None = None,
-        timeout: float = SECONDS,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._to = reached(address, token)
+        self._endpoint = endpoint_at(address, token)
         self._timeout = timeout
         self._tls = tls
         self._session: ClientSession | None = None
@@ -68,63 +68,74 @@ class AsyncClient(Offers):
 
     async def finished(self, execution_id: str) -> responses.ExecutionDetail:
         """The execution, once it is over."""
-        patience = _FIRST_LOOK_SECONDS
+        patience = _MIN_POLL_SECONDS
         while (found := await self.execution(execution_id)).completed_at is None:
             await asyncio.sleep(patience)
-            patience = min(2 * patience, _SELDOM_SECONDS)
+            patience = min(2 * patience, _MAX_POLL_SECONDS)
         return found
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[AsyncIterator[StreamChange]]:
         """What changes from now on, as it changes; it ends when the server hangs up."""
-        answer = await self._followed()
+        answer = await self._open_stream()
         try:
-            yield self._told(answer.content)
+            yield self._read_changes(answer.content)
         finally:
             answer.close()
 
-    async def _followed(self) -> "ClientResponse":
+    async def _open_stream(self) -> "ClientResponse":
         from aiohttp import ClientError, ClientTimeout
         from yarl import URL
 
-        url, patience = URL(self._to.address + TARGET, encoded=True), ClientTimeout(sock_read=SILENCE_SECONDS)
+        url, patience = (
+            URL(self._endpoint.address + STREAM_TARGET, encoded=True),
+            ClientTimeout(sock_read=STREAM_TIMEOUT_SECONDS),
+        )
         try:
-            answer = await self._connected().get(url, headers=self._to.headers, timeout=patience)
+            answer = await self._connect().get(url, headers=self._endpoint.headers, timeout=patience)
             if answer.status != HTTPStatus.OK:
-                raise error_of(answer.status, await answer.read())
+                raise error_from_response(answer.status, await answer.read())
             # The server says first that it is listening.
             await answer.content.readline()
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{self._to.address} cannot be reached: {str(error) or type(error).__name__}") from None
+            raise Unavailable(
+                f"{self._endpoint.address} cannot be reached: {str(error) or type(error).__name__}"
+            ) from None
         return answer
 
-    async def _told(self, lines: AsyncIterable[bytes]) -> AsyncIterator[StreamChange]:
+    async def _read_changes(self, lines: AsyncIterable[bytes]) -> AsyncIterator[StreamChange]:
         from aiohttp import ClientError
 
-        listening = Listening()
+        listening = EventStreamParser()
         try:
             async for line in lines:
-                if (change := listening.heard(line)) is not None:
+                if (change := listening.feed_line(line)) is not None:
                     yield change
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{self._to.address} hung up: {str(error) or type(error).__name__}") from None
+            raise Unavailable(f"{self._endpoint.address} hung up: {str(error) or type(error).__name__}") from None
 
-    async def ask(self, ask: Ask[T]) -> T:
+    async def send(self, request: ApiRequest[T]) -> T:
         """The answer to a request; the error that the server told of, if it did."""
         from aiohttp import ClientError
         from yarl import URL
 
-        url = URL(self._to.address + ask.target, encoded=True)
+        url = URL(self._endpoint.address + request.target, encoded=True)
         try:
-            async with self._connected().request(
-                ask.method, url, data=ask.content, headers=sent_headers(ask, self._to), allow_redirects=False
+            async with self._connect().request(
+                request.method,
+                url,
+                data=request.content,
+                headers=request_headers(request, self._endpoint),
+                allow_redirects=False,
             ) as answer:
                 status, content = answer.status, await answer.read()
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{self._to.address} cannot be reached: {str(error) or type(error).__name__}") from None
-        return read(ask, status, content)
+            raise Unavailable(
+                f"{self._endpoint.address} cannot be reached: {str(error) or type(error).__name__}"
+            ) from None
+        return decode_response(request, status, content)
 
-    def _connected(self) -> "ClientSession":
+    def _connect(self) -> "ClientSession":
         if self._session is None:
             from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
@@ -134,34 +145,34 @@ class AsyncClient(Offers):
 
     # ---- how the methods of the table are made -----------------------------------------------
 
-    def answering(self, make: Callable[P, Ask[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    def bind_single(self, make: Callable[P, ApiRequest[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         """See Answered."""
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await self.ask(make(*args, **kwargs))
+            return await self.send(make(*args, **kwargs))
 
         return method
 
-    def listing(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, Coroutine[Any, Any, list[T]]]:
+    def bind_list(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, Coroutine[Any, Any, list[T]]]:
         """See Listed."""
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return [one async for one in self.paging(make)(*args, **kwargs)]
+            return [one async for one in self.bind_pages(make)(*args, **kwargs)]
 
         return method
 
-    def paging(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, AsyncIterator[T]]:
+    def bind_pages(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, AsyncIterator[T]]:
         """See Paged."""
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-            ask: Ask[Page[T]] | None = make(*args, **kwargs)
-            while ask is not None:
-                found = await self.ask(ask)
+            request: ApiRequest[Page[T]] | None = make(*args, **kwargs)
+            while request is not None:
+                found = await self.send(request)
                 for one in found.items:
                     yield one
-                ask = after(found, ask)
+                request = next_page_request(found, request)
 
         return method

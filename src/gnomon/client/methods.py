@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from gnomon.client import requests
-from gnomon.client.transport import Ask
+from gnomon.client.transport import ApiRequest
 from gnomon.core.responses import Page
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Answered(Generic[P, T]):
+class SingleMethod(Generic[P, T]):
     """A method that asks and gives back the answer."""
 
-    def __init__(self, make: Callable[P, Ask[T]]) -> None:
+    def __init__(self, make: Callable[P, ApiRequest[T]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
 
     @overload
@@ -29,13 +29,13 @@ class Answered(Generic[P, T]):
     def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, client: "Client | AsyncClient | None", owner: type) -> object:
         """The method of that client."""
-        return self if client is None else client.answering(self.make)
+        return self if client is None else client.bind_single(self.make)
 
 
-class Listed(Generic[P, T]):
+class ListMethod(Generic[P, T]):
     """A method that asks and gives back all that there is, however many pages that takes."""
 
-    def __init__(self, make: Callable[P, Ask[Page[T]]]) -> None:
+    def __init__(self, make: Callable[P, ApiRequest[Page[T]]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
 
     @overload
@@ -46,13 +46,13 @@ class Listed(Generic[P, T]):
     def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, Coroutine[Any, Any, list[T]]]: ...
     def __get__(self, client: "Client | AsyncClient | None", owner: type) -> object:
         """The method of that client."""
-        return self if client is None else client.listing(self.make)
+        return self if client is None else client.bind_list(self.make)
 
 
-class Paged(Generic[P, T]):
+class PagedMethod(Generic[P, T]):
     """A method that asks and gives back what is on one page after the other, as it is asked for."""
 
-    def __init__(self, make: Callable[P, Ask[Page[T]]]) -> None:
+    def __init__(self, make: Callable[P, ApiRequest[Page[T]]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
 
     @overload
@@ -63,59 +63,59 @@ class Paged(Generic[P, T]):
     def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, client: "Client | AsyncClient | None", owner: type) -> object:
         """The method of that client."""
-        return self if client is None else client.paging(self.make)
+        return self if client is None else client.bind_pages(self.make)
 
 
-class Offers:
+class ClientMethods:
     """Everything that can be asked for."""
 
-    health = Answered(requests.health)
+    health = SingleMethod(requests.health)
 
-    register = Answered(requests.register)
-    update = Answered(requests.update)
-    apply = Listed(requests.apply)
-    plan = Answered(requests.plan)
-    jobs = Paged(requests.jobs)
-    job = Answered(requests.job)
-    delete = Answered(requests.delete)
-    trigger = Answered(requests.trigger)
-    pause = Answered(requests.pause)
-    resume = Answered(requests.resume)
-    skip = Answered(requests.skip)
-    unskip = Answered(requests.unskip)
-    planned = Paged(requests.planned)
-    ticks = Paged(requests.ticks)
-    why = Answered(requests.why)
+    register = SingleMethod(requests.register)
+    update = SingleMethod(requests.update)
+    apply = ListMethod(requests.apply)
+    plan = SingleMethod(requests.plan)
+    jobs = PagedMethod(requests.jobs)
+    job = SingleMethod(requests.job)
+    delete = SingleMethod(requests.delete)
+    trigger = SingleMethod(requests.trigger)
+    pause = SingleMethod(requests.pause)
+    resume = SingleMethod(requests.resume)
+    skip = SingleMethod(requests.skip)
+    unskip = SingleMethod(requests.unskip)
+    planned = PagedMethod(requests.planned)
+    ticks = PagedMethod(requests.ticks)
+    why = SingleMethod(requests.why)
 
-    backfill = Answered(requests.backfill)
-    preview_backfill = Answered(requests.preview_backfill)
-    backfills = Paged(requests.backfills)
-    backfill_state = Answered(requests.backfill_state)
-    cancel_backfill = Answered(requests.cancel_backfill)
+    backfill = SingleMethod(requests.backfill)
+    preview_backfill = SingleMethod(requests.preview_backfill)
+    backfills = PagedMethod(requests.backfills)
+    backfill_state = SingleMethod(requests.backfill_state)
+    cancel_backfill = SingleMethod(requests.cancel_backfill)
 
-    executions = Paged(requests.executions)
-    execution = Answered(requests.execution)
-    items = Paged(requests.items)
-    cancel = Answered(requests.cancel)
-    logs = Paged(requests.logs)
-    submit = Answered(requests.submit)
+    executions = PagedMethod(requests.executions)
+    execution = SingleMethod(requests.execution)
+    items = PagedMethod(requests.items)
+    cancel = SingleMethod(requests.cancel)
+    logs = PagedMethod(requests.logs)
+    submit = SingleMethod(requests.submit)
 
-    dead_letters = Paged(requests.dead_letters)
-    dead_letter = Answered(requests.dead_letter)
-    replay = Answered(requests.replay)
-    replay_all = Listed(requests.replay_all)
-    resolve = Answered(requests.resolve)
+    dead_letters = PagedMethod(requests.dead_letters)
+    dead_letter = SingleMethod(requests.dead_letter)
+    replay = SingleMethod(requests.replay)
+    replay_all = ListMethod(requests.replay_all)
+    resolve = SingleMethod(requests.resolve)
 
-    emit = Answered(requests.emit)
-    events = Paged(requests.events)
-    event = Answered(requests.event)
-    deploy = Answered(requests.deploy)
-    workflows = Paged(requests.workflows)
-    workflow = Answered(requests.workflow)
-    upsert_schedule = Answered(requests.upsert_schedule)
-    pause_schedule = Answered(requests.pause_schedule)
-    schedule = Answered(requests.schedule)
-    delete_schedule = Answered(requests.delete_schedule)
-    start = Answered(requests.start)
-    workers = Listed(requests.workers)
-    audit = Paged(requests.audit)
+    emit = SingleMethod(requests.emit)
+    events = PagedMethod(requests.events)
+    event = SingleMethod(requests.event)
+    deploy = SingleMethod(requests.deploy)
+    workflows = PagedMethod(requests.workflows)
+    workflow = SingleMethod(requests.workflow)
+    upsert_schedule = SingleMethod(requests.upsert_schedule)
+    pause_schedule = SingleMethod(requests.pause_schedule)
+    schedule = SingleMethod(requests.schedule)
+    delete_schedule = SingleMethod(requests.delete_schedule)
+    start = SingleMethod(requests.start)
+    workers = ListMethod(requests.workers)
+    audit = PagedMethod(requests.audit)

@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
-from gnomon.client.methods import Offers
+from gnomon.client.methods import ClientMethods
 from gnomon.client.transport import (
     DEFAULT_ADDRESS,
-    SECONDS,
-    SILENCE_SECONDS,
-    TARGET,
-    Ask,
-    Listening,
-    after,
-    error_of,
-    reached,
-    read,
-    sent_headers,
+    DEFAULT_TIMEOUT_SECONDS,
+    STREAM_TARGET,
+    STREAM_TIMEOUT_SECONDS,
+    ApiRequest,
+    EventStreamParser,
+    decode_response,
+    endpoint_at,
+    error_from_response,
+    next_page_request,
+    request_headers,
 )
 from gnomon.core import responses
 from gnomon.core.responses import Page, StreamChange
@@ -33,10 +33,10 @@ from gnomon.errors import Unavailable
 T = TypeVar("T")
 P = ParamSpec("P")
 #: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.
-_FIRST_LOOK_SECONDS, _SELDOM_SECONDS = 0.05, 1.0
+_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 
 
-class Client(Offers):
+class Client(ClientMethods):
     """A scheduler at an address. The token is the one that is given, or that of the environment (GNOMON_TOKEN)."""
 
     def __init__(
@@ -44,10 +44,10 @@ class Client(Offers):
         address: str = DEFAULT_ADDRESS,
         *,
         token: str | None = None,
-        timeout: float = SECONDS,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._to = reached(address, token)
+        self._endpoint = endpoint_at(address, token)
         self._timeout = timeout
         self._tls = tls
         self._lock = threading.Lock()
@@ -64,122 +64,126 @@ class Client(Offers):
     def close(self) -> None:
         """Let go of the connection."""
         with self._lock:
-            self._hang_up()
+            self._disconnect()
 
     def finished(self, execution_id: str, *, timeout: float | None = None) -> responses.ExecutionDetail:
         """The execution, once it is over; TimeoutError if that takes longer."""
         until = None if timeout is None else time.monotonic() + timeout
-        patience = _FIRST_LOOK_SECONDS
+        patience = _MIN_POLL_SECONDS
         while (found := self.execution(execution_id)).completed_at is None:
             if until is not None and time.monotonic() + patience > until:
                 raise TimeoutError(f"{execution_id} is still {found.status}")
             time.sleep(patience)
-            patience = min(2 * patience, _SELDOM_SECONDS)
+            patience = min(2 * patience, _MAX_POLL_SECONDS)
         return found
 
     @contextmanager
     def changes(self) -> Iterator[Iterator[StreamChange]]:
         """What changes from now on, as it changes, on a connection of its own; it ends when the server hangs up."""
-        connection = self._connected(timeout=SILENCE_SECONDS)
+        connection = self._connect(timeout=STREAM_TIMEOUT_SECONDS)
         try:
-            yield self._told(self._followed(connection))
+            yield self._read_changes(self._open_stream(connection))
         finally:
             connection.close()
 
-    def _followed(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    def _open_stream(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
         try:
-            connection.request("GET", urlsplit(self._to.address).path + TARGET, headers=dict(self._to.headers))
+            connection.request(
+                "GET", urlsplit(self._endpoint.address).path + STREAM_TARGET, headers=dict(self._endpoint.headers)
+            )
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
-                raise error_of(answer.status, answer.read())
+                raise error_from_response(answer.status, answer.read())
             # The server says first that it is listening.
             answer.readline()
         except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"{self._to.address} cannot be reached: {error}") from None
+            raise Unavailable(f"{self._endpoint.address} cannot be reached: {error}") from None
         return answer
 
-    def _told(self, answer: http.client.HTTPResponse) -> Iterator[StreamChange]:
-        listening = Listening()
+    def _read_changes(self, answer: http.client.HTTPResponse) -> Iterator[StreamChange]:
+        listening = EventStreamParser()
         try:
             while line := answer.readline():
-                if (change := listening.heard(line)) is not None:
+                if (change := listening.feed_line(line)) is not None:
                     yield change
         except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"{self._to.address} hung up: {error}") from None
+            raise Unavailable(f"{self._endpoint.address} hung up: {error}") from None
 
-    def ask(self, ask: Ask[T]) -> T:
+    def send(self, request: ApiRequest[T]) -> T:
         """The answer to a request; the error that the server told of, if it did."""
         with self._lock:
             kept = self._connection is not None
             try:
-                status, content = self._sent(ask)
+                status, content = self._exchange(request)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
-                self._hang_up()
-                if not kept or not _again(ask):
-                    raise Unavailable(f"{self._to.address} hung up: {error}") from None
+                self._disconnect()
+                if not kept or not _is_idempotent(request):
+                    raise Unavailable(f"{self._endpoint.address} hung up: {error}") from None
                 # It was hung up on us while nothing was asked.
-                status, content = self._sent(ask)
+                status, content = self._exchange(request)
             except (OSError, http.client.HTTPException) as error:
-                self._hang_up()
-                raise Unavailable(f"{self._to.address} cannot be reached: {error}") from None
-        return read(ask, status, content)
+                self._disconnect()
+                raise Unavailable(f"{self._endpoint.address} cannot be reached: {error}") from None
+        return decode_response(request, status, content)
 
-    def _sent(self, ask: Ask[Any]) -> tuple[int, bytes]:
+    def _exchange(self, request: ApiRequest[Any]) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = self._connected()
-        prefix = urlsplit(self._to.address).path
-        self._connection.request(ask.method, prefix + ask.target, ask.content, sent_headers(ask, self._to))
+            self._connection = self._connect()
+        prefix = urlsplit(self._endpoint.address).path
+        self._connection.request(
+            request.method, prefix + request.target, request.content, request_headers(request, self._endpoint)
+        )
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 
-    def _connected(self, timeout: float | None = None) -> http.client.HTTPConnection:
+    def _connect(self, timeout: float | None = None) -> http.client.HTTPConnection:
         seconds = self._timeout if timeout is None else timeout
-        parts = urlsplit(self._to.address)
+        parts = urlsplit(self._endpoint.address)
         host = parts.hostname or ""
         if parts.scheme == "https":
             tls = self._tls or ssl.create_default_context()
             return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=tls)
         return http.client.HTTPConnection(host, parts.port, timeout=seconds)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     # ---- how the methods of the table are made -----------------------------------------------
 
-    def answering(self, make: Callable[P, Ask[T]]) -> Callable[P, T]:
+    def bind_single(self, make: Callable[P, ApiRequest[T]]) -> Callable[P, T]:
         """See Answered."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> T:
-            return self.ask(make(*args, **kwargs))
+            return self.send(make(*args, **kwargs))
 
         return method
 
-    def listing(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, list[T]]:
+    def bind_list(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, list[T]]:
         """See Listed."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return list(self.paging(make)(*args, **kwargs))
+            return list(self.bind_pages(make)(*args, **kwargs))
 
         return method
 
-    def paging(self, make: Callable[P, Ask[Page[T]]]) -> Callable[P, Iterator[T]]:
+    def bind_pages(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, Iterator[T]]:
         """See Paged."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            ask: Ask[Page[T]] | None = make(*args, **kwargs)
-            while ask is not None:
-                found = self.ask(ask)
+            request: ApiRequest[Page[T]] | None = make(*args, **kwargs)
+            while request is not None:
+                found = self.send(request)
                 yield from found.items
-                ask = after(found, ask)
+                request = next_page_request(found, request)
 
         return method
 
 
-def _again(ask: Ask[Any]) -> bool:
+def _is_idempotent(request: ApiRequest[Any]) -> bool:
     """Whether asking twice is the same as asking once."""
-    return ask.method != "POST" or "Idempotency-Key" in ask.headers
+    return request.method != "POST" or "Idempotency-Key" in request.headers

@@ -4,11 +4,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gnomon.config.sources import Guarded
+from gnomon.config.sources import RedactedSettings
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Catchup, Overlap
 
 
-class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the API listens."""
 
     host: str = "127.0.0.1"
@@ -34,7 +34,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_client_ca_file: str = ""
 
 
-class Database(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DatabaseSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where everything is kept."""
 
     url: str = "sqlite:///gnomon.db"
@@ -45,7 +45,7 @@ class Database(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patience_ms: int = 8_000
 
 
-class Ticking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TickerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How ticks are decided."""
 
     #: The longest time between two looks at what is due.
@@ -59,7 +59,7 @@ class Ticking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default_jitter_ms: int = 0
 
 
-class Leading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How nodes share the shards."""
 
     ttl_ms: int = 10_000
@@ -71,7 +71,7 @@ class Leading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     skew_limit_ms: int = 30_000
 
 
-class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How tasks are tried."""
 
     #: For a job that does not say how long an attempt may take.
@@ -89,7 +89,7 @@ class Executing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch: int = 500
 
 
-class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a worker executes."""
 
     #: How many tasks it has in hand at once.
@@ -116,7 +116,7 @@ class Working(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capabilities: tuple[str, ...] = ()
 
 
-class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who gets which tasks."""
 
     #: A file that says which topics go to which pools; without one, every worker takes from its own pool.
@@ -128,7 +128,7 @@ class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overload_percent: int = 90
 
 
-class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShellSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How commands run."""
 
     #: The folder that they run in, and stay in; where the process was started, if empty.
@@ -139,7 +139,7 @@ class Shell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inherit: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
-class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How what got stuck is found."""
 
     poll_ms: int = 30_000
@@ -154,7 +154,7 @@ class Reconciling(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     settled_ms: int = MINUTE_MS
 
 
-class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How old history is let go."""
 
     #: From the end of one pass through all of it to the beginning of the next.
@@ -168,7 +168,7 @@ class Cleaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
 
 
-class Alive(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WatchdogSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How it is seen to that everything goes on, and told to others."""
 
     #: How often the vitals are looked at, and at how many schedules each time.
@@ -186,7 +186,7 @@ class Alive(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ping_parallel: int = 10
 
 
-class Secrets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SecretsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which secrets jobs may name, and where a worker finds them."""
 
     #: The names that `${secret:NAME}` may use.
@@ -195,7 +195,7 @@ class Secrets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     folder: str = ""
 
 
-class Nats(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NatsSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bus to workers elsewhere; without an address there is none."""
 
     url: str = ""
@@ -209,7 +209,7 @@ class Nats(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reconnect_ms: int = 100
 
 
-class Redis(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RedisSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where leases, counters and what was seen before are kept if the store is not to be asked; nowhere if empty."""
 
     url: str = ""
@@ -218,7 +218,7 @@ class Redis(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_ms: int = 2_000
 
 
-class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where numbers are shown to those who collect them, and whether we are well to those who ask."""
 
     enabled: bool = True
@@ -231,12 +231,12 @@ class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 #: Whoever can check one of these cannot sign with it. Keys that are secret on both sides are never taken.
-ASYMMETRIC = frozenset(
+ASYMMETRIC_ALGORITHMS = frozenset(
     "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 Ed25519 Ed448 EdDSA".split(),
 )
 
 
-class Auth(Guarded, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who issues the tokens that callers show, and what they must say."""
 
     #: Who issues the tokens; its keys are at /.well-known/jwks.json unless `jwks_url` says otherwise.

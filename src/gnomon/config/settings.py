@@ -16,24 +16,24 @@ from msgspec.structs import replace
 
 from gnomon.config.sections import (
     AUTH_BOUNDS,
-    Alive,
-    Auth,
-    Cleaning,
-    Database,
-    Executing,
-    Leading,
-    Metrics,
-    Nats,
-    Reconciling,
-    Redis,
-    Routing,
-    Secrets,
-    Server,
-    Shell,
-    Ticking,
-    Working,
+    AuthSettings,
+    CleanerSettings,
+    DatabaseSettings,
+    ExecutionSettings,
+    LeaderSettings,
+    MetricsSettings,
+    NatsSettings,
+    ReconcilerSettings,
+    RedisSettings,
+    RoutingSettings,
+    SecretsSettings,
+    ServerSettings,
+    ShellSettings,
+    TickerSettings,
+    WatchdogSettings,
+    WorkerSettings,
 )
-from gnomon.config.sources import HIDDEN, shown, unknown, with_environment
+from gnomon.config.sources import REDACTED, expand_environment, redact_value, unknown_setting_reason
 from gnomon.core.durations import duration_ms
 from gnomon.core.jobs.routing_fields import check_limits, check_worker
 from gnomon.core.model import MINUTE_MS
@@ -45,31 +45,31 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     #: A file of jobs to register at the start; none if empty.
     jobs_file: str = ""
-    server: Server = Server()
-    database: Database = Database()
-    ticker: Ticking = Ticking()
-    leader: Leading = Leading()
-    execution: Executing = Executing()
-    worker: Working = Working()
-    routing: Routing = Routing()
-    shell: Shell = Shell()
-    reconciler: Reconciling = Reconciling()
-    cleaner: Cleaning = Cleaning()
-    alive: Alive = Alive()
-    secrets: Secrets = Secrets()
-    nats: Nats = Nats()
-    redis: Redis = Redis()
-    auth: Auth = Auth()
-    metrics: Metrics = Metrics()
+    server: ServerSettings = ServerSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    ticker: TickerSettings = TickerSettings()
+    leader: LeaderSettings = LeaderSettings()
+    execution: ExecutionSettings = ExecutionSettings()
+    worker: WorkerSettings = WorkerSettings()
+    routing: RoutingSettings = RoutingSettings()
+    shell: ShellSettings = ShellSettings()
+    reconciler: ReconcilerSettings = ReconcilerSettings()
+    cleaner: CleanerSettings = CleanerSettings()
+    alive: WatchdogSettings = WatchdogSettings()
+    secrets: SecretsSettings = SecretsSettings()
+    nats: NatsSettings = NatsSettings()
+    redis: RedisSettings = RedisSettings()
+    auth: AuthSettings = AuthSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
 
-_USUAL = Settings()
+_DEFAULTS = Settings()
 #: The section without a name holds what stands beside the others.
-_SECTIONS: dict[str, Struct] = {"": _USUAL} | {
-    name: section for name in Settings.__struct_fields__ if isinstance(section := getattr(_USUAL, name), Struct)
+_SECTIONS: dict[str, Struct] = {"": _DEFAULTS} | {
+    name: section for name in Settings.__struct_fields__ if isinstance(section := getattr(_DEFAULTS, name), Struct)
 }
 #: Names of other schedulers' settings for ours.
-_OTHER_NAMES = {
+_KEY_ALIASES = {
     "TICK_MS": ("ticker", "tick_ms"),
     "LOOKAHEAD_MS": ("ticker", "lookahead_ms"),
     "MAX_CATCHUP_PER_TICK": ("ticker", "max_catchup_per_tick"),
@@ -83,7 +83,7 @@ _OTHER_NAMES = {
     "MAX_CONCURRENT": ("worker", "max_concurrent"),
 }
 #: The same for what stands in files.
-_OTHER_PLACES = {
+_SECTION_ALIASES = {
     ("reliability", "scheduler_poll_secs"): ("worker", "poll_secs"),
     ("scheduler", "max_concurrent"): ("worker", "max_concurrent"),
 }
@@ -157,9 +157,9 @@ _BOUNDS = {
     "database.patience_ms": (100, 10 * MINUTE_MS),
 } | AUTH_BOUNDS
 #: A setting as one source says it: section, key, value, and where.
-_Said = tuple[str, str, object, str]
+_SettingValue = tuple[str, str, object, str]
 #: How much a name in the environment must be like one of ours to be taken for it.
-_MISSPELT = 0.8
+_MISSPELLING_CUTOFF = 0.8
 #: Looking more often than this gains nothing and is not done, whatever is said.
 _SHORTEST_POLL_SECS = 5
 #: How the name of a metric may begin.
@@ -194,21 +194,21 @@ def load_with_origins(
         for section, key, value, origin in source:
             field, known = _name(section, key), _known_key(section, key)
             if said.setdefault((section, known), key) != key:
-                raise FieldError(field, shown(field, value), f"says {known} a second time")
+                raise FieldError(field, redact_value(field, value), f"says {known} a second time")
             merged.setdefault(section, {})[known] = _value(field, value, section, key, known)
             origins[_name(section, known)] = origin
     return _checked(merged), origins
 
 
-def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterable[_Said]:
-    elsewhere = {section for section, _ in _OTHER_PLACES}
+def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterable[_SettingValue]:
+    elsewhere = {section for section, _ in _SECTION_ALIASES}
     for section, values in file.items():
         if section not in _SECTIONS and section not in elsewhere:
-            yield "", section, with_environment(values, environment, section), "file"
+            yield "", section, expand_environment(values, environment, section), "file"
             continue
         for key, value in _mapping(section, values).items():
-            place = _OTHER_PLACES.get((section, key), (section, key))
-            yield *place, with_environment(value, environment, f"{section}.{key}"), "file"
+            place = _SECTION_ALIASES.get((section, key), (section, key))
+            yield *place, expand_environment(value, environment, f"{section}.{key}"), "file"
 
 
 def _mapping(section: str, values: object) -> Mapping[str, object]:
@@ -216,12 +216,12 @@ def _mapping(section: str, values: object) -> Mapping[str, object]:
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise FieldError(section, shown(section, values), "must be a mapping of settings")
+        raise FieldError(section, redact_value(section, values), "must be a mapping of settings")
     return values
 
 
-def _in_environment(environment: Mapping[str, str]) -> Iterable[_Said]:
-    names = {f"GNOMON_{key.upper()}": ("", key) for key in _plain_keys()} | _OTHER_NAMES
+def _in_environment(environment: Mapping[str, str]) -> Iterable[_SettingValue]:
+    names = {f"GNOMON_{key.upper()}": ("", key) for key in _plain_keys()} | _KEY_ALIASES
     for name, place in names.items():
         if name in environment:
             yield *place, environment[name], f"environment {name}"
@@ -231,14 +231,14 @@ def _in_environment(environment: Mapping[str, str]) -> Iterable[_Said]:
         if "__" not in name:
             # Others may have names like ours; but not as much like ours as one that is misspelt.
             key = name.removeprefix("GNOMON_").lower()
-            if key not in _plain_keys() and get_close_matches(key, _plain_keys(), cutoff=_MISSPELT):
+            if key not in _plain_keys() and get_close_matches(key, _plain_keys(), cutoff=_MISSPELLING_CUTOFF):
                 yield "", key, value, f"environment {name}"
         else:
             section, _, key = name.removeprefix("GNOMON_").lower().partition("__")
             yield section, key, value, f"environment {name}"
 
 
-def _in_flags(flags: Mapping[str, object]) -> Iterable[_Said]:
+def _in_flags(flags: Mapping[str, object]) -> Iterable[_SettingValue]:
     for name, value in flags.items():
         section, _, key = name.rpartition(".")
         yield section, key, value, "flag"
@@ -255,14 +255,16 @@ def _name(section: str, key: str) -> str:
 def _known_key(section: str, key: str) -> str:
     """The key as the section has it; what is unknown is refused without being shown, as it may be anything."""
     if section not in _SECTIONS:
-        raise FieldError(str(section), HIDDEN, unknown(section, _SECTIONS))
+        raise FieldError(str(section), REDACTED, unknown_setting_reason(section, _SECTIONS))
     known = _SECTIONS[section].__struct_fields__ if section else _plain_keys()
     if key in known:
         return key
     if f"{key}_ms" in known:
         return f"{key}_ms"
     sayable = [one.removesuffix("_ms") for one in known] + list(known)
-    raise FieldError(_name(section, key), HIDDEN, unknown(key, sayable if section else (*sayable, *_SECTIONS)))
+    raise FieldError(
+        _name(section, key), REDACTED, unknown_setting_reason(key, sayable if section else (*sayable, *_SECTIONS))
+    )
 
 
 def _value(field: str, value: object, section: str, key: str, known: str) -> object:
@@ -292,7 +294,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
             except msgspec.ValidationError as error:
                 reason = str(error).partition(" - at ")[0]
                 field = _name(section, key)
-                raise FieldError(field, shown(field, value), f"is refused: {reason}") from None
+                raise FieldError(field, redact_value(field, value), f"is refused: {reason}") from None
     settings: Settings = msgspec.convert(
         {**merged.get("", {}), **{name: values for name, values in merged.items() if name}}, Settings, strict=False
     )

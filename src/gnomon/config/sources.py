@@ -13,46 +13,46 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CREDENTIALS = frozenset(("url", "iam_url", "password"))
 
 
-class _Hidden:
+class _Redacted:
     """Stands for a value that nobody is to see."""
 
     def __repr__(self) -> str:
         return "[hidden]"
 
 
-HIDDEN = _Hidden()
+REDACTED = _Redacted()
 
 
-class Guarded(Struct, frozen=True, kw_only=True):
+class RedactedSettings(Struct, frozen=True, kw_only=True):
     """A section that may hold credentials, and does not show them."""
 
     def __repr__(self) -> str:
-        values = (f"{key}={shown(key, getattr(self, key))!r}" for key in self.__struct_fields__)
+        values = (f"{key}={redact_value(key, getattr(self, key))!r}" for key in self.__struct_fields__)
         return f"{type(self).__name__}({', '.join(values)})"
 
 
-def shown(field: str, value: object) -> object:
+def redact_value(field: str, value: object) -> object:
     """The value, unless it may hold credentials."""
     secret = field.rpartition(".")[2] in _CREDENTIALS or (isinstance(value, str) and "://" in value)
-    return HIDDEN if secret else value
+    return REDACTED if secret else value
 
 
-def unknown(name: object, known: Iterable[str]) -> str:
+def unknown_setting_reason(name: object, known: Iterable[str]) -> str:
     """Why a name is refused, with the one that may have been meant."""
     near = get_close_matches(str(name), list(known), n=1)
     return "is no setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def with_environment(value: object, environment: Mapping[str, str], field: str) -> object:
+def expand_environment(value: object, environment: Mapping[str, str], field: str) -> object:
     """The value with each `${NAME}` replaced by what the environment says."""
     if isinstance(value, list):
-        return [with_environment(entry, environment, field) for entry in value]
+        return [expand_environment(entry, environment, field) for entry in value]
     if not isinstance(value, str):
         return value
 
     def resolved(reference: re.Match[str]) -> str:
         if reference[1] not in environment:
-            raise FieldError(field, shown(field, value), f"names {reference[1]}, which the environment lacks")
+            raise FieldError(field, redact_value(field, value), f"names {reference[1]}, which the environment lacks")
         return environment[reference[1]]
 
     return _REFERENCE.sub(resolved, value)

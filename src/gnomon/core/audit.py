@@ -18,8 +18,8 @@ from msgspec.structs import asdict, replace
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Run, Schedule, Spec
 from gnomon.core.runs.backfill import Backfill
-from gnomon.core.runs.external_events import Event
-from gnomon.core.runs.launch import Launch, Launching
+from gnomon.core.runs.external_events import ExternalEvent
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
 from gnomon.core.runs.workflow import Workflow
 
 #: What the first entry of a chain follows.
@@ -68,7 +68,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     details: str = "{}"
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class StoredAuditEntry(Struct, frozen=True, kw_only=True):
     """An entry in the store, and its place in the chain once it is sealed."""
 
     #: In the order in which entries were written; there may be gaps.
@@ -80,7 +80,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     hash: str | None = None
 
 
-class Head(Struct, frozen=True):
+class ChainHead(Struct, frozen=True):
     """The last sealed entry."""
 
     seq: int = 0
@@ -120,12 +120,12 @@ def _details(**facts: object) -> str:
 # ---- entries -------------------------------------------------------------------------------------
 
 
-def registered(schedule: Schedule, actor: str) -> AuditEntry:
+def registered_entry(schedule: Schedule, actor: str) -> AuditEntry:
     """A job was added."""
     return _of_job(Action.REGISTER, schedule, actor, schedule.created_at, after=schedule_digest(schedule))
 
 
-def changed(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
+def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
     """A job was changed, paused or resumed, or one of its coming ticks was skipped, moved or put back."""
     action = Action.UPDATE
     if before.spec != after.spec and replace(before.spec, exceptions=after.spec.exceptions) == after.spec:
@@ -157,7 +157,7 @@ def _iso(at: int) -> str:
     return instant_of(at).isoformat()
 
 
-def deleted(before: Schedule, actor: str, now: int) -> AuditEntry:
+def deleted_entry(before: Schedule, actor: str, now: int) -> AuditEntry:
     """A job is gone."""
     return _of_job(Action.DELETE, before, actor, now, before=schedule_digest(before))
 
@@ -175,7 +175,7 @@ def _of_job(action: Action, schedule: Schedule, actor: str, now: int, **digests:
     )
 
 
-def deployed(workflow: Workflow, actor: str, now: int) -> AuditEntry:
+def deployed_entry(workflow: Workflow, actor: str, now: int) -> AuditEntry:
     """A version of a workflow was added."""
     return AuditEntry(
         at=now,
@@ -189,9 +189,9 @@ def deployed(workflow: Workflow, actor: str, now: int) -> AuditEntry:
     )
 
 
-def launched(wish: Launch, became: Launching, now: int) -> AuditEntry | None:
+def launched_entry(wish: LaunchRequest, became: LaunchOutcome, now: int) -> AuditEntry | None:
     """A run was wanted by somebody and admitted; None if it was not, or had been before."""
-    if became not in (Launching.STARTED, Launching.QUEUED):
+    if became not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
         return None
     run = wish.run
     of_job = run.schedule_id is not None
@@ -208,7 +208,7 @@ def launched(wish: Launch, became: Launching, now: int) -> AuditEntry | None:
     )
 
 
-def cancelled(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
+def cancelled_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
     """The end of a run was asked for."""
     return AuditEntry(
         at=now,
@@ -227,7 +227,7 @@ def _run_data(run: Run) -> dict[str, object]:
     return {"status": run.status, "cancel_requested_at": run.cancel_requested_at, "error": run.error}
 
 
-def resolved(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
+def resolved_entry(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
     """A dead letter was dealt with."""
     return AuditEntry(
         at=now,
@@ -241,7 +241,7 @@ def resolved(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
     )
 
 
-def emitted(event: Event) -> AuditEntry:
+def emitted_entry(event: ExternalEvent) -> AuditEntry:
     """An event was emitted."""
     return AuditEntry(
         at=event.emitted_at,
@@ -255,7 +255,7 @@ def emitted(event: Event) -> AuditEntry:
     )
 
 
-def backfilled(backfill: Backfill) -> AuditEntry:
+def backfilled_entry(backfill: Backfill) -> AuditEntry:
     """Planned times of the past are to be run after all."""
     return AuditEntry(
         at=backfill.created_at,
@@ -269,7 +269,7 @@ def backfilled(backfill: Backfill) -> AuditEntry:
     )
 
 
-def backfill_cancelled(before: Backfill, actor: str, now: int) -> AuditEntry:
+def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEntry:
     """Nothing more of a backfill is to start."""
     return AuditEntry(
         at=now,
@@ -284,7 +284,7 @@ def backfill_cancelled(before: Backfill, actor: str, now: int) -> AuditEntry:
     )
 
 
-def refused(request: str, reason: str, *, actor: str, tenant: str, now: int) -> AuditEntry:
+def refused_entry(request: str, reason: str, *, actor: str, tenant: str, now: int) -> AuditEntry:
     """Somebody asked for what they may not do."""
     return AuditEntry(
         at=now,
@@ -300,40 +300,42 @@ def refused(request: str, reason: str, *, actor: str, tenant: str, now: int) -> 
 # ---- the chain -----------------------------------------------------------------------------------
 
 
-def chained(prev_hash: str, entry: AuditEntry) -> str:
+def chain_hash(prev_hash: str, entry: AuditEntry) -> str:
     """The hash of an entry that follows another."""
     return sha256(canonical([prev_hash, *asdict(entry).values()])).hexdigest()
 
 
-def sealed(head: Head, unsealed: Sequence[Kept]) -> list[Kept]:
+def seal_entries(head: ChainHead, unsealed: Sequence[StoredAuditEntry]) -> list[StoredAuditEntry]:
     """The entries with their places in the chain, after its last one."""
     done = []
     for kept in unsealed:
-        own = chained(head.hash, kept.entry)
+        own = chain_hash(head.hash, kept.entry)
         done.append(replace(kept, seq=head.seq + 1, prev_hash=head.hash, hash=own))
-        head = Head(head.seq + 1, own)
+        head = ChainHead(head.seq + 1, own)
     return done
 
 
-class Flaw(Struct, frozen=True):
+class ChainBreak(Struct, frozen=True):
     """Something is wrong with the chain, and where."""
 
     seq: int
     reason: str
 
 
-def flaws(head: Head, entries: Iterable[Kept]) -> tuple[Head, list[Flaw]]:
+def verify_chain(head: ChainHead, entries: Iterable[StoredAuditEntry]) -> tuple[ChainHead, list[ChainBreak]]:
     """What is wrong with the entries that follow, in their order; and the last of them."""
     found = []
     for kept in entries:
         seq, own = kept.seq or 0, kept.hash or ""
         if seq != head.seq + 1:
-            found.append(Flaw(head.seq + 1, _missing(head.seq + 1, seq - 1)))
+            found.append(ChainBreak(head.seq + 1, _missing(head.seq + 1, seq - 1)))
         elif kept.prev_hash != head.hash:
-            found.append(Flaw(seq, f"entry {seq} does not follow the one before it: one was added, removed or moved"))
-        if chained(kept.prev_hash or "", kept.entry) != own:
-            found.append(Flaw(seq, f"entry {seq} was changed"))
-        head = Head(seq, own)
+            found.append(
+                ChainBreak(seq, f"entry {seq} does not follow the one before it: one was added, removed or moved")
+            )
+        if chain_hash(kept.prev_hash or "", kept.entry) != own:
+            found.append(ChainBreak(seq, f"entry {seq} was changed"))
+        head = ChainHead(seq, own)
     return head, found
 
 

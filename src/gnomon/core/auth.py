@@ -17,16 +17,16 @@ _FIELD = "auth.certificates"
 _ROLES = ("viewer", "operator", "admin")
 
 
-class Granted(Struct, frozen=True):
+class CertificateGrant(Struct, frozen=True):
     """What the bearer of a certificate may do, and to whose things."""
 
     role: str
     tenant: str = "default"
 
 
-def read_certificates(entries: Sequence[str]) -> dict[str, Granted]:
+def read_certificates(entries: Sequence[str]) -> dict[str, CertificateGrant]:
     """What each name may do; FieldError for an entry that is none of `NAME=ROLE` and `NAME=ROLE/TENANT`."""
-    found: dict[str, Granted] = {}
+    found: dict[str, CertificateGrant] = {}
     for entry in entries:
         name, equals, rest = entry.rpartition("=")
         role, slash, tenant = rest.partition("/")
@@ -36,11 +36,11 @@ def read_certificates(entries: Sequence[str]) -> dict[str, Granted]:
             )
         if name in found:
             raise FieldError(_FIELD, entry, "names a certificate a second time")
-        found[name] = Granted(role, schedule_name(_FIELD, tenant) if slash else "default")
+        found[name] = CertificateGrant(role, schedule_name(_FIELD, tenant) if slash else "default")
     return found
 
 
-def names_in(certificate: Mapping[str, Any]) -> Iterator[str]:
+def certificate_names(certificate: Mapping[str, Any]) -> Iterator[str]:
     """The names that a certificate proves: its other names, and without any its common name."""
     others = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")]
     yield from others
@@ -55,14 +55,14 @@ _LONGEST_SUBJECT = 255
 #: What a header may call a token. Types of other things are for others to read.
 _TYPES = frozenset(("jwt", "at+jwt", "application/at+jwt"))
 #: Header fields that change what is signed or how; without them a token means one thing.
-_UNKNOWN_TONGUES = ("crit", "b64", "zip", "enc", "cty")
+_UNSUPPORTED_HEADERS = ("crit", "b64", "zip", "enc", "cty")
 #: How issuers mark tokens that are not for showing to us.
 _OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline"), "token_use": ("id", "refresh")}
 _ONLY_IN_ID_TOKENS = ("at_hash", "c_hash")
 _LAST_SECOND = 253_402_300_799
 
 
-class Opened(Struct, frozen=True):
+class ParsedToken(Struct, frozen=True):
     """A token taken apart. Nothing of it is proven."""
 
     algorithm: str
@@ -87,7 +87,7 @@ class ClaimRules(Struct, frozen=True, kw_only=True):
     roles: frozenset[str] = frozenset()
 
 
-class Claimed(Struct, frozen=True):
+class VerifiedClaims(Struct, frozen=True):
     """Who the claims say it is."""
 
     subject: str
@@ -98,7 +98,7 @@ class Claimed(Struct, frozen=True):
 # ---- taking apart --------------------------------------------------------------------------------
 
 
-def opened(token: str, *, algorithms: Collection[str], largest: int) -> Opened:
+def parse_token(token: str, *, algorithms: Collection[str], largest: int) -> ParsedToken:
     """The token taken apart; TokenRefused unless it is of one of these algorithms and says everything once."""
     if len(token) > largest:
         raise TokenRefused(f"it has {len(token)} characters; at most {largest} are taken")
@@ -110,7 +110,7 @@ def opened(token: str, *, algorithms: Collection[str], largest: int) -> Opened:
     header_part, claims_part, signature_part = parts
     header = _mapping("header", _decoded("header", header_part))
     algorithm = _algorithm(header, algorithms)
-    return Opened(
+    return ParsedToken(
         algorithm=algorithm,
         kid=_kid(header),
         claims=_mapping("claims", _decoded("claims", claims_part)),
@@ -123,7 +123,7 @@ def _algorithm(header: Mapping[str, Any], algorithms: Collection[str]) -> str:
     named = header.get("alg")
     if not isinstance(named, str) or named not in algorithms:
         raise TokenRefused("its alg is none of those that are taken")
-    for field in _UNKNOWN_TONGUES:
+    for field in _UNSUPPORTED_HEADERS:
         if field in header:
             raise TokenRefused(f"its header says {field}, which nobody here understands")
     kind = header.get("typ", "JWT")
@@ -178,14 +178,14 @@ def _no_number(name: str) -> NoReturn:
 # ---- judging -------------------------------------------------------------------------------------
 
 
-def claimed(claims: Mapping[str, Any], rules: ClaimRules, *, now: int) -> Claimed:
+def verify_claims(claims: Mapping[str, Any], rules: ClaimRules, *, now: int) -> VerifiedClaims:
     """Who the claims are about, if they are for us and count now; TokenRefused otherwise."""
     if rules.issuer and claims.get("iss") != rules.issuer:
         raise TokenRefused("its iss is not the issuer that is trusted")
     _check_audience(claims, rules)
     _check_kind(claims)
     _check_time(claims, rules.skew_ms, now)
-    return Claimed(subject=_subject(claims), roles=_roles(claims, rules), tenant=_tenant(claims, rules))
+    return VerifiedClaims(subject=_subject(claims), roles=_roles(claims, rules), tenant=_tenant(claims, rules))
 
 
 def _check_audience(claims: Mapping[str, Any], rules: ClaimRules) -> None:

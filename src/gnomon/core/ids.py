@@ -22,7 +22,7 @@ def idempotency_key(run: Run) -> str:
     return run.idempotency_key or run.run_id
 
 
-def fraction(key: bytes) -> float:
+def hash_fraction(key: bytes) -> float:
     """A number in [0, 1) fixed by `key`."""
     return (int.from_bytes(key[:8], "big") >> 11) / 2**53
 

@@ -19,7 +19,7 @@ def second_of(instant: datetime) -> int:
     try:
         since = instant - EPOCH
     except TypeError:
-        raise unplaced(instant) from None
+        raise naive_instant_error(instant) from None
     return since.days * DAY_SECONDS + since.seconds
 
 
@@ -59,7 +59,7 @@ def ms_of(instant: datetime) -> int:
     try:
         since = instant - EPOCH
     except TypeError:
-        raise unplaced(instant) from None
+        raise naive_instant_error(instant) from None
     return (since.days * DAY_SECONDS + since.seconds) * 1000 + since.microseconds // 1000
 
 
@@ -80,7 +80,7 @@ def in_zone(instant: datetime, zone: str) -> datetime:
         return instant
 
 
-def unplaced(instant: object) -> Exception:
+def naive_instant_error(instant: object) -> Exception:
     """The error to raise for something that names no instant."""
     if isinstance(instant, datetime):
         return UsageError(f"instant {instant.isoformat()} has no time zone: add one, such as tzinfo=UTC")
@@ -88,17 +88,17 @@ def unplaced(instant: object) -> Exception:
 
 
 #: Less than this is ordinary drift and rounding.
-TOLERANCE_MS = 2000
+CLOCK_STEP_TOLERANCE_MS = 2000
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """Both clocks at one moment."""
 
     wall_ms: int
     elapsed: float
 
 
-def step_between(before: Reading, after: Reading) -> int:
+def clock_step_ms(before: ClockReading, after: ClockReading) -> int:
     """By how many milliseconds the wall clock moved beyond the time that elapsed; 0 if nothing notable happened."""
     moved = after.wall_ms - before.wall_ms - round((after.elapsed - before.elapsed) * 1000)
-    return moved if abs(moved) > TOLERANCE_MS else 0
+    return moved if abs(moved) > CLOCK_STEP_TOLERANCE_MS else 0

@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Run, Schedule, ScheduleUid, Task, TaskId
-from gnomon.core.runs.dag import progress, step_state
+from gnomon.core.runs.dag import graph_progress, step_state
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
 
 
-class Ailment(StrEnum):
+class StuckReason(StrEnum):
     """What a run suffers from."""
 
     #: All of its tasks are over, but it is not.
@@ -30,14 +30,14 @@ class Ailment(StrEnum):
     NO_DEFINITION = "no_definition"
 
 
-class Diagnosis(Struct, frozen=True):
+class StuckRun(Struct, frozen=True):
     """What is wrong with a run, and with which of its steps, if it is those."""
 
-    ailment: Ailment
+    ailment: StuckReason
     steps: tuple[Task, ...] = ()
 
 
-def diagnosis(run: Run, workflow: Workflow | None, steps: Sequence[Task], over: Collection[str]) -> Diagnosis | None:
+def diagnose_run(run: Run, workflow: Workflow | None, steps: Sequence[Task], over: Collection[str]) -> StuckRun | None:
     """What a run that is not over waits for in vain; None if it goes on.
 
     `steps` are its tasks but for items; `over` are those of the runs that they wait for which are over.
@@ -46,16 +46,16 @@ def diagnosis(run: Run, workflow: Workflow | None, steps: Sequence[Task], over: 
         return None
     if workflow is None:
         # What is left of it fails by itself, where its definition is looked for in vain.
-        return None if any(task.state not in TERMINAL for task in steps) else Diagnosis(Ailment.NO_DEFINITION)
-    waiting = tuple(task for task in steps if _waits_in_vain(task, workflow, over))
+        return None if any(task.state not in TERMINAL for task in steps) else StuckRun(StuckReason.NO_DEFINITION)
+    waiting = tuple(task for task in steps if _waits_for_ended_run(task, workflow, over))
     if waiting:
-        return Diagnosis(Ailment.STEP_NOT_ENDED, waiting)
+        return StuckRun(StuckReason.STEP_NOT_ENDED, waiting)
     states = {task.step: step_state(task) for task in steps}
-    after = progress(workflow, states, cancelled=run.cancel_requested_at is not None)
+    after = graph_progress(workflow, states, cancelled=run.cancel_requested_at is not None)
     if after.status is not None:
-        return Diagnosis(Ailment.NOT_ENDED)
+        return StuckRun(StuckReason.NOT_ENDED)
     missing = after.ready or after.not_run or after.released
-    return Diagnosis(Ailment.NO_NEXT_TASK) if missing else None
+    return StuckRun(StuckReason.NO_NEXT_TASK) if missing else None
 
 
 def waits_for_run(task: Task, workflow: Workflow) -> bool:
@@ -64,7 +64,7 @@ def waits_for_run(task: Task, workflow: Workflow) -> bool:
     return task.state is TaskState.RUNNING and step is not None and step.workflow is not None and not step.foreach
 
 
-def _waits_in_vain(task: Task, workflow: Workflow, over: Collection[str]) -> bool:
+def _waits_for_ended_run(task: Task, workflow: Workflow, over: Collection[str]) -> bool:
     step = workflow.step(task.step)
     if task.state is not TaskState.RUNNING or step is None:
         return False
@@ -73,7 +73,7 @@ def _waits_in_vain(task: Task, workflow: Workflow, over: Collection[str]) -> boo
     return waits_for_run(task, workflow) and sub_run_id(task) in over
 
 
-class Vital(StrEnum):
+class Invariant(StrEnum):
     """What must hold."""
 
     #: A schedule that is neither paused nor finished has a next fire.
@@ -86,7 +86,7 @@ class Vital(StrEnum):
     COUNTS = "counts"
 
 
-class Counted(Struct, frozen=True, kw_only=True):
+class RunCountCheck(Struct, frozen=True, kw_only=True):
     """A schedule's runs that are not over: as they are counted, and as they are."""
 
     uid: ScheduleUid
@@ -97,12 +97,12 @@ class Counted(Struct, frozen=True, kw_only=True):
     queued: int
 
     @property
-    def wrong(self) -> bool:
+    def mismatched(self) -> bool:
         """Whether that is not the same."""
         return (self.active_runs, self.queued_runs) != (self.active, self.queued)
 
 
-class Orphan(Struct, frozen=True, kw_only=True):
+class OrphanedAttempt(Struct, frozen=True, kw_only=True):
     """An attempt whose lease ended long ago, and that nobody has ended."""
 
     task_id: TaskId
@@ -110,7 +110,7 @@ class Orphan(Struct, frozen=True, kw_only=True):
     lease_until: int
 
 
-class Overdue(Struct, frozen=True, kw_only=True):
+class OverdueSchedule(Struct, frozen=True, kw_only=True):
     """The schedule that has been due for longest."""
 
     uid: ScheduleUid
@@ -120,13 +120,13 @@ class Overdue(Struct, frozen=True, kw_only=True):
     led: bool
 
 
-def missing_fire(schedule: Schedule) -> int | None:
+def missing_next_fire(schedule: Schedule) -> int | None:
     """When the next tick of a schedule without a next fire is to fire; None if it is right that it has none."""
     if schedule.next_fire_at is not None or schedule.paused_at is not None:
         return None
     return Ticks(schedule.schedule_id, schedule.spec).next_fire_at(schedule.mark_at)
 
 
-def too_late(overdue: Overdue | None, *, now: int, late_ms: int) -> bool:
+def is_overdue(overdue: OverdueSchedule | None, *, now: int, late_ms: int) -> bool:
     """Whether a tick has been due for longer than deciding it can take."""
     return overdue is not None and now - overdue.next_fire_at > late_ms

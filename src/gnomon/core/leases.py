@@ -10,13 +10,13 @@ from gnomon.core.model import DAY_MS, SECOND_MS
 from gnomon.errors import FieldError
 
 #: The share of a lease we trust; the rest is room for a clock that runs differently from the store's.
-TRUST = 0.8
+LEASE_TRUST_FRACTION = 0.8
 
 #: The share of a lease within which a worker elsewhere must have started: then the first renewal comes in time.
-START_BY = 0.5
+LEASE_START_FRACTION = 0.5
 
 
-class Tenure(Struct, frozen=True):
+class HeldTerms(Struct, frozen=True):
     """The terms a node was given, and since when.
 
     Trust counts from when we asked, not from when the answer came, so that a slow answer leaves less time, not more.
@@ -29,7 +29,7 @@ class Tenure(Struct, frozen=True):
 
     def trusted(self, elapsed: float) -> bool:
         """Whether to act under these terms."""
-        return bool(self.terms) and elapsed < self.asked_at + self.ttl_ms / 1000 * TRUST
+        return bool(self.terms) and elapsed < self.asked_at + self.ttl_ms / 1000 * LEASE_TRUST_FRACTION
 
 
 def fair_share(nodes: int) -> int:
@@ -37,13 +37,13 @@ def fair_share(nodes: int) -> int:
     return -(-SHARDS // max(1, nodes))
 
 
-def hungry(terms: Mapping[int, int], nodes: int) -> bool:
+def wants_more_shards(terms: Mapping[int, int], nodes: int) -> bool:
     """Whether a node holds less than anybody should: others are about to give some up, or have died."""
     least = SHARDS - (nodes - 1) * fair_share(nodes)
     return len(terms) < max(1, least)
 
 
-def surplus(terms: Mapping[int, int], nodes: int) -> tuple[int, ...]:
+def surplus_shards(terms: Mapping[int, int], nodes: int) -> tuple[int, ...]:
     """The shards to give up so that others get theirs."""
     return tuple(sorted(terms)[fair_share(nodes) :])
 

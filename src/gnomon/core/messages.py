@@ -14,14 +14,14 @@ from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
 from gnomon.core.model import LogLine, Result, Run, RunId, RunStatus, Source, Task, TaskId
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
 from gnomon.errors import FieldError
 
 SCHEMA = "hanzo.mq.v1"
 #: The most bytes of a message: a server of NATS takes a megabyte, with all that is written around it.
-LARGEST = 1000 * 1000
+MAX_MESSAGE_BYTES = 1000 * 1000
 _EXECUTE, _REPORT = "scheduler.execute", "scheduler.report"
 #: A name for the steps that a worker need not know.
 _OTHERS = Step(name="others")
@@ -42,7 +42,7 @@ class Envelope(Struct, Generic[T], frozen=True, kw_only=True):
     data: T
 
 
-class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task on its way to a worker, under one attempt."""
 
     job_name: str
@@ -75,14 +75,14 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduled: bool = False
 
 
-class Started(Struct, frozen=True, gc=False):
+class StartedReport(Struct, frozen=True, gc=False):
     """A worker is about to begin with an attempt."""
 
     task_id: TaskId
     fence: int
 
 
-class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of an attempt, as its worker tells it."""
 
     task_id: TaskId
@@ -94,9 +94,9 @@ class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
     snooze_ms: int = 0
     logs: tuple[LogLine, ...] = ()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AttemptOutcome:
         """The same as those know it who decide what follows."""
-        return Outcome(
+        return AttemptOutcome(
             result=self.result,
             error=self.error,
             output=None if self.output is UNSET else bytes(self.output),
@@ -105,26 +105,26 @@ class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Reports(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one worker has to say, in the order in which it is to be heard: beginnings first."""
 
     worker: str
-    started: tuple[Started, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    started: tuple[StartedReport, ...] = ()
+    ended: tuple[EndedReport, ...] = ()
 
 
 _ENCODER = msgspec.json.Encoder()
-_ORDERS = msgspec.json.Decoder(Envelope[Order])
-_REPORTS = msgspec.json.Decoder(Envelope[Reports])
+_TASK_MESSAGE_DECODER = msgspec.json.Decoder(Envelope[TaskMessage])
+_WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
 
 
 # ---- from a server to a worker -------------------------------------------------------------------
 
 
-def order_of(held: Assignment, *, deadline: int) -> Order:
+def task_message_of(held: Assignment, *, deadline: int) -> TaskMessage:
     """What a worker must know to carry out an assignment."""
     run, task, step = held.run, held.task, held.step
-    return Order(
+    return TaskMessage(
         job_name=run.schedule_id or run.workflow_id,
         execution_id=run.run_id,
         function=step.function,
@@ -151,7 +151,7 @@ def order_of(held: Assignment, *, deadline: int) -> Order:
     )
 
 
-def assignment_of(order: Order) -> Assignment:
+def assignment_of(order: TaskMessage) -> Assignment:
     """The assignment as far as a worker must know it: enough to run it, and to say what came of it."""
     run, step = _run_of(order), _step_of(order)
     workflow = Workflow(
@@ -164,7 +164,7 @@ def assignment_of(order: Order) -> Assignment:
     return Assignment(task=_task_of(order), run=run, workflow=workflow, step=step, input=order.input)
 
 
-def _run_of(order: Order) -> Run:
+def _run_of(order: TaskMessage) -> Run:
     return Run(
         run_id=RunId(order.execution_id),
         tenant=order.tenant,
@@ -183,7 +183,7 @@ def _run_of(order: Order) -> Run:
     )
 
 
-def _task_of(order: Order) -> Task:
+def _task_of(order: TaskMessage) -> Task:
     return Task(
         task_id=TaskId(order.task_id),
         tenant=order.tenant,
@@ -198,7 +198,7 @@ def _task_of(order: Order) -> Task:
     )
 
 
-def _step_of(order: Order) -> Step:
+def _step_of(order: TaskMessage) -> Step:
     return Step(
         name=order.step,
         function=order.function,
@@ -209,22 +209,22 @@ def _step_of(order: Order) -> Step:
     )
 
 
-def order_message(order: Order, *, source: str, now: int) -> bytes:
+def encode_task_message(order: TaskMessage, *, source: str, now: int) -> bytes:
     """An order as it travels."""
     return _message(_EXECUTE, order.task_id, source, now, order)
 
 
-def read_order(body: bytes) -> Order:
+def decode_task_message(body: bytes) -> TaskMessage:
     """The order in a message; FieldError says what is wrong with it."""
-    return _read(_ORDERS, body, _EXECUTE).data
+    return _read(_TASK_MESSAGE_DECODER, body, _EXECUTE).data
 
 
 # ---- from a worker to a server -------------------------------------------------------------------
 
 
-def ended_of(held: Assignment, outcome: Outcome) -> Ended:
+def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
     """What came of an assignment, as it is told."""
-    return Ended(
+    return EndedReport(
         task_id=held.task.task_id,
         fence=held.task.fence,
         result=outcome.result,
@@ -235,7 +235,7 @@ def ended_of(held: Assignment, outcome: Outcome) -> Ended:
     )
 
 
-def reports_message(reports: Reports, *, message_id: str, now: int) -> bytes:
+def encode_worker_report(reports: WorkerReport, *, message_id: str, now: int) -> bytes:
     """Reports as they travel.
 
     If they fit into no message, what tasks have said is left out, so that what came of them arrives; and if that does
@@ -243,27 +243,27 @@ def reports_message(reports: Reports, *, message_id: str, now: int) -> bytes:
     """
     body = _message(_REPORT, message_id, reports.worker, now, reports)
     for shorter in (_without_logs, _without_too_much):
-        if len(body) > LARGEST:
+        if len(body) > MAX_MESSAGE_BYTES:
             reports = msgspec.structs.replace(reports, ended=tuple(map(shorter, reports.ended)))
             body = _message(_REPORT, message_id, reports.worker, now, reports)
     return body
 
 
-def _without_logs(one: Ended) -> Ended:
+def _without_logs(one: EndedReport) -> EndedReport:
     return msgspec.structs.replace(one, logs=())
 
 
-def _without_too_much(one: Ended) -> Ended:
+def _without_too_much(one: EndedReport) -> EndedReport:
     size = len(_ENCODER.encode(one))
-    if size < LARGEST // 2:
+    if size < MAX_MESSAGE_BYTES // 2:
         return one
     error = f"what came of it fits into no message: {size} bytes"
-    return Ended(task_id=one.task_id, fence=one.fence, result=Result.GAVE_UP, error=error)
+    return EndedReport(task_id=one.task_id, fence=one.fence, result=Result.GAVE_UP, error=error)
 
 
-def read_reports(body: bytes) -> Envelope[Reports]:
+def decode_worker_report(body: bytes) -> Envelope[WorkerReport]:
     """The reports in a message, wrapped as they came; FieldError says what is wrong with it."""
-    found = _read(_REPORTS, body, _REPORT)
+    found = _read(_WORKER_REPORT_DECODER, body, _REPORT)
     if found.source != found.data.worker:
         raise FieldError("source", found.source, f"speaks for {found.data.worker}")
     checked_key("id", found.id)

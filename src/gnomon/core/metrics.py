@@ -9,10 +9,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 #: The label of all jobs that are not shown by name, and of every family before anything has happened.
-OTHER = "other"
+OTHER_LABEL = "other"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a metric is read."""
 
     #: Grows as long as the process lives. Its name ends in `_total`.
@@ -21,12 +21,12 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Measure(Struct, frozen=True, kw_only=True):
+class Metric(Struct, frozen=True, kw_only=True):
     """One family of numbers."""
 
     #: Without the prefix, and without the `_total` of a counter.
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     #: Upper bounds in seconds; all above the last is counted, too.
@@ -39,19 +39,19 @@ _FINE = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 _COARSE = (0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 
 
-def _counter(name: str, says: str, *labels: str) -> Measure:
-    return Measure(name=name, kind=Kind.COUNTER, help=says, labels=labels)
+def _counter(name: str, says: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=MetricKind.COUNTER, help=says, labels=labels)
 
 
-def _gauge(name: str, says: str, *labels: str, absent: bool = False) -> Measure:
-    return Measure(name=name, kind=Kind.GAUGE, help=says, labels=labels, may_be_absent=absent)
+def _gauge(name: str, says: str, *labels: str, absent: bool = False) -> Metric:
+    return Metric(name=name, kind=MetricKind.GAUGE, help=says, labels=labels, may_be_absent=absent)
 
 
-def _histogram(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Measure:
-    return Measure(name=name, kind=Kind.HISTOGRAM, help=says, labels=labels, buckets=buckets)
+def _histogram(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
+    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=says, labels=labels, buckets=buckets)
 
 
-MEASURES: Mapping[str, Measure] = {
+METRICS: Mapping[str, Metric] = {
     one.name: one
     for one in (
         _counter("executions", "Executions that are over.", "job", "status", "trigger"),
@@ -89,20 +89,20 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def shown_name(measure: Measure, prefix: str) -> str:
+def exposed_name(measure: Metric, prefix: str) -> str:
     """The name under which a query finds it."""
-    return f"{prefix}{measure.name}{'_total' if measure.kind is Kind.COUNTER else ''}"
+    return f"{prefix}{measure.name}{'_total' if measure.kind is MetricKind.COUNTER else ''}"
 
 
-class Distribution(Struct, frozen=True):
+class HistogramSample(Struct, frozen=True):
     """How many numbers fell under each bound of a histogram and not under the one before, and their sum."""
 
     counts: tuple[int, ...]
     sum: float
 
 
-class Family(Struct, frozen=True):
+class MetricFamily(Struct, frozen=True):
     """A measure with its numbers by their labels."""
 
-    measure: Measure
-    samples: Mapping[tuple[str, ...], float | Distribution]
+    measure: Metric
+    samples: Mapping[tuple[str, ...], float | HistogramSample]

@@ -189,7 +189,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
     fire_at: int | None = None
 
     @property
-    def starts_a_run(self) -> bool:
+    def starts_run(self) -> bool:
         """Whether a run belongs to it."""
         return self.fire_at is not None
 
@@ -210,7 +210,7 @@ class Verdict(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def newest_run_at(self) -> int:
         """The planned time of the newest tick that has a run."""
-        return max(decision.planned_at for decision in self.decisions if decision.starts_a_run)
+        return max(decision.planned_at for decision in self.decisions if decision.starts_run)
 
 
 class Run(Struct, frozen=True, kw_only=True, gc=False):

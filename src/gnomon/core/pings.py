@@ -8,7 +8,7 @@ from msgspec import Struct
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 1000, 60_000
 
 
-class Moment(StrEnum):
+class PingMoment(StrEnum):
     """When to call."""
 
     START = "start"
@@ -17,27 +17,27 @@ class Moment(StrEnum):
 
 
 #: What is called for each: what stands behind the address.
-ENDINGS = {Moment.START: "/start", Moment.SUCCESS: "", Moment.FAILURE: "/fail"}
+PING_SUFFIXES = {PingMoment.START: "/start", PingMoment.SUCCESS: "", PingMoment.FAILURE: "/fail"}
 
 
 class Ping(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a job wants to have called."""
 
     url: str
-    on: tuple[Moment, ...] = (Moment.SUCCESS, Moment.FAILURE)
+    on: tuple[PingMoment, ...] = (PingMoment.SUCCESS, PingMoment.FAILURE)
 
-    def at(self, moment: Moment) -> str | None:
+    def at(self, moment: PingMoment) -> str | None:
         """The address to call then; None if it is not to be."""
-        return extended(self.url, ENDINGS[moment]) if moment in self.on else None
+        return append_url_suffix(self.url, PING_SUFFIXES[moment]) if moment in self.on else None
 
 
-def extended(url: str, ending: str) -> str:
+def append_url_suffix(url: str, ending: str) -> str:
     """The address with more behind its path, before whatever is asked there."""
     path, mark, query = url.partition("?")
     return f"{path.rstrip('/') if ending else path}{ending}{mark}{query}"
 
 
-def is_address(url: str) -> bool:
+def is_http_url(url: str) -> bool:
     """Whether it can be called: nothing in it could be taken for more than an address."""
     try:
         parts = urlsplit(url)
@@ -47,7 +47,7 @@ def is_address(url: str) -> bool:
     return named and url.isascii() and url.isprintable() and " " not in url
 
 
-def hidden(url: str) -> str:
+def redacted_url(url: str) -> str:
     """The address without what makes it one's own: who knows a ping address can ping."""
     try:
         parts = urlsplit(url)
@@ -56,6 +56,6 @@ def hidden(url: str) -> str:
         return "…"
 
 
-def pause_ms(failures: int) -> int:
+def ping_retry_delay_ms(failures: int) -> int:
     """How long to wait after so many failures in a row."""
     return min(_FIRST_PAUSE_MS << min(failures - 1, 16), _LONGEST_PAUSE_MS)

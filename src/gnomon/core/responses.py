@@ -11,11 +11,11 @@ from msgspec import Struct
 T = TypeVar("T")
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Response(Struct, frozen=True, kw_only=True):
     """Base of them all."""
 
 
-class Page(Answer, Generic[T], frozen=True, kw_only=True):
+class Page(Response, Generic[T], frozen=True, kw_only=True):
     """Some of many."""
 
     items: list[T]
@@ -26,7 +26,7 @@ class Page(Answer, Generic[T], frozen=True, kw_only=True):
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
-class JobSummary(Answer, frozen=True, kw_only=True):
+class JobSummary(Response, frozen=True, kw_only=True):
     """A job as it is listed."""
 
     job: str
@@ -47,7 +47,7 @@ class JobSummary(Answer, frozen=True, kw_only=True):
     tags: list[str]
 
 
-class LedgerTick(Answer, frozen=True, kw_only=True):
+class LedgerTick(Response, frozen=True, kw_only=True):
     """What became of a planned time, or of several in a row for one reason."""
 
     job: str
@@ -62,7 +62,7 @@ class LedgerTick(Answer, frozen=True, kw_only=True):
     execution_id: str | None
 
 
-class JobLock(Answer, frozen=True, kw_only=True):
+class JobLock(Response, frozen=True, kw_only=True):
     """Which execution keeps others of the same job from starting."""
 
     key: str
@@ -71,7 +71,7 @@ class JobLock(Answer, frozen=True, kw_only=True):
     ttl_ms: int
 
 
-class TickMoved(Answer, frozen=True, kw_only=True):
+class TickMoved(Response, frozen=True, kw_only=True):
     """A coming tick that is skipped, or moved to another time."""
 
     planned_at: datetime
@@ -97,7 +97,7 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     lock: JobLock | None
 
 
-class JobApplied(Answer, frozen=True, kw_only=True):
+class JobApplied(Response, frozen=True, kw_only=True):
     """What became of a job that was registered."""
 
     job: str
@@ -111,7 +111,7 @@ class JobApplied(Answer, frozen=True, kw_only=True):
     cron: str | None = None
 
 
-class PlannedFire(Answer, frozen=True, kw_only=True):
+class PlannedFire(Response, frozen=True, kw_only=True):
     """A planned time to come."""
 
     job: str
@@ -125,7 +125,7 @@ class PlannedFire(Answer, frozen=True, kw_only=True):
 # ---- executions ----------------------------------------------------------------------------------
 
 
-class Execution(Answer, frozen=True, kw_only=True):
+class Execution(Response, frozen=True, kw_only=True):
     """An execution as it is listed."""
 
     execution_id: str
@@ -147,7 +147,7 @@ class Execution(Answer, frozen=True, kw_only=True):
     replay_of: str | None
 
 
-class AttemptDetail(Answer, frozen=True, kw_only=True):
+class AttemptDetail(Response, frozen=True, kw_only=True):
     """One try of a step."""
 
     attempt: int
@@ -160,7 +160,7 @@ class AttemptDetail(Answer, frozen=True, kw_only=True):
     error: str | None
 
 
-class WorkDetail(Answer, frozen=True, kw_only=True):
+class WorkDetail(Response, frozen=True, kw_only=True):
     """What has become of a step, or of one of its items."""
 
     state: str
@@ -207,7 +207,7 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
     steps: list[StepDetail]
 
 
-class LogEntry(Answer, frozen=True, kw_only=True):
+class LogEntry(Response, frozen=True, kw_only=True):
     """A line that a step has said."""
 
     at: datetime
@@ -220,7 +220,7 @@ class LogEntry(Answer, frozen=True, kw_only=True):
     text: str
 
 
-class Started(Answer, frozen=True, kw_only=True):
+class Started(Response, frozen=True, kw_only=True):
     """What a wish for an execution came to."""
 
     execution_id: str
@@ -228,7 +228,7 @@ class Started(Answer, frozen=True, kw_only=True):
     became: str
 
 
-class Ended(Answer, frozen=True, kw_only=True):
+class Ended(Response, frozen=True, kw_only=True):
     """What a wish for the end of an execution came to."""
 
     execution_id: str
@@ -239,7 +239,7 @@ class Ended(Answer, frozen=True, kw_only=True):
 # ---- dead letters --------------------------------------------------------------------------------
 
 
-class DeadLetterSummary(Answer, frozen=True, kw_only=True):
+class DeadLetterSummary(Response, frozen=True, kw_only=True):
     """A dead letter as it is listed."""
 
     dead_letter_id: str
@@ -267,7 +267,7 @@ class DeadLetterDetail(DeadLetterSummary, frozen=True, kw_only=True):
     kept: bool
 
 
-class Replay(Answer, frozen=True, kw_only=True):
+class Replay(Response, frozen=True, kw_only=True):
     """What became of one of many replays."""
 
     dead_letter_id: str
@@ -281,14 +281,14 @@ class Replay(Answer, frozen=True, kw_only=True):
 # ---- schedules, workflows, events, workers -------------------------------------------------------
 
 
-class ScheduleRegistered(Answer, frozen=True, kw_only=True):
+class ScheduleRegistered(Response, frozen=True, kw_only=True):
     """What registering a schedule answers."""
 
     schedule_id: str
     next_run_at: datetime | None
 
 
-class ScheduleDetail(Answer, frozen=True, kw_only=True):
+class ScheduleDetail(Response, frozen=True, kw_only=True):
     """A schedule with its next planned times and its last decisions."""
 
     schedule_id: str
@@ -311,13 +311,13 @@ class ScheduleDetail(Answer, frozen=True, kw_only=True):
     last_ticks: list[LedgerTick]
 
 
-class Launched(Answer, frozen=True, kw_only=True):
+class Launched(Response, frozen=True, kw_only=True):
     """Whether the run launcher could start what it was asked for."""
 
     started: bool
 
 
-class WorkflowDeployed(Answer, frozen=True, kw_only=True):
+class WorkflowDeployed(Response, frozen=True, kw_only=True):
     """What a deployment came to."""
 
     workflow_id: str
@@ -328,7 +328,7 @@ class WorkflowDeployed(Answer, frozen=True, kw_only=True):
     removed: list[str]
 
 
-class WorkflowSummary(Answer, frozen=True, kw_only=True):
+class WorkflowSummary(Response, frozen=True, kw_only=True):
     """A workflow in its newest version."""
 
     workflow_id: str
@@ -337,7 +337,7 @@ class WorkflowSummary(Answer, frozen=True, kw_only=True):
     tags: list[str]
 
 
-class EventEntry(Answer, frozen=True, kw_only=True):
+class EventEntry(Response, frozen=True, kw_only=True):
     """What became of an event for one job."""
 
     job: str
@@ -347,7 +347,7 @@ class EventEntry(Answer, frozen=True, kw_only=True):
     decided_at: datetime
 
 
-class EventDetail(Answer, frozen=True, kw_only=True):
+class EventDetail(Response, frozen=True, kw_only=True):
     """An event and what became of it for every job that listens."""
 
     event_id: str
@@ -359,7 +359,7 @@ class EventDetail(Answer, frozen=True, kw_only=True):
     entries: list[EventEntry]
 
 
-class WorkerDetail(Answer, frozen=True, kw_only=True):
+class WorkerDetail(Response, frozen=True, kw_only=True):
     """A worker that is alive."""
 
     worker: str
@@ -380,7 +380,7 @@ class WorkerDetail(Answer, frozen=True, kw_only=True):
     functions: list[str]
 
 
-class TicksSwallowed(Answer, frozen=True, kw_only=True):
+class TicksSwallowed(Response, frozen=True, kw_only=True):
     """The planned times that a pause swallowed."""
 
     count: int
@@ -399,7 +399,7 @@ class JobResumed(JobDetail, frozen=True, kw_only=True):
 # ---- backfills -----------------------------------------------------------------------------------
 
 
-class BackfillDetail(Answer, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "to"}):
+class BackfillDetail(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "to"}):
     """A stretch of the past that is run after all, and how far that has come."""
 
     backfill_id: str
@@ -421,7 +421,7 @@ class BackfillDetail(Answer, frozen=True, kw_only=True, rename={"from_at": "from
     ended_at: datetime | None
 
 
-class BackfillPreview(Answer, frozen=True, kw_only=True):
+class BackfillPreview(Response, frozen=True, kw_only=True):
     """What a backfill would do."""
 
     job: str
@@ -432,7 +432,7 @@ class BackfillPreview(Answer, frozen=True, kw_only=True):
 # ---- plans ---------------------------------------------------------------------------------------
 
 
-class PlannedField(Answer, frozen=True, kw_only=True):
+class PlannedField(Response, frozen=True, kw_only=True):
     """A field that would say something else; null where it says nothing."""
 
     field: str
@@ -440,7 +440,7 @@ class PlannedField(Answer, frozen=True, kw_only=True):
     after: Any
 
 
-class PlannedChange(Answer, frozen=True, kw_only=True):
+class PlannedChange(Response, frozen=True, kw_only=True):
     """What would become of one fire."""
 
     #: `added`, `removed` or `moved`.
@@ -451,7 +451,7 @@ class PlannedChange(Answer, frozen=True, kw_only=True):
     clock_change: bool
 
 
-class PlannedFires(Answer, frozen=True, kw_only=True):
+class PlannedFires(Response, frozen=True, kw_only=True):
     """What would become of the fires of a job."""
 
     before: int
@@ -465,7 +465,7 @@ class PlannedFires(Answer, frozen=True, kw_only=True):
     changes: list[PlannedChange]
 
 
-class PlannedOddDay(Answer, frozen=True, kw_only=True):
+class PlannedOddDay(Response, frozen=True, kw_only=True):
     """A day on which clocks are changed, and what that does to the fires."""
 
     at: datetime
@@ -473,7 +473,7 @@ class PlannedOddDay(Answer, frozen=True, kw_only=True):
     what: str
 
 
-class JobPlan(Answer, frozen=True, kw_only=True):
+class JobPlan(Response, frozen=True, kw_only=True):
     """What would become of one job."""
 
     job: str
@@ -489,7 +489,7 @@ class JobPlan(Answer, frozen=True, kw_only=True):
     clock_changes: list[PlannedOddDay]
 
 
-class JobsPlanned(Answer, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "until"}):
+class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "until"}):
     """What would become of some jobs, and of their fires."""
 
     from_at: datetime
@@ -503,7 +503,7 @@ class JobsPlanned(Answer, frozen=True, kw_only=True, rename={"from_at": "from", 
 # ---- the audit trail -----------------------------------------------------------------------------
 
 
-class AuditRecord(Answer, frozen=True, kw_only=True):
+class AuditRecord(Response, frozen=True, kw_only=True):
     """Somebody changed something."""
 
     number: int
@@ -527,7 +527,7 @@ class AuditRecord(Answer, frozen=True, kw_only=True):
 # ---- health --------------------------------------------------------------------------------------
 
 
-class Component(Answer, frozen=True, kw_only=True):
+class Component(Response, frozen=True, kw_only=True):
     """How one part of the scheduler is."""
 
     component: str
@@ -539,7 +539,7 @@ class Component(Answer, frozen=True, kw_only=True):
     since_at: datetime
 
 
-class HealthReport(Answer, frozen=True, kw_only=True):
+class HealthReport(Response, frozen=True, kw_only=True):
     """How the scheduler is."""
 
     #: `error` if any of its parts is.
@@ -555,7 +555,7 @@ class HealthReport(Answer, frozen=True, kw_only=True):
 # ---- the stream ----------------------------------------------------------------------------------
 
 
-class StreamChange(Answer, frozen=True, kw_only=True):
+class StreamChange(Response, frozen=True, kw_only=True):
     """Something that changed, as the stream tells it."""
 
     #: `tick`, `execution`, `task` or `dead_letter`.
@@ -568,7 +568,7 @@ class StreamChange(Answer, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-class WhyDecision(Answer, frozen=True, kw_only=True):
+class WhyDecision(Response, frozen=True, kw_only=True):
     """The row of the ledger that an explanation reads."""
 
     kind: str
@@ -580,7 +580,7 @@ class WhyDecision(Answer, frozen=True, kw_only=True):
     decided_at: datetime | None
 
 
-class WhyAttempt(Answer, frozen=True, kw_only=True):
+class WhyAttempt(Response, frozen=True, kw_only=True):
     """What a worker has tried."""
 
     step: str
@@ -594,7 +594,7 @@ class WhyAttempt(Answer, frozen=True, kw_only=True):
     error: str | None
 
 
-class WhyMoment(Answer, frozen=True, kw_only=True):
+class WhyMoment(Response, frozen=True, kw_only=True):
     """Why a job did what it did at a moment, or did nothing."""
 
     at: datetime
@@ -615,7 +615,7 @@ class WhyMoment(Answer, frozen=True, kw_only=True):
     attempts: list[WhyAttempt]
 
 
-class WhyAnswer(Answer, frozen=True, kw_only=True):
+class WhyAnswer(Response, frozen=True, kw_only=True):
     """Why, of one moment or of the last few."""
 
     job: str

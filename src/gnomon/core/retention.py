@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec import Struct
 
 from gnomon.core.model import DAY_MS, DeadLetter, Run, ScheduleUid, Tick
-from gnomon.core.runs.external_events import Entry, EntryKind
+from gnomon.core.runs.external_events import EventEffect, EventEffectKind
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class RetainedSchedule(Struct, frozen=True, kw_only=True):
     """A schedule that has a history, whether it is still there or not."""
 
     uid: ScheduleUid
@@ -25,7 +25,7 @@ class Past(Struct, frozen=True, kw_only=True):
     newest_tick_at: int | None = None
 
 
-class Horizons(Struct, frozen=True):
+class RetentionHorizons(Struct, frozen=True):
     """Instants before which things may go."""
 
     #: Runs that ended before this.
@@ -34,23 +34,23 @@ class Horizons(Struct, frozen=True):
     keys_at: int
 
 
-def horizons(days: int, *, dedupe_ms: int, now: int, catchup_window_ms: int = 0) -> Horizons:
+def retention_horizons(days: int, *, dedupe_ms: int, now: int, catchup_window_ms: int = 0) -> RetentionHorizons:
     """How far back things are kept under a retention of so many days.
 
     A key outlives whatever could ask for the same thing again: a caller who repeats himself, a tick that is caught up.
     """
     kept_ms = days * DAY_MS
-    return Horizons(now - kept_ms, now - max(kept_ms, dedupe_ms, catchup_window_ms))
+    return RetentionHorizons(now - kept_ms, now - max(kept_ms, dedupe_ms, catchup_window_ms))
 
 
-def run_may_go(run: Run, kept: Horizons) -> bool:
+def run_expired(run: Run, kept: RetentionHorizons) -> bool:
     """Whether the run ended long enough ago. One that a caller named is also the proof that it was asked for."""
     if run.completed_at is None or not run.over:
         return False
     return run.completed_at < (kept.runs_at if run.idempotency_key is None else min(kept.runs_at, kept.keys_at))
 
 
-def rested_on(run: Run, letters: Iterable[DeadLetter], under_way: Collection[str]) -> bool:
+def needed_by_dead_letter(run: Run, letters: Iterable[DeadLetter], under_way: Collection[str]) -> bool:
     """Whether a dead letter still needs the run.
 
     That of a run without a job does, until someone has dealt with it: the letter alone does not say what to run again.
@@ -62,7 +62,9 @@ def rested_on(run: Run, letters: Iterable[DeadLetter], under_way: Collection[str
     )
 
 
-def ticks_that_may_go(past: Past, ticks: Sequence[Tick], kept: Horizons, runs: Collection[str]) -> list[Tick]:
+def select_expired_ticks(
+    past: RetainedSchedule, ticks: Sequence[Tick], kept: RetentionHorizons, runs: Collection[str]
+) -> list[Tick]:
     """The ticks whose keys nobody can ask for again; `runs` are those of their runs that are still there.
 
     The mark of a schedule never goes back, whatever the clock does, so that nothing up to it is decided a second time
@@ -80,17 +82,17 @@ def ticks_that_may_go(past: Past, ticks: Sequence[Tick], kept: Horizons, runs: C
     ]
 
 
-def letter_may_go(letter: DeadLetter, kept_at: int, under_way: Collection[str]) -> bool:
+def dead_letter_expired(letter: DeadLetter, kept_at: int, under_way: Collection[str]) -> bool:
     """Whether someone dealt with the dead letter long enough ago. Until then it stays, however old it is."""
     return letter.resolved_at is not None and letter.resolved_at < kept_at and letter.replayed_by not in under_way
 
 
-def event_may_go(entries: Iterable[Entry]) -> bool:
+def event_expired(entries: Iterable[EventEffect]) -> bool:
     """Whether nothing more will come of an event that is old enough."""
-    return all(entry.kind is not EntryKind.GATHERED for entry in entries)
+    return all(entry.kind is not EventEffectKind.GATHERED for entry in entries)
 
 
-def schedule_may_go(past: Past, kept: Horizons) -> bool:
+def schedule_expired(past: RetainedSchedule, kept: RetentionHorizons) -> bool:
     """Whether nothing is left of a schedule but that it was there."""
     gone = past.deleted_at is not None and past.deleted_at < kept.keys_at
     return gone and past.oldest_run_at is None and past.oldest_tick_at is None

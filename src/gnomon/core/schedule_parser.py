@@ -62,9 +62,9 @@ def _cron(text: str, timezone: str | None, dialect: Dialect, dst: Dst) -> Cron:
 
 
 def _sentence(text: str, timezone: str | None, dst: Dst) -> Cron | Every:
-    from gnomon.core.english import Interval, read
+    from gnomon.core.english import Interval, parse_sentence
 
-    meaning = read(text)
+    meaning = parse_sentence(text)
     if isinstance(meaning, Interval):
         return Every(meaning.period)
     zone = meaning.zone or timezone or "UTC"

@@ -16,7 +16,7 @@ import re
 
 DEFAULT_POOL = "default"
 #: What the names of workers begin with that are reached over the bus: only their slots are sent tasks.
-FIELD = "field"
+REMOTE_WORKER_PREFIX = "field"
 #: The streams, and who reads what workers report.
 WORK, REPORTS, DEAD = "GNOMON_WORK", "GNOMON_REPORTS", "GNOMON_DEAD"
 SCHEDULERS = "schedulers"
@@ -39,7 +39,7 @@ def work_subject(job: str, pool: str = DEFAULT_POOL) -> str:
     return every if pool == DEFAULT_POOL else f"{every}.pool.{_token(pool)}"
 
 
-def executors(pool: str = DEFAULT_POOL) -> str:
+def consumer_name(pool: str = DEFAULT_POOL) -> str:
     """The group of consumers that workers of a pool share."""
     return _EXECUTORS if pool == DEFAULT_POOL else f"{_EXECUTORS}-{_token(pool)}"
 
@@ -69,7 +69,7 @@ def grant_subject(worker: str) -> str:
     return f"mq.scheduler.complete.grant.{_token(worker)}"
 
 
-def report_patience_ms(lease_ms: int) -> int:
+def report_ack_wait_ms(lease_ms: int) -> int:
     """How long a server may take over reports before another one gets them."""
     return max(_REPORT_MS, lease_ms // _REPORT_SHARE)
 

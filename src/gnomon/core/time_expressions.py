@@ -17,7 +17,7 @@ from gnomon.core.model import MINUTE_MS, SECOND_MS
 from gnomon.core.timezones import zone
 from gnomon.errors import FieldError
 
-_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday".split()
 _SHAPE = re.compile(
     r"(?:(?P<day>[a-z]+|\d{4}-\d{2}-\d{2})(?:\s+|t))?"
     r"(?P<time>\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?)(?P<offset>\s*(?:z|utc|[+-]\d{2}:?\d{2}))?",
@@ -26,7 +26,7 @@ _SHAPE = re.compile(
 _EXAMPLES = 'is no moment such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:00" or 02:00'
 
 
-class Moment(Struct, frozen=True):
+class TimeRange(Struct, frozen=True):
     """A moment as exactly as it was named: a minute, a second or a millisecond, its last millisecond included."""
 
     first_at: int
@@ -35,16 +35,16 @@ class Moment(Struct, frozen=True):
     skipped: str | None = None
 
 
-def exactly(at: int) -> Moment:
+def exact_time_range(at: int) -> TimeRange:
     """The moment of one millisecond."""
-    return Moment(at, at)
+    return TimeRange(at, at)
 
 
-def read_moments(text: str, timezone: str, *, now: int) -> tuple[Moment, ...]:
+def parse_time_ranges(text: str, timezone: str, *, now: int) -> tuple[TimeRange, ...]:
     """The moment that the text names, seen from now; both of them, if its time comes twice that day."""
     said = text.strip()
     if said.lower() == "now":
-        return (exactly(now),)
+        return (exact_time_range(now),)
     shape = _SHAPE.fullmatch(said)
     if shape is None:
         raise _refused(text, _EXAMPLES)
@@ -54,11 +54,11 @@ def read_moments(text: str, timezone: str, *, now: int) -> tuple[Moment, ...]:
         raise _refused(text, "lies outside the calendar" if isinstance(error, OverflowError) else _EXAMPLES) from None
 
 
-def _placed(shape: re.Match[str], timezone: str, now: int) -> tuple[Moment, ...]:
+def _placed(shape: re.Match[str], timezone: str, now: int) -> tuple[TimeRange, ...]:
     clock = datetime.strptime(shape["time"], _clock_shape(shape)).time()  # noqa: DTZ007 - a time of day has no zone
     length = 1 if shape["fraction"] else SECOND_MS if shape["second"] else MINUTE_MS
 
-    def on(day: date) -> tuple[Moment, ...]:
+    def on(day: date) -> tuple[TimeRange, ...]:
         return _on_the_clocks(datetime.combine(day, clock), timezone, length)
 
     said = (shape["day"] or "").lower()
@@ -76,20 +76,20 @@ def _clock_shape(shape: re.Match[str]) -> str:
     return "%H:%M" + (":%S" if shape["second"] else "") + (".%f" if shape["fraction"] else "")
 
 
-def _on_a_day(said: str, today: date, on: Callable[[date], tuple[Moment, ...]], now: int) -> tuple[Moment, ...]:
+def _on_a_day(said: str, today: date, on: Callable[[date], tuple[TimeRange, ...]], now: int) -> tuple[TimeRange, ...]:
     """On a day that is named from here: a weekday, or none, is the last one on which the time was not yet to come."""
     named = {"today": 0, "yesterday": -1, "tomorrow": 1}
     if said in named:
         return on(today + timedelta(named[said]))
     back = 0
     if said:
-        [weekday] = [number for number, name in enumerate(_DAYS) if said in (name, name[:3])]
+        [weekday] = [number for number, name in enumerate(_WEEKDAY_NAMES) if said in (name, name[:3])]
         back = (today.weekday() - weekday) % 7
     found = on(today - timedelta(back))
     return found if found[0].first_at <= now else on(today - timedelta(back + (7 if said else 1)))
 
 
-def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[Moment, ...]:
+def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[TimeRange, ...]:
     rules = ZoneInfo(timezone)
     first, second = (ms_of(wall.replace(tzinfo=rules, fold=fold)) for fold in (0, 1))
     if first < second:
@@ -99,13 +99,13 @@ def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[Moment, 
     known = zone(timezone)
     assert known is not None  # noqa: S101 - a schedule goes by it
     changed_at = known.span_at(second_of(instant_of(first))).start * SECOND_MS
-    return (Moment(changed_at, changed_at, f"{wall:%H:%M}" if length == MINUTE_MS else f"{wall:%H:%M:%S}"),)
+    return (TimeRange(changed_at, changed_at, f"{wall:%H:%M}" if length == MINUTE_MS else f"{wall:%H:%M:%S}"),)
 
 
-def _lasting(at: int, length: int) -> Moment:
+def _lasting(at: int, length: int) -> TimeRange:
     if not FIRST_SECOND <= at // SECOND_MS <= LAST_SECOND:
         raise OverflowError
-    return Moment(at, at + length - 1)
+    return TimeRange(at, at + length - 1)
 
 
 def _refused(text: str, reason: str) -> FieldError:

@@ -27,7 +27,7 @@ _PROBE = 2 * DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """A stretch of time, `start` included and `end` not, with one offset from UTC.
 
     A span may end, and the next begin, without a change of the clock.
@@ -55,11 +55,11 @@ class Zone:
     def __init__(self, name: str, rules: tzinfo) -> None:
         self.name = name
         self._rules = rules
-        self._windows: dict[int, tuple[list[int], list[Span]]] = {}
+        self._windows: dict[int, tuple[list[int], list[OffsetSpan]]] = {}
         #: The span found last: most questions are about the present.
         self.recent = _span(0, 0, 0, 0)
 
-    def span_at(self, second: int) -> Span:
+    def span_at(self, second: int) -> OffsetSpan:
         """The span in which `second` lies."""
         number = second // _WINDOW
         if number not in self._windows:
@@ -70,7 +70,7 @@ class Zone:
         span = self.recent = spans[bisect_right(starts, second) - 1]
         return span
 
-    def _spans(self, number: int) -> list[Span]:
+    def _spans(self, number: int) -> list[OffsetSpan]:
         """The spans of a window, looking back far enough that none begins within a repeated stretch."""
         start, end = number * _WINDOW - _PROBE, (number + 1) * _WINDOW
         spans = []
@@ -102,12 +102,12 @@ class Zone:
         return int((local.utcoffset() or timedelta()).total_seconds())
 
 
-def _span(start: int, end: int, offset: int, before: int) -> Span:
+def _span(start: int, end: int, offset: int, before: int) -> OffsetSpan:
     skipped, repeated = max(offset - before, 0), max(before - offset, 0)
     resumes = start + -(start + offset) % 60
     settled = max(resumes, start + repeated)
     first_day, last_day = -(-settled // DAY_SECONDS), end // DAY_SECONDS - 1
-    return Span(start, end, offset, skipped, repeated, resumes, settled, first_day, last_day)
+    return OffsetSpan(start, end, offset, skipped, repeated, resumes, settled, first_day, last_day)
 
 
 @lru_cache(maxsize=2048)

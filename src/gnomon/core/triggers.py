@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gnomon.core.instants import EPOCH, unplaced
+from gnomon.core.instants import EPOCH, naive_instant_error
 from gnomon.errors import CronError
 
 SHORTEST_PERIOD = timedelta(milliseconds=100)
@@ -136,7 +136,7 @@ class At:
         return f"once at {self.instant.isoformat()}"
 
 
-class Unplanned:
+class UnplannedTrigger:
     """Fires at no time that can be foretold."""
 
     __slots__ = ()
@@ -163,7 +163,7 @@ class Unplanned:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDemand(Unplanned):
+class OnDemand(UnplannedTrigger):
     """Never fires by itself: its job runs when someone, or an event, asks for it."""
 
     def describe(self) -> str:
@@ -172,7 +172,7 @@ class OnDemand(Unplanned):
 
 
 @dataclass(frozen=True, slots=True)
-class OnEvent(Unplanned):
+class OnEvent(UnplannedTrigger):
     """Fires when something happens, not at any time: for each event, after a silence, or for many at once."""
 
     event: str
@@ -185,7 +185,7 @@ class OnEvent(Unplanned):
     batch_ms: int | None = None
 
     @property
-    def gathers(self) -> bool:
+    def is_batched(self) -> bool:
         """Whether several events start one run."""
         return self.debounce_ms is not None or self.batch_ms is not None
 
@@ -225,7 +225,7 @@ def _since(instant: datetime, start: datetime) -> timedelta:
     try:
         return instant - start
     except TypeError:
-        raise unplaced(instant) from None
+        raise naive_instant_error(instant) from None
 
 
 def _in_utc(instant: datetime, *, field: str) -> datetime:

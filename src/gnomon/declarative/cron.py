@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from gnomon.core.cron import Cron, known_zone
-from gnomon.core.cron.calendar import wheel
+from gnomon.core.cron.calendar import fire_time_finder
 from gnomon.core.cron.fields import Fields
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND, instant_of, ms_of
 from gnomon.core.timezones import Zone
@@ -51,8 +51,8 @@ class Occurrences:
     def __init__(self, expression: str, zone: Zone) -> None:
         fields = parse(expression)
         self.expression = expression
-        self._ahead = wheel(fields, mirrored=False)
-        self._behind = wheel(fields, mirrored=True)
+        self._ahead = fire_time_finder(fields, mirrored=False)
+        self._behind = fire_time_finder(fields, mirrored=True)
         self._zone = zone
 
     def first_after(self, at: int) -> int | None:

@@ -8,17 +8,17 @@ from msgspec.structs import replace
 
 from gnomon.declarative.cron import Occurrences
 from gnomon.declarative.events import Cause
-from gnomon.declarative.records import Record
-from gnomon.declarative.registrations import Registered
+from gnomon.declarative.records import TaskRecord
+from gnomon.declarative.registrations import ParsedRegistration
 
 MINUTE_MS = 60_000
 #: Retries of one task are at least so far apart, start to start: a delay of nothing must not become a spin.
 RETRY_SPACING_MS = 1000
 #: Before any instant: what is owed whatever the clock says.
-AT_ONCE = -1 << 62
+IMMEDIATELY = -1 << 62
 
 
-class Start(NamedTuple):
+class StartDecision(NamedTuple):
     """A task is to be started now."""
 
     cause: Cause
@@ -26,13 +26,13 @@ class Start(NamedTuple):
     preempts_retry: bool = False
 
 
-def owed_at(record: Record, occurrences: Occurrences) -> int | None:
+def due_at(record: TaskRecord, occurrences: Occurrences) -> int | None:
     """The instant from which on a start is owed to a task that is not running; None if never.
 
     It does not depend on the present, so a clock that is set forth or back changes nothing about it.
     """
     if record.scheduler_identifier is not None or record.due_at_registration:
-        return AT_ONCE
+        return IMMEDIATELY
     due = occurrences.first_after(record.settled_at)
     retry = _retry_at(record)
     if due is None or retry is None:
@@ -40,21 +40,21 @@ def owed_at(record: Record, occurrences: Occurrences) -> int | None:
     return min(due, retry)
 
 
-def decide(record: Record, occurrences: Occurrences, *, now: int) -> Start:
+def decide(record: TaskRecord, occurrences: Occurrences, *, now: int) -> StartDecision:
     """Why a task is started that is not running and to which a start is owed at `now`."""
     if record.scheduler_identifier is not None:
-        return Start(Cause.ORPHAN)
+        return StartDecision(Cause.ORPHAN)
     if record.due_at_registration:
-        return Start(Cause.REGISTRATION)
+        return StartDecision(Cause.REGISTRATION)
     retry = _retry_at(record)
     if retry is not None and retry <= now and not _due_since_failure(record, occurrences, now):
-        return Start(Cause.RETRY)
+        return StartDecision(Cause.RETRY)
     due = occurrences.first_after(record.settled_at)
     cause = Cause.MISSED if due is None or now - due >= MINUTE_MS else Cause.CRON
-    return Start(cause, preempts_retry=record.pending_retry_until is not None)
+    return StartDecision(cause, preempts_retry=record.pending_retry_until is not None)
 
 
-def _retry_at(record: Record) -> int | None:
+def _retry_at(record: TaskRecord) -> int | None:
     if record.pending_retry_until is None:
         return None
     # If the clock was set back during the run, it failed before it began; that must not make it wait.
@@ -62,13 +62,13 @@ def _retry_at(record: Record) -> int | None:
     return max(record.pending_retry_until, began_at + RETRY_SPACING_MS)
 
 
-def _due_since_failure(record: Record, occurrences: Occurrences, now: int) -> bool:
+def _due_since_failure(record: TaskRecord, occurrences: Occurrences, now: int) -> bool:
     since = max(record.settled_at, record.last_failure_at or record.settled_at)
     due = occurrences.first_after(since)
     return due is not None and due <= now
 
 
-class Modified(NamedTuple):
+class ModifiedField(NamedTuple):
     """One field of one task that says something else than before."""
 
     name: str
@@ -81,33 +81,33 @@ class Overrides(Struct, frozen=True, kw_only=True):
     """All that a set of registrations does to what is persisted. Carried out whole, or not at all."""
 
     #: Every registered task as it is from here on.
-    records: dict[str, Record]
+    records: dict[str, TaskRecord]
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    modified: tuple[Modified, ...]
+    modified: tuple[ModifiedField, ...]
     orphaned: tuple[str, ...]
 
     @property
-    def written(self) -> list[Record]:
+    def written(self) -> list[TaskRecord]:
         """The records that differ from what is persisted."""
         names = {*self.added, *(change.name for change in self.modified)}
         return [self.records[name] for name in self.records if name in names]
 
 
-def resolve(
-    registered: Mapping[str, Registered],
-    persisted: Mapping[str, Record],
+def resolve_overrides(
+    registered: Mapping[str, ParsedRegistration],
+    persisted: Mapping[str, TaskRecord],
     occurrences: Mapping[str, Occurrences],
     *,
     now: int,
 ) -> Overrides:
     """What the registrations do to what is persisted. `occurrences` has every registered expression."""
-    records: dict[str, Record] = {}
-    modified: list[Modified] = []
+    records: dict[str, TaskRecord] = {}
+    modified: list[ModifiedField] = []
     for name, task in registered.items():
         before = persisted.get(name)
         if before is None:
-            records[name] = _new(task, occurrences[task.cron_expression], now)
+            records[name] = _new_record(task, occurrences[task.cron_expression], now)
             continue
         changes = _changes(before, task)
         modified += changes
@@ -121,10 +121,10 @@ def resolve(
     )
 
 
-def _new(task: Registered, occurrences: Occurrences, now: int) -> Record:
+def _new_record(task: ParsedRegistration, occurrences: Occurrences, now: int) -> TaskRecord:
     """A task that was never seen. It is due at once if, and only if, the present minute matches."""
     last = occurrences.last_until(now)
-    return Record(
+    return TaskRecord(
         name=task.name,
         cron_expression=task.cron_expression,
         retry_delay_ms=task.retry_delay_ms,
@@ -133,16 +133,16 @@ def _new(task: Registered, occurrences: Occurrences, now: int) -> Record:
     )
 
 
-def _changes(before: Record, task: Registered) -> list[Modified]:
+def _changes(before: TaskRecord, task: ParsedRegistration) -> list[ModifiedField]:
     """Strings are compared as they are written: what means the same and is spelled otherwise is a change."""
     changes = []
     if before.cron_expression != task.cron_expression:
-        changes.append(Modified(task.name, "cronExpression", before.cron_expression, task.cron_expression))
+        changes.append(ModifiedField(task.name, "cronExpression", before.cron_expression, task.cron_expression))
     if before.retry_delay_ms != task.retry_delay_ms:
-        changes.append(Modified(task.name, "retryDelayMs", before.retry_delay_ms, task.retry_delay_ms))
+        changes.append(ModifiedField(task.name, "retryDelayMs", before.retry_delay_ms, task.retry_delay_ms))
     return changes
 
 
-def _overridden(before: Record, task: Registered) -> Record:
+def _overridden(before: TaskRecord, task: ParsedRegistration) -> TaskRecord:
     """The new configuration with the old history; a retry that is pending stays where it was."""
     return replace(before, cron_expression=task.cron_expression, retry_delay_ms=task.retry_delay_ms)

@@ -71,7 +71,7 @@ class ScheduleDuplicateTaskError(SchedulerError):
     """Two registrations have one name."""
 
     def __init__(self, task_name: str) -> None:
-        super().__init__(f'Task with name "{shown(task_name)}" is already scheduled', taskName=task_name)
+        super().__init__(f'Task with name "{printable_excerpt(task_name)}" is already scheduled', taskName=task_name)
 
 
 class NegativeRetryDelayError(SchedulerError):
@@ -94,7 +94,9 @@ class SchedulerAlreadyActiveError(SchedulerError):
 
 class _RefusedExpression(SchedulerError):
     def __init__(self, expression: str, field: str, reason: str) -> None:
-        message = f'Invalid cron expression "{shown(expression)}": {field} field {shown(reason)}'
+        message = (
+            f'Invalid cron expression "{printable_excerpt(expression)}": {field} field {printable_excerpt(reason)}'
+        )
         super().__init__(message, expression=expression, field=field, reason=reason)
 
 
@@ -110,7 +112,9 @@ class FieldParseError(SchedulerError):
     """One field of a cron expression was refused."""
 
     def __init__(self, field_value: str, field_name: str, reason: str) -> None:
-        super().__init__(f"{field_name} field {shown(reason)}", fieldValue=field_value, fieldName=field_name)
+        super().__init__(
+            f"{field_name} field {printable_excerpt(reason)}", fieldValue=field_value, fieldName=field_name
+        )
 
 
 class CronCalculationError(SchedulerError):
@@ -150,7 +154,7 @@ class TaskInvalidValueError(TaskTryDeserializeError):
     """A field of a record has a value that cannot be."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        message = f"Invalid value for field '{field}': {shown(reason)}"
+        message = f"Invalid value for field '{field}': {printable_excerpt(reason)}"
         super().__init__(message, field=field, value=value, reason=reason)
 
 
@@ -193,7 +197,7 @@ class StateUnavailableError(SchedulerError):
         super().__init__(f"Cannot {doing}: {what}", cause=cause)
 
 
-def shown(text: str) -> str:
+def printable_excerpt(text: str) -> str:
     """The text on one line that no terminal or log obeys, cut if it is endless."""
     cut = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gnomon.core.instants import instant_of
 from gnomon.declarative.decide import Overrides
-from gnomon.declarative.errors import shown
+from gnomon.declarative.errors import printable_excerpt
 from gnomon.declarative.events import Cause, Event, SchedulerInitializationFailed, TaskRunFailed
 from gnomon.ports.runtime import Clock
 
@@ -36,7 +36,7 @@ class Counters:
     polls: int = 0
 
 
-class Announcer:
+class EventPublisher:
     """Makes events and tells them. Nothing that a listener or a log does harms the scheduler."""
 
     def __init__(self, clock: Clock, on_event: Callable[[Event], object] | None) -> None:
@@ -44,7 +44,15 @@ class Announcer:
         self._on_event = on_event
         self.counters = Counters()
 
-    def tell(self, kind: type[E], cause: Cause, *, task: str | None = None, at: int | None = None, **more: Any) -> None:  # noqa: ANN401 - what this kind has besides
+    def publish(
+        self,
+        kind: type[E],
+        cause: Cause,
+        *,
+        task: str | None = None,
+        at: int | None = None,
+        **more: Any,  # noqa: ANN401 - the fields of this kind
+    ) -> None:
         """The event happened, now unless told otherwise."""
         event = kind(at=instant_of(self._clock.now() if at is None else at), cause=cause, task=task, **more)
         self.counters.events[kind.__name__] += 1
@@ -61,7 +69,7 @@ class Announcer:
         level = logging.WARNING if type(event) in _FAILURES else logging.INFO
         if not log.isEnabledFor(level):
             return
-        about = f" task={shown(repr(event.task))}" if event.task is not None else ""
+        about = f" task={printable_excerpt(repr(event.task))}" if event.task is not None else ""
         if isinstance(event, SchedulerInitializationFailed):
             # Whoever called gets all of it; here its kind will do.
             about = f" error={type(event.error).__name__}"
@@ -86,7 +94,7 @@ class Announcer:
             },
         )
 
-    def lateness(self, late_ms: list[int], *, allowed_ms: int) -> None:
+    def record_lateness(self, late_ms: list[int], *, allowed_ms: int) -> None:
         """Tasks are being started so much later than they could have been."""
         worst = max(late_ms, default=0)
         self.counters.worst_lateness_ms = max(self.counters.worst_lateness_ms, worst)
@@ -105,6 +113,6 @@ class Announcer:
         self.counters.lost_outcomes += count
         log.error("stopped with %d outcomes unwritten: those tasks will run again", count)
 
-    def stumbled(self, error: BaseException) -> None:
+    def poll_failed(self, error: BaseException) -> None:
         """Something that nobody foresaw went wrong in the loop, which goes on."""
         log.error("polling stumbled and goes on", exc_info=error)

@@ -25,7 +25,7 @@ from gnomon.declarative.errors import (
 _LARGEST = 1 << 62
 
 
-class Record(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
+class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
     """One task as it is kept."""
 
     name: str
@@ -49,7 +49,7 @@ class Record(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_d
         return self.registered_at if self.last_attempt_at is None else self.last_attempt_at
 
 
-def started(record: Record, *, at: int, identifier: str) -> Record:
+def started(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
     """The task is invoked: whatever it was waiting for is answered."""
     return replace(
         record,
@@ -60,12 +60,12 @@ def started(record: Record, *, at: int, identifier: str) -> Record:
     )
 
 
-def succeeded(record: Record, *, at: int) -> Record:
+def succeeded(record: TaskRecord, *, at: int) -> TaskRecord:
     """The callback returned."""
     return replace(record, last_success_at=at, pending_retry_until=None, scheduler_identifier=None)
 
 
-def failed(record: Record, *, at: int) -> Record:
+def failed(record: TaskRecord, *, at: int) -> TaskRecord:
     """The callback raised."""
     retry_at = at + record.retry_delay_ms
     return replace(record, last_failure_at=at, pending_retry_until=retry_at, scheduler_identifier=None)
@@ -74,7 +74,7 @@ def failed(record: Record, *, at: int) -> Record:
 # ---- to and from bytes ---------------------------------------------------------------------------
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Record)
+_decoder = msgspec.json.Decoder(TaskRecord)
 _REQUIRED = {"name": "string", "cronExpression": "string", "retryDelayMs": "integer", "registeredAt": "integer"}
 _OPTIONAL = {
     "dueAtRegistration": "boolean",
@@ -87,26 +87,26 @@ _OPTIONAL = {
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
-def encode(record: Record) -> str:
+def encode(record: TaskRecord) -> str:
     """The record as JSON."""
     return _encoder.encode(record).decode()
 
 
-def decode(text: object) -> Record:
+def decode(text: object) -> TaskRecord:
     """The record that was kept, or the TaskTryDeserializeError that says what is wrong with it."""
     try:
         record = _decoder.decode(text)  # type: ignore[arg-type]  # whatever the file holds: the next lines look at it
     except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError):
         record = None
     # A field that says null was not written by us: what is not known is left out.
-    if record is None or not isinstance(text, str) or "null" in text or not _believable(record):
-        _blame(text)
+    if record is None or not isinstance(text, str) or "null" in text or not _is_consistent(record):
+        _raise_decode_error(text)
     if record is None:
         raise TaskInvalidStructureError(text, "it is not what was written")
     return record
 
 
-def _believable(record: Record) -> bool:
+def _is_consistent(record: TaskRecord) -> bool:
     times = (
         record.registered_at,
         record.last_attempt_at,
@@ -121,7 +121,7 @@ def _believable(record: Record) -> bool:
     return bool(record.name) and 0 <= record.retry_delay_ms < _LARGEST
 
 
-def _blame(text: object) -> None:
+def _raise_decode_error(text: object) -> None:
     """Find the first thing wrong, in the order of the fields."""
     value = _read(text)
     if not isinstance(value, dict):
@@ -165,16 +165,16 @@ def _type_of(value: object) -> str:
     return "null" if value is None else _TYPES.get(type(value), type(value).__name__)
 
 
-class Kept(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record and the number of its row."""
 
     number: int
-    record: Record
+    record: TaskRecord
 
 
-def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, Kept]:
+def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, StoredRecord]:
     """Every kept task by its name, or the TaskTryDeserializeError of the first that cannot be believed."""
-    found: dict[str, Kept] = {}
+    found: dict[str, StoredRecord] = {}
     expressions: set[str] = set()
     for index, (number, text) in enumerate(rows):
         try:
@@ -188,7 +188,7 @@ def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, Kept]:
             error.record_index = index
             error.add_note(f"in record {index} of the state")
             raise
-        found[record.name] = Kept(number, record)
+        found[record.name] = StoredRecord(number, record)
     return found
 
 

@@ -23,7 +23,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_NAME = 1000
 
 
-class Registered(NamedTuple):
+class ParsedRegistration(NamedTuple):
     """A registration that was found valid."""
 
     name: str
@@ -32,19 +32,19 @@ class Registered(NamedTuple):
     retry_delay_ms: int
 
 
-def read_registrations(registrations: object) -> dict[str, Registered]:
+def read_registrations(registrations: object) -> dict[str, ParsedRegistration]:
     """Every task by its name, in the order of the list; or the error of the first that is wrong."""
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
-    found: dict[str, Registered] = {}
+    found: dict[str, ParsedRegistration] = {}
     for index, received in enumerate(registrations):
         registered = _read(index, received, found)
         found[registered.name] = registered
     return found
 
 
-def _read(index: int, received: object, before: dict[str, Registered]) -> Registered:
-    name, cron, callback, delay = _shaped(index, received)
+def _read(index: int, received: object, before: dict[str, ParsedRegistration]) -> ParsedRegistration:
+    name, cron, callback, delay = _check_shape(index, received)
     _check_name(name)
     if not _is_async(callback):
         raise InvalidRegistrationError("callback", callback, "must be an async function")
@@ -56,7 +56,7 @@ def _read(index: int, received: object, before: dict[str, Registered]) -> Regist
         raise CronExpressionInvalidError(**error.details) from error
     if delay < timedelta():
         raise NegativeRetryDelayError(delay / _MILLISECOND)
-    return Registered(name, cron, callback, _rounded_up(delay))
+    return ParsedRegistration(name, cron, callback, _rounded_up(delay))
 
 
 def _rounded_up(delay: timedelta) -> int:
@@ -64,7 +64,7 @@ def _rounded_up(delay: timedelta) -> int:
     return (delay.days * 86_400 + delay.seconds) * 1000 - -delay.microseconds // 1000
 
 
-def _shaped(index: int, received: object) -> tuple[str, str, Callback, timedelta]:
+def _check_shape(index: int, received: object) -> tuple[str, str, Callback, timedelta]:
     match received:
         case (str() as name, str() as cron, callback, timedelta() as delay) if callable(callback):
             return name, cron, callback, delay

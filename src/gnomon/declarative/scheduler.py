@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from gnomon.adapters.host import SystemClock
 from gnomon.declarative.cron import Occurrences, zone_named
-from gnomon.declarative.decide import resolve
+from gnomon.declarative.decide import resolve_overrides
 from gnomon.declarative.errors import (
     SchedulerAlreadyActiveError,
     SchedulerError,
     StateUnavailableError,
     StopWithinTaskError,
 )
-from gnomon.declarative.event_log import Announcer, Counters
+from gnomon.declarative.event_log import Counters, EventPublisher
 from gnomon.declarative.events import (
     Cause,
     Event,
@@ -25,11 +25,11 @@ from gnomon.declarative.events import (
     SchedulerStopped,
     SchedulerStopRequested,
 )
-from gnomon.declarative.polling import Polling
+from gnomon.declarative.polling import PollingLoop
 from gnomon.declarative.records import encode, read_records
-from gnomon.declarative.registrations import Registered, Registration, read_registrations
+from gnomon.declarative.registrations import ParsedRegistration, Registration, read_registrations
 from gnomon.declarative.state import State, state_at
-from gnomon.declarative.writer import Scribe, Slot
+from gnomon.declarative.writer import ScheduledTask, StateWriter
 from gnomon.errors import FieldError
 from gnomon.ports.runtime import Clock
 
@@ -65,12 +65,12 @@ class Scheduler:
         self._timezone = timezone
         self._state = state_at(state)
         self._clock: Clock = clock or SystemClock()
-        self._announcer = Announcer(self._clock, on_event)
+        self._publisher = EventPublisher(self._clock, on_event)
         self._status = SchedulerState.UNINITIALIZED
         self._identifier: str | None = None
         self._initialized = asyncio.Event()
         self._stop_wanted = False
-        self._polling: Polling | None = None
+        self._polling: PollingLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     async def initialize(self, registrations: Sequence[Registration]) -> None:
@@ -85,18 +85,18 @@ class Scheduler:
         self._status = SchedulerState.INITIALIZING
         self._initialized = asyncio.Event()
         self._stop_wanted = False
-        self._announcer.tell(SchedulerInitializationStarted, Cause.CALL)
+        self._publisher.publish(SchedulerInitializationStarted, Cause.CALL)
         try:
-            self._polling = await self._prepared(read_registrations(registrations))
+            self._polling = await self._prepare(read_registrations(registrations))
         except BaseException as error:
             self._status = SchedulerState.UNINITIALIZED
-            self._announcer.tell(SchedulerInitializationFailed, Cause.ERROR, error=error)
+            self._publisher.publish(SchedulerInitializationFailed, Cause.ERROR, error=error)
             raise
         else:
             self._status = SchedulerState.RUNNING
             if not self._stop_wanted:
                 self._polling.start()
-            self._announcer.tell(SchedulerInitializationCompleted, Cause.CALL)
+            self._publisher.publish(SchedulerInitializationCompleted, Cause.CALL)
         finally:
             self._initialized.set()
 
@@ -112,14 +112,14 @@ class Scheduler:
             await self._initialized.wait()
         if self._status is SchedulerState.RUNNING and self._polling is not None:
             self._status = SchedulerState.STOPPING
-            self._announcer.tell(SchedulerStopRequested, Cause.CALL)
+            self._publisher.publish(SchedulerStopRequested, Cause.CALL)
             self._polling.request_stop()
             self._stopping = asyncio.create_task(self._stop(self._polling))
         if self._status is SchedulerState.STOPPING and self._stopping is not None:
             # Whoever waits may give up waiting; the stop goes on for the others.
             await asyncio.shield(self._stopping)
 
-    async def _prepared(self, registered: dict[str, Registered]) -> Polling:
+    async def _prepare(self, registered: dict[str, ParsedRegistration]) -> PollingLoop:
         """Everything is read, decided and written; all that is left is to begin."""
         zone = zone_named(self._timezone)
         occurrences = {
@@ -130,7 +130,7 @@ class Scheduler:
         try:
             rows = await self._state.open()
             try:
-                slots = await self._taken_over(rows, registered, occurrences)
+                slots = await self._take_over_state(rows, registered, occurrences)
             except BaseException:
                 await self._state.close()
                 raise
@@ -138,19 +138,19 @@ class Scheduler:
             raise
         except Exception as error:
             raise StateUnavailableError("initialize scheduler", error) from error
-        scribe = Scribe(self._state, self._clock, self._announcer)
-        return Polling(slots, self._identifier, self._clock, scribe, self._announcer)
+        writer = StateWriter(self._state, self._clock, self._publisher)
+        return PollingLoop(slots, self._identifier, self._clock, writer, self._publisher)
 
-    async def _taken_over(
+    async def _take_over_state(
         self,
         rows: list[tuple[int, object]],
-        registered: dict[str, Registered],
+        registered: dict[str, ParsedRegistration],
         occurrences: dict[str, Occurrences],
-    ) -> list[Slot]:
+    ) -> list[ScheduledTask]:
         """The registered tasks with their history. What changes about what is kept is written, whole or not at all."""
         kept = read_records(rows)
         persisted = {name: row.record for name, row in kept.items()}
-        overrides = resolve(registered, persisted, occurrences, now=self._clock.now())
+        overrides = resolve_overrides(registered, persisted, occurrences, now=self._clock.now())
         unused = max((row.number for row in kept.values()), default=0) + 1
         numbers = {name: row.number for name, row in kept.items()}
         numbers |= {name: unused + count for count, name in enumerate(overrides.added)}
@@ -158,25 +158,25 @@ class Scheduler:
         removed = [numbers[name] for name in overrides.removed]
         if written or removed:
             await self._state.write(written, removed)
-        self._announcer.overrides(overrides)
+        self._publisher.overrides(overrides)
         return [
-            Slot(numbers[name], record, registered[name].callback, occurrences[record.cron_expression])
+            ScheduledTask(numbers[name], record, registered[name].callback, occurrences[record.cron_expression])
             for name, record in overrides.records.items()
         ]
 
-    async def _stop(self, polling: Polling) -> None:
+    async def _stop(self, polling: PollingLoop) -> None:
         """All that was started has ended, and everything is let go, whatever goes wrong on the way."""
         for part in (polling.stopped, self._state.close):
             try:
                 await part()
             except Exception as error:  # noqa: BLE001 - stopping has to end in having stopped
-                self._announcer.stumbled(error)
+                self._publisher.poll_failed(error)
         polling.announce_stopped()
         self._polling = None
         self._status = SchedulerState.STOPPED
-        self._announcer.tell(SchedulerStopped, Cause.QUIET)
+        self._publisher.publish(SchedulerStopped, Cause.QUIET)
 
 
 def counters_of(scheduler: Scheduler) -> Counters:
     """How often what happened in this scheduler. It goes on counting."""
-    return scheduler._announcer.counters  # noqa: SLF001 - a Scheduler has two public methods and nothing more
+    return scheduler._publisher.counters  # noqa: SLF001 - a Scheduler has two public methods and nothing more

@@ -3,56 +3,56 @@
 import asyncio
 
 from gnomon.declarative.cron import Occurrences
-from gnomon.declarative.event_log import Announcer
-from gnomon.declarative.records import Record, encode
+from gnomon.declarative.event_log import EventPublisher
+from gnomon.declarative.records import TaskRecord, encode
 from gnomon.declarative.registrations import Callback
 from gnomon.declarative.state import State
 from gnomon.ports.runtime import Clock
 
 
-class Slot:
+class ScheduledTask:
     """What is kept of a task, and what it takes to run it."""
 
-    __slots__ = ("callback", "number", "occurrences", "owed_at", "owed_since", "record")
+    __slots__ = ("callback", "due_at", "due_since", "number", "occurrences", "record")
 
-    def __init__(self, number: int, record: Record, callback: Callback, occurrences: Occurrences) -> None:
+    def __init__(self, number: int, record: TaskRecord, callback: Callback, occurrences: Occurrences) -> None:
         #: The number of its row.
         self.number = number
         self.record = record
         self.callback = callback
         self.occurrences = occurrences
         #: Where it stands on the agenda.
-        self.owed_at = 0
+        self.due_at = 0
         #: Since when it could have been started: what lateness is counted from.
-        self.owed_since = 0
+        self.due_since = 0
 
 
 #: How long to wait before a write that failed is tried again, and how often the last one is tried.
-AGAIN_SECONDS = 1.0
-_LAST_TRIES = 3
+RETRY_SECONDS = 1.0
+_FINAL_TRIES = 3
 
 
-class Scribe:
+class StateWriter:
     """Keeps the state in step with the slots. What is not written yet is written with whatever is next."""
 
-    def __init__(self, state: State, clock: Clock, announcer: Announcer) -> None:
+    def __init__(self, state: State, clock: Clock, publisher: EventPublisher) -> None:
         self._state = state
         self._clock = clock
-        self._announcer = announcer
-        self._unwritten: dict[int, Slot] = {}
+        self._publisher = publisher
+        self._unwritten: dict[int, ScheduledTask] = {}
         # One write at a time: an older record must not arrive after a newer one.
-        self._turn = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
-    def note(self, slot: Slot) -> None:
+    def enqueue(self, slot: ScheduledTask) -> None:
         """The slot's record, as it is when its turn comes, will be written."""
         self._unwritten[slot.number] = slot
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_on())
+            self._writing = asyncio.create_task(self._write_loop())
 
-    async def mark(self, marks: dict[int, Record]) -> None:
+    async def write_now(self, marks: dict[int, TaskRecord]) -> None:
         """These records, in place of those in the slots, and all that was noted are durable; or nothing is."""
-        async with self._turn:
+        async with self._write_lock:
             noted, self._unwritten = self._unwritten, {}
             records = {number: slot.record for number, slot in noted.items()} | marks
             try:
@@ -66,22 +66,22 @@ class Scribe:
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait({self._writing})
-        for tries_left in reversed(range(_LAST_TRIES)):
+        for tries_left in reversed(range(_FINAL_TRIES)):
             if not self._unwritten:
                 return
             try:
-                await self.mark({})
+                await self.write_now({})
             except Exception as error:  # noqa: BLE001 - whatever the state is made of
-                self._announcer.write_failed(error)
+                self._publisher.write_failed(error)
                 if tries_left:
-                    await self._clock.sleep(AGAIN_SECONDS)
+                    await self._clock.sleep(RETRY_SECONDS)
         if self._unwritten:
-            self._announcer.outcomes_lost(len(self._unwritten))
+            self._publisher.outcomes_lost(len(self._unwritten))
 
-    async def _write_on(self) -> None:
+    async def _write_loop(self) -> None:
         while self._unwritten:
             try:
-                await self.mark({})
+                await self.write_now({})
             except Exception as error:  # noqa: BLE001 - whatever the state is made of
-                self._announcer.write_failed(error)
-                await self._clock.sleep(AGAIN_SECONDS)
+                self._publisher.write_failed(error)
+                await self._clock.sleep(RETRY_SECONDS)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.audit import AuditEntry, Head, Kept
+from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
@@ -35,15 +35,15 @@ class AuditTrail(Protocol):
         """The entry stands in the trail, of something that changed nothing."""
         ...
 
-    async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
+    async def list_audit(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
         """Entries, the newest first."""
         ...
 
-    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[Kept]:
+    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[StoredAuditEntry]:
         """Entries of the chain after that place, of all tenants, in their order."""
         ...
 
-    async def audit_head(self) -> tuple[Head, int]:
+    async def audit_head(self) -> tuple[ChainHead, int]:
         """The last sealed entry, and how many are not sealed yet."""
         ...
 

@@ -22,7 +22,7 @@ class Caller(Struct, frozen=True):
     tenant: str = "default"
 
 
-class Tokens(Protocol):
+class TokenAuthenticator(Protocol):
     """Knows a good token from a bad one."""
 
     async def caller(self, token: str) -> Caller:

@@ -16,7 +16,7 @@ PROCESSED_MS = 10 * MINUTE_MS
 IN_FLIGHT_MS = 2 * MINUTE_MS
 
 
-class Standing(StrEnum):
+class DedupState(StrEnum):
     """What is known of a message."""
 
     #: Nothing, until now: whoever asked is the one to deal with it.
@@ -27,17 +27,17 @@ class Standing(StrEnum):
     PROCESSED = "processed"
 
 
-class Guard(Protocol):
+class Deduplicator(Protocol):
     """Messages by who consumes them: what one has dealt with another has not. Unavailable if nobody answers.
 
     Names are printable texts of 1 to 200 characters; FieldError for anything else.
     """
 
-    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> Standing:
+    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """What is known of the message. If it is new, it is in flight from now on, for so long at most."""
         ...
 
-    async def processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
+    async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
         """It has been dealt with, and that is known for so long."""
         ...
 
@@ -46,7 +46,7 @@ class Guard(Protocol):
         ...
 
 
-class Counters(Protocol):
+class SharedCounters(Protocol):
     """Counts that all processes share. Unavailable if nobody answers."""
 
     async def count(self, name: str, *, ttl_ms: int) -> int:
@@ -62,7 +62,7 @@ class Counters(Protocol):
         ...
 
 
-class Topic(StrEnum):
+class HintTopic(StrEnum):
     """What there may be something new about."""
 
     #: Somebody has registered, changed, triggered, emitted or cancelled something: for everyone.
@@ -77,17 +77,17 @@ class Topic(StrEnum):
     SHARDS = "shards"
 
 
-Heard = Callable[[Topic], None]
+HintCallback = Callable[[HintTopic], None]
 
 
 class Hints(Protocol):
     """One process's voice and ear."""
 
-    def tell(self, topic: Topic) -> None:
+    def tell(self, topic: HintTopic) -> None:
         """Everybody else who listens hears of it soon, if all goes well. Never fails and never waits."""
         ...
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: HintCallback) -> None:
         """From soon on, call this for what others tell; for every topic when some may have been missed.
 
         It need not be possible now: it is tried again and again.

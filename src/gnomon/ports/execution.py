@@ -6,19 +6,19 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.model import Result
-from gnomon.core.runs.admission import Released, Request, Ruled
-from gnomon.core.runs.outcomes import Assignment, Outcome
-from gnomon.ports.tasks import Held
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.ports.tasks import AttemptRef
 
 
 class Gate(Protocol):
     """Stands before every task and behind it."""
 
-    async def admit(self, requests: Sequence[Request]) -> Sequence[Ruled]:
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
         """A ruling on each request, in their order."""
         ...
 
-    async def release(self, finished: Assignment, output: bytes | None) -> Released:
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         """What is let out of what a task has returned."""
         ...
 
@@ -27,7 +27,7 @@ class Finished(Struct, frozen=True, gc=False):
     """An assignment and what came of it."""
 
     assignment: Assignment
-    outcome: Outcome
+    outcome: AttemptOutcome
 
 
 class Runner(Protocol):
@@ -56,7 +56,7 @@ class Runner(Protocol):
         """What has ended since the last time of asking."""
         ...
 
-    def stop(self, held: Collection[Held], *, why: Result) -> None:
+    def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
         """Make these end soon; their outcome is then `why`, unless they were quicker."""
         ...
 

@@ -34,7 +34,7 @@ class Ledger(Protocol):
         ...
 
 
-class Attendance(Struct, frozen=True):
+class ShardRenewal(Struct, frozen=True):
     """What a node learns when it shows that it is alive."""
 
     #: Everything it holds, the leases extended.
@@ -50,7 +50,7 @@ class Attendance(Struct, frozen=True):
 class Shards(Protocol):
     """Every method is one transaction."""
 
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
         """Show that `holder` is alive, and extend the leases of everything it still holds.
 
         Also of what it claimed without hearing the answer: its name is nobody else's.

@@ -6,16 +6,16 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gnomon.core.invariants import Ailment, Counted, Orphan, Overdue
+from gnomon.core.invariants import OrphanedAttempt, OverdueSchedule, RunCountCheck, StuckReason
 from gnomon.core.model import RunId, Schedule, ScheduleUid
-from gnomon.core.retention import Horizons, Past
+from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 
 #: Where a walk through history goes on: an instant, and the name of the last one seen there.
 RetentionPosition = tuple[int, str]
-BEGINNING: RetentionPosition = (-(1 << 62), "")
+HISTORY_START: RetentionPosition = (-(1 << 62), "")
 
 
-class Kind(StrEnum):
+class RetentionKind(StrEnum):
     """What may go."""
 
     RUNS = "runs"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
     SCHEDULES = "schedules"
 
 
-class Record(Struct, frozen=True):
+class ArchiveRecord(Struct, frozen=True):
     """One row as it stands in an archive."""
 
     #: The table that it stood in.
@@ -35,21 +35,21 @@ class Record(Struct, frozen=True):
     at: int
 
 
-class Lot(Struct, frozen=True, kw_only=True):
+class RetentionBatch(Struct, frozen=True, kw_only=True):
     """Some of what may go, and where to look for more; None if that was all."""
 
-    kind: Kind
+    kind: RetentionKind
     #: What goes: names, or planned times of the ticks of one schedule.
     names: tuple[Any, ...] = ()
     uid: ScheduleUid | None = None
-    records: Sequence[Record] = ()
+    records: Sequence[ArchiveRecord] = ()
     after: RetentionPosition | None = None
 
 
-class Keeping(Protocol):
+class RetentionStore(Protocol):
     """What the cleaner needs of a store. Every method is one transaction; a lot is at most about `limit` rows."""
 
-    async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:
+    async def retained_schedules(self, *, after: str, limit: int) -> Sequence[RetainedSchedule]:
         """Schedules by uid, also those that were deleted."""
         ...
 
@@ -57,30 +57,38 @@ class Keeping(Protocol):
         """Whose events and dead letters there are."""
         ...
 
-    async def aged_runs(self, past: Past | None, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_runs(
+        self, past: RetainedSchedule | None, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """Runs that may go, with all that belongs to them, and the runs that they waited for.
 
         Without a past, those of no schedule.
         """
         ...
 
-    async def aged_ticks(self, past: Past, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_ticks(
+        self, past: RetainedSchedule, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """Ticks that may go."""
         ...
 
-    async def aged_events(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_events(
+        self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """Events that may go."""
         ...
 
-    async def aged_letters(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_dead_letters(
+        self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """Dead letters that may go."""
         ...
 
-    async def aged_schedule(self, uid: ScheduleUid) -> Lot:
+    async def expired_schedule(self, uid: ScheduleUid) -> RetentionBatch:
         """A schedule of which nothing else is left, with its revisions and pauses."""
         ...
 
-    async def remove(self, lot: Lot, *, limit: int) -> bool:
+    async def remove(self, lot: RetentionBatch, *, limit: int) -> bool:
         """Let about `limit` rows of the lot go. False while there is more of it."""
         ...
 
@@ -88,48 +96,48 @@ class Keeping(Protocol):
 class Archive(Protocol):
     """Where records are kept before they are removed."""
 
-    async def keep(self, records: Sequence[Record]) -> None:
+    async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         """All of them can be read again, also after a power cut. Keeping the same ones twice is the same as once."""
         ...
 
 
-class Turns(Protocol):
+class SingletonLeases(Protocol):
     """Which of several nodes does what one is enough for."""
 
-    async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+    async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
         """Whether it is the holder's turn, for so long; nobody else's then. By the clock of whoever keeps them."""
         ...
 
-    async def give_turns_up(self, holder: str) -> None:
+    async def release_singletons(self, holder: str) -> None:
         """Every turn of the holder's is over."""
         ...
 
 
 #: Where a walk through the runs that are not over goes on: a schedule, none first, and a planned time.
-OpenPlace = tuple[str, int]
-FIRST_OPEN: OpenPlace = ("", -(1 << 62))
+OpenRunPosition = tuple[str, int]
+FIRST_OPEN_RUN: OpenRunPosition = ("", -(1 << 62))
 
 
-class Ailing(Struct, frozen=True):
+class StuckRunsPage(Struct, frozen=True):
     """Runs that wait in vain, among some that are not over; and where to look for more, if there are any."""
 
-    runs: Mapping[RunId, Ailment]
-    after: OpenPlace | None
+    runs: Mapping[RunId, StuckReason]
+    after: OpenRunPosition | None
 
 
-class Mending(Protocol):
+class StuckRuns(Protocol):
     """What the mender needs."""
 
-    async def ailing(self, *, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+    async def stuck_runs(self, *, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
         """Look at about so many runs that are not over and were made before an instant."""
         ...
 
-    async def mend(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
+    async def repair_runs(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
         """Let every one of them go on that still waits in vain; these come back."""
         ...
 
 
-class JobCard(Struct, frozen=True, kw_only=True):
+class JobStats(Struct, frozen=True, kw_only=True):
     """A job, as far as gauges show it."""
 
     job: str
@@ -138,7 +146,7 @@ class JobCard(Struct, frozen=True, kw_only=True):
     locked: bool
 
 
-class Survey(Struct, frozen=True, kw_only=True):
+class StoreStats(Struct, frozen=True, kw_only=True):
     """How things stand."""
 
     #: The store's clock.
@@ -157,13 +165,13 @@ class Survey(Struct, frozen=True, kw_only=True):
     holders: int
     unresolved: int
     #: The first jobs by name.
-    cards: tuple[JobCard, ...] = ()
+    cards: tuple[JobStats, ...] = ()
 
 
-class Surveyor(Protocol):
+class StoreStatsReader(Protocol):
     """Reads only, and of each table no more than an index gives away."""
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         """How things stand, with so many jobs in detail."""
         ...
 
@@ -172,30 +180,30 @@ class Surveyor(Protocol):
         ...
 
 
-class Vitals(Protocol):
+class InvariantChecks(Protocol):
     """What the warden needs."""
 
-    async def idle_schedules(self, *, after: str, limit: int) -> Sequence[Schedule]:
+    async def schedules_without_next_fire(self, *, after: str, limit: int) -> Sequence[Schedule]:
         """Schedules by uid that have times to fire at, are not paused, and have no next fire."""
         ...
 
-    async def give_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
+    async def set_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
         """Let the schedule fire next at an instant, if it is still as it was read."""
         ...
 
-    async def orphans(self, *, grace_ms: int, limit: int) -> Sequence[Orphan]:
+    async def orphaned_attempts(self, *, grace_ms: int, limit: int) -> Sequence[OrphanedAttempt]:
         """Attempts whose leases ended longer ago than the grace. By the store's clock."""
         ...
 
-    async def oldest_due(self) -> Overdue | None:
+    async def oldest_due(self) -> OverdueSchedule | None:
         """The schedule whose next fire is the earliest."""
         ...
 
-    async def counted(self, *, after: str, limit: int) -> Sequence[Counted]:
+    async def counted(self, *, after: str, limit: int) -> Sequence[RunCountCheck]:
         """Schedules by uid, with their runs."""
         ...
 
-    async def recount(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
+    async def recount_runs(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
         """The runs of these schedules are counted as they are, and whose turn it is then goes on.
 
         Those that were counted wrongly come back.

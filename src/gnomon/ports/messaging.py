@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gnomon.ports.tasks import Held, WorkerCard
+from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
 #: Answers the body of a request.
-Respond = Callable[[bytes], Awaitable[bytes]]
+RequestHandler = Callable[[bytes], Awaitable[bytes]]
 
 
-class Parcel(Struct, frozen=True, kw_only=True, gc=False):
+class OutboundTask(Struct, frozen=True, kw_only=True, gc=False):
     """A task to be sent."""
 
     #: Sent twice under the same name, it is there once.
@@ -28,7 +28,7 @@ class Parcel(Struct, frozen=True, kw_only=True, gc=False):
     again: bool = False
 
 
-class Delivered(Struct, frozen=True, gc=False):
+class InboundMessage(Struct, frozen=True, gc=False):
     """A message that somebody was given, and has to do something about."""
 
     body: bytes
@@ -40,45 +40,45 @@ class Delivered(Struct, frozen=True, gc=False):
     doubtful: bool = False
 
 
-class Pulse(Struct, frozen=True, kw_only=True):
+class HeartbeatRequest(Struct, frozen=True, kw_only=True):
     """A worker is alive: how it presents itself, and what it has in hand."""
 
-    card: WorkerCard
-    held: tuple[Held, ...] = ()
+    card: WorkerInfo
+    held: tuple[AttemptRef, ...] = ()
     #: Whether its leases are to be extended; else it only asks what it is to stop.
     renews: bool = True
     #: It stops, and takes nothing any more.
     leaves: bool = False
 
 
-class Advice(Struct, frozen=True, kw_only=True):
+class HeartbeatReply(Struct, frozen=True, kw_only=True):
     """What a worker hears back."""
 
     #: For how long its word counts now.
     lease_ms: int
     #: Attempts that are no longer its own, and those whose runs are to be cancelled.
-    lost: tuple[Held, ...] = ()
-    to_cancel: tuple[Held, ...] = ()
+    lost: tuple[AttemptRef, ...] = ()
+    to_cancel: tuple[AttemptRef, ...] = ()
     #: What time it is by the clock of whoever answers; None from a server that does not say.
     now: int | None = None
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class StartRequest(Struct, frozen=True, kw_only=True):
     """A worker wants to start what must not be started twice, or what somebody else may have started."""
 
     worker: str
-    held: tuple[Held, ...]
+    held: tuple[AttemptRef, ...]
     #: Somebody else may have begun it, and said so; that must have been heard before.
     doubtful: bool = False
 
 
-class Granted(Struct, frozen=True, kw_only=True):
+class StartGrant(Struct, frozen=True, kw_only=True):
     """What of it may start."""
 
-    held: tuple[Held, ...]
+    held: tuple[AttemptRef, ...]
 
 
-class Outgoing(Protocol):
+class TaskOutbox(Protocol):
     """Where servers hand out tasks. Several servers share it."""
 
     async def prepare(self, pools: Collection[str]) -> None:
@@ -89,7 +89,7 @@ class Outgoing(Protocol):
         """How many parcels of the pool are on their way to a worker, or with one that has not acknowledged them."""
         ...
 
-    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
         """Send them all. The names of those that surely arrived come back; of all others nothing is known.
 
         What is for one worker alone has arrived once that worker has it; nobody keeps it for later.
@@ -97,63 +97,63 @@ class Outgoing(Protocol):
         ...
 
 
-class Incoming(Protocol):
+class ReportInbox(Protocol):
     """Where servers hear what came of tasks. Several servers share it."""
 
-    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """The next messages of workers, in their order, as soon as there are some; none after so long."""
         ...
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """They are dealt with, and will not come again."""
         ...
 
-    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+    async def redeliver_later(self, delivered: Sequence[InboundMessage], *, after_ms: int) -> None:
         """They come again after so long."""
         ...
 
-    async def caught_up(self) -> None:
+    async def wait_caught_up(self) -> None:
         """All that workers had reported when this was asked is dealt with; Unavailable if that takes too long."""
         ...
 
-    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+    async def dead_letter_message(self, delivered: InboundMessage, *, reason: str) -> None:
         """It is kept among the dead letters of the bus, and only then will it not come again."""
         ...
 
-    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+    async def answer(self, *, heartbeats: RequestHandler, grants: RequestHandler) -> None:
         """From now on requests of workers are answered like this."""
         ...
 
 
-class ServerSide(Outgoing, Incoming, Protocol):
+class ServerBus(TaskOutbox, ReportInbox, Protocol):
     """Both directions."""
 
 
-class WorkerSide(Protocol):
+class WorkerBus(Protocol):
     """Where one worker gets tasks, and says what came of them."""
 
     @property
-    def doubts(self) -> int:
+    def delivery_gaps(self) -> int:
         """How often the bus may have forgotten whom it gave what: if more than before, others may have what we do."""
         ...
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """The next tasks, as soon as there are some; none after so long."""
         ...
 
-    async def stop_pulling(self) -> Sequence[Delivered]:
+    async def stop_pulling(self) -> Sequence[InboundMessage]:
         """No more tasks come. Those that had come already, and that nobody has seen, are handed over."""
         ...
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """What came of them is reported: they will not come again."""
         ...
 
-    async def extend(self, delivered: Sequence[Delivered]) -> None:
+    async def extend(self, delivered: Sequence[InboundMessage]) -> None:
         """They are being worked on: they do not go to anybody else yet."""
         ...
 
-    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+    async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
         """They will not come again, though nothing came of them."""
         ...
 

@@ -6,8 +6,15 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Run, RunId, RunStatus, ScheduleUid, Source, TaskId
-from gnomon.core.runs.backfill import Backfill, Carried, EntryReason, Lot, OpenBackfill, Progress
-from gnomon.core.runs.launch import Cancelling, Launch, Launching
+from gnomon.core.runs.backfill import (
+    Backfill,
+    BackfillBatch,
+    BackfillProgress,
+    BackfillTickReason,
+    BatchOutcome,
+    OpenBackfill,
+)
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -30,14 +37,14 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 class Runs(Protocol):
     """What operators need."""
 
-    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+    async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         """Start, or queue, each run that its schedule's overlap policy admits; what became of each comes back.
 
         A run whose id is taken was launched before: it is left as it is.
         """
         ...
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         """End what waits of the run at once, and ask for the end of what is running.
 
         Whoever asks is written to the audit trail, unless it is the engine itself.
@@ -64,7 +71,7 @@ class Executions(Payloads, Protocol):
         """Runs, the newest first: by when they were made, then by id."""
         ...
 
-    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+    async def run_position(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """Where the listing has its run of that number, counted from 1, whatever status and source are asked for.
 
         So a search for what is rare can stop there, however long the history is. None if there are not so many.
@@ -99,11 +106,13 @@ class Backfills(Protocol):
         """Those that have not ended, in the order of their ids: those that nobody gave a key the oldest first."""
         ...
 
-    async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+    async def times_already_run(
+        self, uid: ScheduleUid, *, first_at: int, last_at: int
+    ) -> Mapping[int, BackfillTickReason]:
         """The planned times of a schedule, from the first up to the last, that had a run, and by what."""
         ...
 
-    async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
+    async def apply_backfill_batch(self, lot: BackfillBatch, *, now: int) -> BatchOutcome:
         """Write the entries down, start their runs beside others and move the mark, if it still is where it was."""
         ...
 
@@ -111,13 +120,13 @@ class Backfills(Protocol):
         """Start nothing more of it. False if there is no such backfill that has not ended."""
         ...
 
-    async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
+    async def find_backfill(self, tenant: str, backfill_id: str) -> BackfillProgress | None:
         """The backfill of that id."""
         ...
 
     async def list_backfills(
         self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> Sequence[Progress]:
+    ) -> Sequence[BackfillProgress]:
         """Backfills, the newest first; of the same instant by id, backwards. `after` is that of the last one seen."""
         ...
 

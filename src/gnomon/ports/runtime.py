@@ -39,7 +39,7 @@ class Ids(Protocol):
         ...
 
 
-class Sender(Protocol):
+class PingSender(Protocol):
     """Who calls."""
 
     async def send(self, url: str, *, timeout_ms: int) -> None:

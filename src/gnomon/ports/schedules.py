@@ -28,7 +28,7 @@ class Pause(Struct, frozen=True, kw_only=True):
     resumed_by: str | None = None
 
 
-class Gone(Struct, frozen=True, kw_only=True):
+class DeletedSchedule(Struct, frozen=True, kw_only=True):
     """A schedule that was deleted, as it was at the end."""
 
     schedule: Schedule
@@ -66,7 +66,7 @@ class Schedules(Protocol):
         ...
 
 
-class History(Protocol):
+class ScheduleHistory(Protocol):
     """Looking back."""
 
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
@@ -89,26 +89,26 @@ class History(Protocol):
         """When it was paused, oldest first."""
         ...
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """The schedules that had that name and were deleted, newest first."""
         ...
 
 
-class Edit(Struct, frozen=True):
+class ScheduleEdit(Struct, frozen=True):
     """A change of a schedule, as Schedules.change takes it."""
 
     verdict: Verdict
     changed: Schedule
 
 
-class Application(Struct, frozen=True, kw_only=True):
+class JobChangeset(Struct, frozen=True, kw_only=True):
     """What an operator's wish comes to: carried out whole, or not at all."""
 
     #: New versions.
     workflows: Sequence[Workflow] = ()
     #: New schedules.
     added: Sequence[Schedule] = ()
-    edits: Sequence[Edit] = ()
+    edits: Sequence[ScheduleEdit] = ()
     #: Schedules that are to go, as Schedules.delete takes them.
     removed: Sequence[Verdict] = ()
 
@@ -120,7 +120,7 @@ class Jobs(Protocol):
         """That version of the workflow; the newest, if none is named."""
         ...
 
-    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+    async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
         """The newest version of each workflow whose id comes after `after`, in the order of their ids."""
         ...
 
@@ -128,7 +128,7 @@ class Jobs(Protocol):
         """The newest version of each that exists."""
         ...
 
-    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         """Carry the whole wish out, if every schedule is still as it was read and every name and version is free.
 
         False, and nothing is done, otherwise.

@@ -11,30 +11,30 @@ from typing import Protocol
 from msgspec import Struct
 
 from gnomon.core.model import RunId, TaskId
-from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
-from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
-from gnomon.core.runs.routing import DEFAULT_POOL, Placement, Seat
+from gnomon.core.runs.routing import DEFAULT_POOL, Placement, WorkerCandidate
 from gnomon.ports.runs import Payloads
 
 #: No task is known to whoever takes some.
-NOTHING: Mapping[TaskId, Request] = MappingProxyType({})
+NO_KNOWN_TASKS: Mapping[TaskId, AdmissionRequest] = MappingProxyType({})
 #: A task and the attempt that someone has in hand.
-Held = tuple[TaskId, int]
+AttemptRef = tuple[TaskId, int]
 #: Where a task stands among those that wait for their time: when that comes, and its name.
 QueuePosition = tuple[int, str]
 
 
-class Renewal(Struct, frozen=True):
+class LeaseRenewal(Struct, frozen=True):
     """What a worker learns when it shows that it is alive."""
 
     #: Attempts that are no longer its own: whatever comes of them counts for nothing.
-    lost: frozenset[Held]
+    lost: frozenset[AttemptRef]
     #: Attempts whose runs are to be cancelled.
-    to_cancel: frozenset[Held]
+    to_cancel: frozenset[AttemptRef]
 
 
-class Reach(Struct, frozen=True):
+class TakeFilter(Struct, frozen=True):
     """Which tasks may be given to a worker, besides those that are directed at it by name."""
 
     #: The one that it is in; None is the default one.
@@ -46,10 +46,10 @@ class Reach(Struct, frozen=True):
 
 
 #: Whatever waits in the default pool.
-COMMON = Reach()
+DEFAULT_TAKE_FILTER = TakeFilter()
 
 
-class OnTheWay(Struct, frozen=True):
+class InFlightCounts(Struct, frozen=True):
     """How much there is to do, counted."""
 
     #: Attempts that have not ended, and tasks that wait for one worker alone, by worker.
@@ -61,21 +61,21 @@ class OnTheWay(Struct, frozen=True):
     tenants: Mapping[str, int]
 
 
-class OpenPage(Struct, frozen=True):
+class OpenAttemptsPage(Struct, frozen=True):
     """Attempts that have not ended, in the order of their tasks, and what time it is at the store."""
 
     attempts: Sequence[OpenAttempt]
     now: int
 
 
-class Work(Protocol):
+class TaskStore(Protocol):
     """What dispatchers, workers and the reconciler need."""
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
         """PENDING tasks that wait for nothing but the gate, and whose time has come; earliest first."""
         ...
 
-    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
+    async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
         """PENDING tasks that nobody could take and that are to be tried again later; earliest first."""
         ...
 
@@ -91,7 +91,7 @@ class Work(Protocol):
         """
         ...
 
-    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """Begin every task that is still PENDING under its fence and that no worker carries out; these come back.
 
         It is RUNNING until all its items, or its run, are over, and ends with them; with nothing to wait for, at once.
@@ -106,9 +106,9 @@ class Work(Protocol):
         lease_ms: int,
         now: int,
         begin: bool = True,
-        known: Mapping[TaskId, Request] = NOTHING,
-        reach: Reach = COMMON,
-    ) -> Sequence[Waiting]:
+        known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
+        reach: TakeFilter = DEFAULT_TAKE_FILTER,
+    ) -> Sequence[ReadyTask]:
         """Give SCHEDULED tasks within its reach to the worker, each under a new attempt whose fence it then has.
 
         Those of the lowest rank come first, then the earliest. With `begin` they are RUNNING, and this is the
@@ -117,22 +117,24 @@ class Work(Protocol):
         """
         ...
 
-    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
+    async def begin(
+        self, held: Collection[AttemptRef], *, now: int, worker: str | None = None
+    ) -> frozenset[AttemptRef]:
         """Grant the start of what is DISPATCHED under these attempts; those that may start come back.
 
         With a worker, they are its own from then on, and what it was granted before it is granted again.
         """
         ...
 
-    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+    async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
         """Extend the leases of what the worker still has. What another has begun it has not."""
         ...
 
-    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+    async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
         """What the worker has in hand of runs that are to be cancelled."""
         ...
 
-    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+    async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         """Carry out every ending whose attempt still counts; these come back, and the others change nothing.
 
         One that rests on a lease that was over is void if that was renewed; one that is told by a worker, if another
@@ -144,11 +146,11 @@ class Work(Protocol):
         """
         ...
 
-    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+    async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """What is in somebody's hands under these attempts."""
         ...
 
-    async def on_the_way(self) -> OnTheWay:
+    async def in_flight_counts(self) -> InFlightCounts:
         """How much workers have, and how much waits for them."""
         ...
 
@@ -160,26 +162,26 @@ class Work(Protocol):
         """Where tasks are SCHEDULED that not everybody of their pool may take; their rank is left out."""
         ...
 
-    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
+    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
         """What waits in vain is to be placed again; these tasks come back, with their runs.
 
         The worker that it is for is not alive, or takes nothing more; or none of its pool can run it any more.
         """
         ...
 
-    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
         """Attempts that have not ended, of tasks that come after `after`."""
         ...
 
 
-class Load(Struct, frozen=True):
+class HostLoad(Struct, frozen=True):
     """How busy a machine is, in percent; None for what cannot be told."""
 
     cpu: int | None = None
     gpu: int | None = None
 
 
-class WorkerCard(Struct, frozen=True, kw_only=True):
+class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker as it presents itself."""
 
     #: A name that no other start of a process has ever had.
@@ -193,17 +195,17 @@ class WorkerCard(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     #: How many tasks it had in hand when it was last heard of.
     in_hand: int = 0
-    load: Load = Load()
+    load: HostLoad = HostLoad()
     #: It finishes what it has, and takes nothing more.
     draining: bool = False
     #: When it was last heard of, by the store's clock: the store says so, whatever the worker may think.
     seen_at: int = 0
 
 
-def seats_of(cards: Iterable[WorkerCard]) -> list[Seat]:
+def worker_candidates(cards: Iterable[WorkerInfo]) -> list[WorkerCandidate]:
     """Those of the workers who may be given something, as far as it matters for that."""
     return [
-        Seat(
+        WorkerCandidate(
             worker=card.worker,
             pool=card.pool,
             functions=frozenset(card.functions),
@@ -221,18 +223,18 @@ def seats_of(cards: Iterable[WorkerCard]) -> list[Seat]:
 class Workers(Protocol):
     """Every method is one transaction. The store's clock says who is alive."""
 
-    async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
+    async def register_worker(self, card: WorkerInfo, *, ttl_ms: int) -> None:
         """The worker is known, and counts as alive for so long."""
         ...
 
-    async def workers(self) -> Sequence[WorkerCard]:
+    async def workers(self) -> Sequence[WorkerInfo]:
         """Those alive, by name."""
         ...
 
-    async def dismiss(self, worker: str) -> None:
+    async def deregister_worker(self, worker: str) -> None:
         """The worker is known no longer."""
         ...
 
 
-class Workplace(Work, Workers, Payloads, Protocol):
+class TaskQueue(TaskStore, Workers, Payloads, Protocol):
     """Where work is handed out, what came of it, and who is there to take it."""

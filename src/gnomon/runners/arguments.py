@@ -23,7 +23,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
-class Binder:
+class ArgumentBinder:
     """Knows the parameters of one function."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
@@ -82,7 +82,7 @@ class Binder:
         try:
             read = msgspec.convert(given, self._kind)
         except msgspec.ValidationError as error:
-            raise _refusal(str(error), shown) from None
+            raise _argument_error(str(error), shown) from None
         except TypeError as error:
             raise UsageError(f"the parameters of the function cannot be checked: {error}") from None
         named = {name: value for name in self._names if (value := getattr(read, name)) is not UNSET}
@@ -93,7 +93,7 @@ class Binder:
         return named
 
 
-class _Holder(SimpleNamespace):
+class _HintNamespace(SimpleNamespace):
     """Something that has one annotation."""
 
 
@@ -105,7 +105,7 @@ def _hint(body: Callable[..., Any], parameter: inspect.Parameter) -> Any:  # noq
     names = getattr(plain, "__globals__", {})
     try:
         hints = get_type_hints(
-            _Holder(__annotations__={"it": parameter.annotation}), globalns=names, include_extras=True
+            _HintNamespace(__annotations__={"it": parameter.annotation}), globalns=names, include_extras=True
         )
     except (NameError, AttributeError, TypeError, SyntaxError):
         return Any
@@ -128,7 +128,7 @@ def _struct(fields: list[Any], *, open_: bool) -> type[Struct]:
     return msgspec.defstruct("Input", fields, kw_only=True, forbid_unknown_fields=not open_)
 
 
-def _refusal(message: str, shown: Mapping[str, Any]) -> FieldError:
+def _argument_error(message: str, shown: Mapping[str, Any]) -> FieldError:
     """The message of the library in our words, naming the parameter."""
     place = _PLACE.search(message)
     reason = _PLACE.sub("", message)

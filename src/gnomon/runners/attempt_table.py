@@ -9,17 +9,17 @@ from functools import partial
 from typing import Any
 
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.ports.execution import Finished
-from gnomon.ports.tasks import Held
-from gnomon.runners.context import Cancelled, Context, Facts, Stop, facts_of
+from gnomon.ports.tasks import AttemptRef
+from gnomon.runners.context import AttemptInfo, Cancelled, Context, StopFlag, attempt_info
 from gnomon.runners.logs import TaskLog
-from gnomon.runners.outcomes import raised, with_logs
+from gnomon.runners.outcomes import raised_outcome, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource, redactor
 
 
-class Shop:
+class RunnerEnvironment:
     """What every kind of body needs."""
 
     def __init__(self, secrets: SecretSource, *, max_output_bytes: int, max_log_lines: int, grace_ms: int) -> None:
@@ -30,7 +30,7 @@ class Shop:
         self.grace = grace_ms / 1000
 
 
-class Body:
+class RunningAttempt:
     """One assignment, from being handed over until it has really ended."""
 
     __slots__ = ("_claim", "asked", "assignment", "ends", "function", "log", "stop", "task", "timeout", "timer", "why")
@@ -39,7 +39,7 @@ class Body:
         self.assignment = assignment
         self.function = function
         self.log = log
-        self.stop = Stop()
+        self.stop = StopFlag()
         self.timeout = timeout_ms / 1000
         #: When its time is up, by the monotonic clock. Counted anew from when it begins.
         self.ends = time.monotonic() + self.timeout
@@ -51,7 +51,7 @@ class Body:
         self._claim = [True]
 
     @property
-    def held(self) -> Held:
+    def held(self) -> AttemptRef:
         """Its task and attempt."""
         task = self.assignment.task
         return task.task_id, task.fence
@@ -68,16 +68,16 @@ class Body:
         """Whether it has begun, or never will."""
         return not self._claim
 
-    def ask(self, why: Result) -> None:
+    def request_stop(self, why: Result) -> None:
         """Tell it to stop. The first reason counts."""
         if self.why is None:
             self.why, self.asked = why, time.monotonic()
         self.stop.asked = True
 
-    def facts(self) -> Facts:
+    def facts(self) -> AttemptInfo:
         """What it may know about its attempt."""
         left_ms = round((self.ends - time.monotonic()) * 1000)
-        return facts_of(self.assignment, deadline_at=time.time_ns() // 1_000_000 + left_ms)
+        return attempt_info(self.assignment, deadline_at=time.time_ns() // 1_000_000 + left_ms)
 
     def call(self, secrets: SecretSource) -> Callable[[], Any]:
         """The function with its arguments; UsageError if the input does not fit."""
@@ -93,7 +93,7 @@ class Body:
         return partial(self.function.body, *positional, **named)
 
 
-_WORDS = {
+_STOP_TEXTS = {
     Result.CANCELLED: "was cancelled",
     Result.INTERRUPTED: "was stopped together with its worker",
     Result.LOST: "was stopped: the attempt is no longer its worker's",
@@ -101,30 +101,30 @@ _WORDS = {
 }
 
 
-def stopped(body: Body, remark: str = "") -> Outcome:
+def stopped_outcome(body: RunningAttempt, remark: str = "") -> AttemptOutcome:
     """The outcome of a body that was told to stop."""
     why = body.why or Result.CANCELLED
-    text = _WORDS.get(why, "was stopped")
+    text = _STOP_TEXTS.get(why, "was stopped")
     if why is Result.TIMED_OUT:
         text = f"{text} {body.timeout:g} s"
-    return Outcome(result=why, error=text + remark)
+    return AttemptOutcome(result=why, error=text + remark)
 
 
-def after_error(body: Body, error: BaseException) -> Outcome:
+def error_outcome(body: RunningAttempt, error: BaseException) -> AttemptOutcome:
     """The outcome of a body that ended with the error: it was stopped, if it let that end it."""
     if body.why is not None and isinstance(error, asyncio.CancelledError | Cancelled):
-        return stopped(body)
-    return raised(error, redact=body.log.redact)
+        return stopped_outcome(body)
+    return raised_outcome(error, redact=body.log.redact)
 
 
-def _never_started(body: Body, reason: str) -> Outcome:
+def _never_started_outcome(body: RunningAttempt, reason: str) -> AttemptOutcome:
     """The outcome of a body that did not begin, and never will."""
     if body.why is Result.CANCELLED:
-        return stopped(body)
-    return Outcome(result=Result.NEVER_STARTED, error=reason)
+        return stopped_outcome(body)
+    return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
 
 
-class Desk:
+class AttemptTable:
     """Who is in hand, who occupies a slot, and what came of the others. Used from all threads.
 
     Each entry leaves a dictionary once, and whoever took it out is the one who acts: no lock is needed.
@@ -132,86 +132,86 @@ class Desk:
 
     def __init__(self, on_finished: Callable[[], object]) -> None:
         self._on_finished = on_finished
-        self._unreported: dict[Held, Body] = {}
-        self._occupying: dict[Held, Body] = {}
-        self._overrunning: dict[Held, Body] = {}
+        self._unreported: dict[AttemptRef, RunningAttempt] = {}
+        self._occupied: dict[AttemptRef, RunningAttempt] = {}
+        self._overrunning: dict[AttemptRef, RunningAttempt] = {}
         self._finished: deque[Finished] = deque()
-        self._told = False
+        self._notified = False
         #: Called whenever the last body has left.
-        self.when_empty: Callable[[], object] | None = None
+        self.on_empty: Callable[[], object] | None = None
 
     @property
     def occupied(self) -> int:
         """How many have not really ended."""
-        return len(self._occupying)
+        return len(self._occupied)
 
     @property
     def overrunning(self) -> int:
         """How many of them were given up on."""
         return len(self._overrunning)
 
-    def unreported(self) -> Sequence[Body]:
+    def unreported(self) -> Sequence[RunningAttempt]:
         """Those of whom nothing has been told yet."""
         return list(self._unreported.values())
 
-    def find(self, held: Held) -> Body | None:
+    def find(self, held: AttemptRef) -> RunningAttempt | None:
         """The body, if nothing has been told of it yet."""
         return self._unreported.get(held)
 
-    def enter(self, body: Body) -> None:
+    def add(self, body: RunningAttempt) -> None:
         """A slot is taken."""
         held = body.held
-        self._unreported[held] = self._occupying[held] = body
+        self._unreported[held] = self._occupied[held] = body
 
-    def report(self, body: Body, outcome: Outcome) -> bool:
+    def report(self, body: RunningAttempt, outcome: AttemptOutcome) -> bool:
         """Tell what came of it; False if that was told before, and this is dropped."""
         if self._unreported.pop(body.held, None) is None:
             return False
-        self.tell(body.assignment, with_logs(outcome, body.log.take()))
+        self.add_outcome(body.assignment, with_logs(outcome, body.log.take()))
         return True
 
-    def give_up(self, body: Body, remark: str) -> bool:
+    def give_up(self, body: RunningAttempt, remark: str) -> bool:
         """It does not stop: tell that, and count it until it really ends; False if its outcome was told before."""
-        if not self.report(body, stopped(body, remark)):
+        if not self.report(body, stopped_outcome(body, remark)):
             return False
         self._overrunning[body.held] = body
-        if body.held not in self._occupying:
+        if body.held not in self._occupied:
             # It has ended while this was noted.
             self._overrunning.pop(body.held, None)
         return True
 
-    def leave(self, body: Body) -> None:
+    def free_slot(self, body: RunningAttempt) -> None:
         """The slot is free again."""
-        self._occupying.pop(body.held, None)
+        self._occupied.pop(body.held, None)
         self._overrunning.pop(body.held, None)
-        called = self.when_empty
-        if called is not None and not self._occupying:
+        called = self.on_empty
+        if called is not None and not self._occupied:
             called()
 
-    def end(self, body: Body, outcome: Outcome) -> bool:
+    def end(self, body: RunningAttempt, outcome: AttemptOutcome) -> bool:
         """It has ended: tell what came of it, unless that was done, and free its slot.
 
         What ends with a result although its worker stops has done its work; at a deadline or a cancel it is too late.
         """
         counts = body.why in (None, Result.INTERRUPTED)
-        told = self.report(body, outcome if counts else stopped(body))
-        self.leave(body)
+        told = self.report(body, outcome if counts else stopped_outcome(body))
+        self.free_slot(body)
         return told
 
-    def drop(self, body: Body, reason: str) -> None:
+    def drop(self, body: RunningAttempt, reason: str) -> None:
         """It has not begun, and never will."""
-        self.report(body, _never_started(body, reason))
-        self.leave(body)
+        self.report(body, _never_started_outcome(body, reason))
+        self.free_slot(body)
 
-    def tell(self, assignment: Assignment, outcome: Outcome) -> None:
+    def add_outcome(self, assignment: Assignment, outcome: AttemptOutcome) -> None:
         """Keep the outcome for whoever collects, and call them once."""
         self._finished.append(Finished(assignment, outcome))
-        if not self._told:
-            self._told = True
+        if not self._notified:
+            self._notified = True
             with suppress(RuntimeError):  # whoever wanted to know has closed their loop
                 self._on_finished()
 
-    def collect(self) -> Sequence[Finished]:
+    def drain_finished(self) -> Sequence[Finished]:
         """All outcomes since the last time. Whatever comes after it began is announced again."""
-        self._told = False
+        self._notified = False
         return [self._finished.popleft() for _ in range(len(self._finished))]

@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 import msgspec
 
 from gnomon.core.model import LogLine
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.context import Cancelled, Context, Stop
-from gnomon.runners.ipc import Ended, Request, Said
+from gnomon.runners.context import Cancelled, Context, StopFlag
+from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
-from gnomon.runners.outcomes import gave_up, raised, returned
-from gnomon.runners.registry import FUNCTIONS, Function, Loaded
+from gnomon.runners.outcomes import give_up_outcome, raised_outcome, returned_outcome
+from gnomon.runners.registry import FUNCTIONS, Function, LoadingStopped
 from gnomon.runners.secrets import redactor
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -43,22 +43,22 @@ def main() -> NoReturn:
     answer = int(sys.argv[1])
     os.set_inheritable(answer, False)
     _die_with_parent()
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildRequest)
     if os.getppid() != request.parent:
         os._exit(1)
     _forget_standard_input()
-    log = TaskLog(request.max_log_lines, hear=lambda line: _say(answer, line))
+    log = TaskLog(request.max_log_lines, hear=lambda line: _send_log(answer, line))
     log.redact = redactor(request.secrets)
     if request.secrets:
         # The system's picture of a process that crashed would show them.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     itself = os.getpid()
-    ended = _ended(request, log)
+    ended = _run_request(request, log)
     if os.getpid() != itself:
         # The function has forked and came back twice: only the first process answers.
         os._exit(0)
     log.take()
-    _write(answer, ended)
+    _send_message(answer, ended)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -78,45 +78,45 @@ def _forget_standard_input() -> None:
     os.close(nothing)
 
 
-def _say(answer: int, line: LogLine) -> None:
-    _write(answer, Said(line))
+def _send_log(answer: int, line: LogLine) -> None:
+    _send_message(answer, ChildLog(line))
 
 
-def _write(answer: int, message: Said | Ended) -> None:
+def _send_message(answer: int, message: ChildLog | ChildResult) -> None:
     left = memoryview(msgspec.json.encode(message) + b"\n")
     while left:
         left = left[os.write(answer, left) :]
 
 
-def _ended(request: Request, log: TaskLog) -> Ended:
+def _run_request(request: ChildRequest, log: TaskLog) -> ChildResult:
     sys.path[:] = request.search_path
     CAPTURE.install()
     # What the task's log has need not be on standard error as well.
     logging.lastResort = logging.NullHandler()
     CURRENT.set(log)
-    stop = Stop()
+    stop = StopFlag()
     try:
-        return Ended(_outcome(request, log, stop))
+        return ChildResult(_outcome(request, log, stop))
     except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
         cancelled = stop.asked and isinstance(error, asyncio.CancelledError | Cancelled)
-        return Ended(raised(error, redact=log.redact), cancelled)
+        return ChildResult(raised_outcome(error, redact=log.redact), cancelled)
 
 
-def _outcome(request: Request, log: TaskLog, stop: Stop) -> Outcome:
+def _outcome(request: ChildRequest, log: TaskLog, stop: StopFlag) -> AttemptOutcome:
     try:
-        function = _found(request)
+        function = _find_function(request)
         call = _call(function, request, log, stop)
     except UsageError as error:
-        return gave_up(log.redact(str(error)))
+        return give_up_outcome(log.redact(str(error)))
     try:
-        value = _awaited(call, stop) if function.is_coroutine else _called(call, stop)
+        value = _call_async(call, stop) if function.is_coroutine else _call_sync(call, stop)
     finally:
         # It has ended by itself: a request to stop that comes now must not keep it from saying so.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return returned(value, max_bytes=request.max_output_bytes, redact=log.redact)
+    return returned_outcome(value, max_bytes=request.max_output_bytes, redact=log.redact)
 
 
-def _found(request: Request) -> Function:
+def _find_function(request: ChildRequest) -> Function:
     FUNCTIONS.loading = True
     wholly = True
     for module in request.imports:
@@ -148,21 +148,21 @@ def _read(module: str, load: Callable[[], Mapping[str, Any]]) -> tuple[Mapping[s
     """The names that are defined there, and whether it was read to its end and not only to where it starts Gnomon."""
     try:
         return load(), True
-    except Loaded as marker:
+    except LoadingStopped as marker:
         for frame, _ in traceback.walk_tb(marker.__traceback__):
             if frame.f_globals.get("__name__") == module:
                 return frame.f_globals, False
         return {}, False
 
 
-def _call(function: Function, request: Request, log: TaskLog, stop: Stop) -> Callable[[], Any]:
+def _call(function: Function, request: ChildRequest, log: TaskLog, stop: StopFlag) -> Callable[[], Any]:
     ends = time.monotonic() + request.timeout_ms / 1000
     context = Context(request.facts, log, stop, ends)
     positional, named = function.binder.bind(request.input, context, request.shown)
     return partial(function.body, *positional, **named)
 
 
-def _called(call: Callable[[], Any], stop: Stop) -> Any:  # noqa: ANN401 - whatever it returns
+def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - whatever it returns
     def stopping(_number: int, _frame: object) -> None:
         stop.asked = True
         raise Cancelled
@@ -171,7 +171,7 @@ def _called(call: Callable[[], Any], stop: Stop) -> Any:  # noqa: ANN401 - whate
     return call()
 
 
-def _awaited(call: Callable[[], Any], stop: Stop) -> Any:  # noqa: ANN401 - whatever it returns
+def _call_async(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - whatever it returns
     async def run() -> Any:  # noqa: ANN401 - whatever it returns
         task = asyncio.current_task()
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gnomon.runners.context import Facts
-from gnomon.runners.ipc import Ended, Request, Said
+from gnomon.runners.context import AttemptInfo
+from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.secrets import Redactor
 
@@ -85,15 +85,15 @@ def _carries(pid: int, mark: str) -> bool:
 
 #: How much is read at once, and how long a line may be that is printed.
 CHUNK = 65_536
-_messages = msgspec.json.Decoder(Said | Ended)
+_messages = msgspec.json.Decoder(ChildLog | ChildResult)
 
 
-class Lines:
+class LineSplitter:
     """Puts what arrives in pieces together to lines. One that does not end is handed over cut."""
 
     def __init__(self, limit: int, heard: Callable[[bytes, bool], None]) -> None:
         self._limit = limit
-        self._heard = heard
+        self._on_line = heard
         self._pending = bytearray()
         self._skipping = False
 
@@ -108,7 +108,7 @@ class Lines:
     def end(self) -> None:
         """Hand over what there is of the line."""
         if self._pending and not self._skipping:
-            self._heard(bytes(self._pending), False)
+            self._on_line(bytes(self._pending), False)
         self._pending.clear()
         self._skipping = False
 
@@ -117,15 +117,15 @@ class Lines:
             return
         self._pending += piece[: self._limit + 1]
         if len(self._pending) > self._limit:
-            self._heard(bytes(self._pending[: self._limit]), True)
+            self._on_line(bytes(self._pending[: self._limit]), True)
             self._pending.clear()
             self._skipping = True
 
 
-class Spawned(ABC):
+class SupervisedProcess(ABC):
     """A started process in a session of its own: what it says on its pipes, and that it ends."""
 
-    def __init__(self, log: TaskLog, heard: Sequence[Lines]) -> None:
+    def __init__(self, log: TaskLog, heard: Sequence[LineSplitter]) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
         self._mark = uuid.uuid4().hex
@@ -133,8 +133,8 @@ class Spawned(ABC):
         self.exited: asyncio.Future[None] = self._loop.create_future()
         ours, theirs = zip(*(os.pipe() for _ in heard), strict=True)
         try:
-            self._process = self._spawned(theirs)
-            self._pidfd = self._watched()
+            self._process = self._spawn(theirs)
+            self._pidfd = self._open_pidfd()
         except BaseException:
             _close_all(ours)
             raise
@@ -152,7 +152,7 @@ class Spawned(ABC):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
 
-    async def bury(self) -> bool:
+    async def kill_tree_and_drain(self) -> bool:
         """Kill whatever is left of it, and hear the rest of what it said; False if it does not go away."""
         if not await asyncio.to_thread(kill_tree, self._process.pid, self._mark):
             self._log.add("warning", "[not all processes that it started could be killed]")
@@ -174,11 +174,11 @@ class Spawned(ABC):
 
     @property
     @abstractmethod
-    def ended(self) -> Ended | None:
+    def ended(self) -> ChildResult | None:
         """How it ended, if it has said so."""
 
     @property
-    def last_words(self) -> str:
+    def exit_description(self) -> str:
         """How it ended, if it ended without an outcome."""
         code = self._process.returncode
         if code is not None and code < 0:
@@ -187,10 +187,10 @@ class Spawned(ABC):
         return f"its process ended with exit code {code} and without a result"
 
     @abstractmethod
-    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
         """Start it, with these pipes to write to."""
 
-    def _watched(self) -> int:
+    def _open_pidfd(self) -> int:
         try:
             return os.pidfd_open(self._process.pid)
         except OSError:
@@ -198,7 +198,7 @@ class Spawned(ABC):
             self._process.wait()
             raise
 
-    def _adding(self, level: str) -> Callable[[bytes, bool], None]:
+    def _log_writer(self, level: str) -> Callable[[bytes, bool], None]:
         """Adds the lines of a pipe to the log."""
         return lambda line, cut: self._log.add(level, self._text(line, cut=cut))
 
@@ -234,7 +234,7 @@ class Spawned(ABC):
         self.exited.set_result(None)
 
 
-def variables(facts: Facts) -> dict[str, str]:
+def attempt_variables(facts: AttemptInfo) -> dict[str, str]:
     """What every process of an attempt finds in its environment."""
     return {
         "GNOMON_RUN_ID": facts.run_id,
@@ -245,22 +245,26 @@ def variables(facts: Facts) -> dict[str, str]:
     }
 
 
-class ChildProcess(Spawned):
+class ChildProcess(SupervisedProcess):
     """The process of an isolated function."""
 
-    def __init__(self, request: Request, log: TaskLog, *, limit: int) -> None:
+    def __init__(self, request: ChildRequest, log: TaskLog, *, limit: int) -> None:
         self._request = request
-        self._ended: Ended | None = None
+        self._ended: ChildResult | None = None
         super().__init__(
-            log, (Lines(limit, self._told), *(Lines(CHUNK, self._adding(level)) for level in ("stdout", "stderr")))
+            log,
+            (
+                LineSplitter(limit, self._told),
+                *(LineSplitter(CHUNK, self._log_writer(level)) for level in ("stdout", "stderr")),
+            ),
         )
 
     @property
-    def ended(self) -> Ended | None:
+    def ended(self) -> ChildResult | None:
         """What it sent in the end."""
         return self._ended
 
-    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
         result, out, err = pipes
         with os.fdopen(os.memfd_create("gnomon-request"), "wb") as file:
             file.write(msgspec.json.encode(self._request))
@@ -273,13 +277,13 @@ class ChildProcess(Spawned):
                 stderr=err,
                 pass_fds=(result,),
                 start_new_session=True,
-                env=os.environ | variables(self._request.facts) | {MARK: self._mark},
+                env=os.environ | attempt_variables(self._request.facts) | {MARK: self._mark},
             )
 
     def _told(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as Lines calls it
         with suppress(msgspec.DecodeError):
             message = _messages.decode(line)
-            if isinstance(message, Said):
+            if isinstance(message, ChildLog):
                 self._log.add(message.line.level, message.line.text, message.line.at)
             elif not cut:
                 self._ended = message

@@ -49,7 +49,7 @@ class Cancelled(BaseException):
     """Raised inside a function that is to stop. No Exception, so that a function does not catch it by accident."""
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class AttemptInfo(Struct, frozen=True, kw_only=True):
     """What an attempt is about, in a form that can be sent to another process."""
 
     run_id: str
@@ -66,7 +66,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     deadline_at: int | None
 
 
-class Stop:
+class StopFlag:
     """Whether a body is to stop. Written by those who mind it, read by the body."""
 
     __slots__ = ("asked",)
@@ -75,10 +75,10 @@ class Stop:
         self.asked = False
 
 
-def facts_of(assignment: Assignment, *, deadline_at: int | None) -> Facts:
+def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptInfo:
     """The facts of an assignment."""
     run, task = assignment.run, assignment.task
-    return Facts(
+    return AttemptInfo(
         run_id=run.run_id,
         task_id=task.task_id,
         job=run.schedule_id or run.workflow_id,
@@ -98,7 +98,7 @@ class Context:
 
     __slots__ = ("_ends", "_facts", "_log", "_logger", "_stop")
 
-    def __init__(self, facts: Facts, log: TaskLog, stop: Stop, ends: float | None) -> None:
+    def __init__(self, facts: AttemptInfo, log: TaskLog, stop: StopFlag, ends: float | None) -> None:
         self._facts = facts
         self._log = log
         self._stop = stop

@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import Struct
 
 from gnomon.core.model import LogLine
-from gnomon.core.runs.outcomes import Outcome
-from gnomon.runners.context import Facts
+from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.runners.context import AttemptInfo
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ChildRequest(Struct, frozen=True, kw_only=True):
     """What is to be done. It may hold secrets: it travels on standard input, and nowhere else."""
 
     #: The process that asks; without it there is nobody to answer.
@@ -26,21 +26,21 @@ class Request(Struct, frozen=True, kw_only=True):
     #: The input as it may be shown.
     shown: dict[str, Any]
     secrets: dict[str, str]
-    facts: Facts
+    facts: AttemptInfo
     timeout_ms: int
     max_output_bytes: int
     max_log_lines: int
 
 
-class Said(Struct, frozen=True, tag="said"):
+class ChildLog(Struct, frozen=True, tag="said"):
     """A line for the task's log."""
 
     line: LogLine
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class ChildResult(Struct, frozen=True, tag="ended"):
     """How it ended."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     #: Whether it let the request to stop end it.
     cancelled: bool = False

@@ -18,7 +18,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 Redact = Callable[[str], str]
 
 
-def unchanged(text: str) -> str:
+def no_redaction(text: str) -> str:
     """The text of a task that was given no secrets."""
     return text
 
@@ -26,15 +26,15 @@ def unchanged(text: str) -> str:
 class TaskLog:
     """The lines of one attempt. What is said after it was taken is dropped."""
 
-    __slots__ = ("_hear", "_limit", "_lines", "_lock", "_taken", "redact")
+    __slots__ = ("_limit", "_lines", "_lock", "_on_line", "_taken", "redact")
 
     def __init__(self, limit: int, hear: Callable[[LogLine], Any] | None = None) -> None:
         self._limit = limit
-        self._hear = hear
+        self._on_line = hear
         self._lines: list[LogLine] = []
         self._lock = threading.Lock()
         self._taken = False
-        self.redact: Redact = unchanged
+        self.redact: Redact = no_redaction
 
     def add(self, level: str, text: str, at: int | None = None) -> None:
         """Keep the line, cut where it is too long; a last line says that there were more."""
@@ -50,8 +50,8 @@ class TaskLog:
             if kept == self._limit:
                 line = LogLine(line.at, "warning", f"[only the first {self._limit} lines are kept]")
             self._lines.append(line)
-            if self._hear is not None:
-                self._hear(line)
+            if self._on_line is not None:
+                self._on_line(line)
 
     def take(self) -> tuple[LogLine, ...]:
         """All lines, for good."""
@@ -74,7 +74,7 @@ def shortened(text: str, limit: int) -> str:
 CURRENT: ContextVar[TaskLog | None] = ContextVar("gnomon_task_log", default=None)
 
 
-class _Into(logging.Handler):
+class _TaskLogHandler(logging.Handler):
     """Writes every record to one log."""
 
     def __init__(self, log: TaskLog) -> None:
@@ -82,10 +82,10 @@ class _Into(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        _keep(self._log, record)
+        _add_record(self._log, record)
 
 
-def _keep(log: TaskLog, record: logging.LogRecord) -> None:
+def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
     try:
         text = _FORMATTER.format(record)
     except Exception as error:  # noqa: BLE001 - arguments that do not fit the message, or cannot be shown
@@ -93,7 +93,7 @@ def _keep(log: TaskLog, record: logging.LogRecord) -> None:
     log.add(record.levelname.lower(), text, int(record.created * 1000))
 
 
-def _strip(log: TaskLog, record: logging.LogRecord) -> None:
+def _redact_record(log: TaskLog, record: logging.LogRecord) -> None:
     try:
         record.msg = log.redact(record.getMessage())
     except Exception:  # noqa: BLE001 - the same as above
@@ -110,11 +110,11 @@ _FORMATTER = logging.Formatter("%(message)s")
 def logger_into(log: TaskLog) -> logging.Logger:
     """A logger that is no part of the host's tree."""
     logger = logging.Logger(_OWN_NAME, logging.DEBUG)  # noqa: LOG001 - one for each attempt, gone with it
-    logger.addHandler(_Into(log))
+    logger.addHandler(_TaskLogHandler(log))
     return logger
 
 
-class Capture:
+class LogCapture:
     """Copies what bodies log with the standard library to the logs of their tasks.
 
     It stands where records are made: a handler of the root logger would miss what does not get there, would come after
@@ -146,11 +146,11 @@ class Capture:
         log = CURRENT.get()
         # Without a name it is the copy of a record from elsewhere; under ours it is kept by its handler.
         if log is not None and name not in (None, _OWN_NAME):
-            _keep(log, record)
-            if log.redact is not unchanged:
-                _strip(log, record)
+            _add_record(log, record)
+            if log.redact is not no_redaction:
+                _redact_record(log, record)
         return record
 
 
 #: The one of this process.
-CAPTURE = Capture()
+CAPTURE = LogCapture()

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from gnomon.core.model import LogLine, Result
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.runners.context import GiveUp, Snooze, snooze_ms
-from gnomon.runners.logs import Redact, shortened, storable, unchanged
+from gnomon.runners.logs import Redact, no_redaction, shortened, storable
 from gnomon.runners.secrets import redacted_json
 
 _LONGEST_ERROR = 4_000
@@ -20,55 +20,55 @@ _FRAMES = 3
 #: As deep as what a run is given may be nested.
 _DEEPEST = 64
 _HERE = str(Path(__file__).parent)
-_NOTHING = Outcome(result=Result.SUCCEEDED)
+_NOTHING = AttemptOutcome(result=Result.SUCCEEDED)
 
 
-def returned(value: object, *, max_bytes: int, redact: Redact) -> Outcome:
+def returned_outcome(value: object, *, max_bytes: int, redact: Redact) -> AttemptOutcome:
     """The outcome of a function that came back with the value."""
     if value is None:
         return _NOTHING
     if isinstance(value, Snooze | GiveUp):
-        return raised(value, redact=redact)
+        return raised_outcome(value, redact=redact)
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
-        return failed("returned something to be awaited: declare the function with async def")
+        return failed_outcome("returned something to be awaited: declare the function with async def")
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return failed("returned a generator that nobody runs: return its results, as in list(...)")
-    return Outcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact, max_bytes), max_bytes))
+        return failed_outcome("returned a generator that nobody runs: return its results, as in list(...)")
+    return AttemptOutcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact, max_bytes), max_bytes))
 
 
-def raised(error: BaseException, *, redact: Redact) -> Outcome:
+def raised_outcome(error: BaseException, *, redact: Redact) -> AttemptOutcome:
     """The outcome of a function that ended with the error."""
     if isinstance(error, Snooze):
-        return _snoozed(error, redact)
+        return _snooze_outcome(error, redact)
     if isinstance(error, GiveUp):
-        return gave_up(redact(_message(error)))
+        return give_up_outcome(redact(_message(error)))
     message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
     text = shortened(storable(redact(message)), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
-    return failed(text)
+    return failed_outcome(text)
 
 
-def gave_up(reason: str) -> Outcome:
+def give_up_outcome(reason: str) -> AttemptOutcome:
     """The outcome of an attempt after which trying again is no use."""
-    return Outcome(result=Result.GAVE_UP, error=shortened(storable(reason), _LONGEST_ERROR))
+    return AttemptOutcome(result=Result.GAVE_UP, error=shortened(storable(reason), _LONGEST_ERROR))
 
 
-def failed(reason: str) -> Outcome:
+def failed_outcome(reason: str) -> AttemptOutcome:
     """The outcome of an attempt that failed."""
-    return Outcome(result=Result.FAILED, error=shortened(storable(reason), _LONGEST_ERROR))
+    return AttemptOutcome(result=Result.FAILED, error=shortened(storable(reason), _LONGEST_ERROR))
 
 
-def with_logs(outcome: Outcome, logs: tuple[LogLine, ...]) -> Outcome:
+def with_logs(outcome: AttemptOutcome, logs: tuple[LogLine, ...]) -> AttemptOutcome:
     """The outcome together with what the attempt said."""
     return msgspec.structs.replace(outcome, logs=logs) if logs else outcome
 
 
-def _snoozed(asked: Snooze, redact: Redact) -> Outcome:
+def _snooze_outcome(asked: Snooze, redact: Redact) -> AttemptOutcome:
     try:
-        return Outcome(result=Result.SNOOZED, snooze_ms=snooze_ms(asked.delay))
+        return AttemptOutcome(result=Result.SNOOZED, snooze_ms=snooze_ms(asked.delay))
     except Exception as error:  # noqa: BLE001 - a subclass may say anything in place of a span
-        return gave_up(redact(_message(error)))
+        return give_up_outcome(redact(_message(error)))
 
 
 def _message(error: BaseException) -> str:
@@ -92,7 +92,7 @@ def _json(value: object, redact: Redact, limit: int) -> bytes:
             _refuse_depth(msgspec.json.decode(written))
     except Exception:  # noqa: BLE001 - whatever an object's own conversion may raise
         written = msgspec.json.encode({"repr": _repr(value)})
-    return written if redact is unchanged else redacted_json(written, redact)
+    return written if redact is no_redaction else redacted_json(written, redact)
 
 
 def _refuse_depth(value: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from msgspec import Struct
 
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.arguments import Binder
+from gnomon.runners.arguments import ArgumentBinder
 
 _LONGEST_NAME = 200
 Body = TypeVar("Body", bound=Callable[..., Any])
@@ -19,7 +19,7 @@ Body = TypeVar("Body", bound=Callable[..., Any])
 Span = str | float | timedelta
 
 
-class Loaded(BaseException):
+class LoadingStopped(BaseException):
     """Ends the reading of a program by a process that only looks for a function in it."""
 
 
@@ -35,7 +35,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     jitter: float = 0.1
 
 
-class JobWords(TypedDict, total=False):
+class JobOptions(TypedDict, total=False):
     """What may be said about a job, in the words of a jobs file."""
 
     description: str
@@ -90,9 +90,9 @@ class Function:
         self.qualname: str = getattr(plain, "__qualname__", type(plain).__qualname__)
 
     @cached_property
-    def binder(self) -> Binder:
+    def binder(self) -> ArgumentBinder:
         """What turns inputs into arguments. Made at first use, when all that annotations name is defined."""
-        return Binder(self.body)
+        return ArgumentBinder(self.body)
 
     def same_as(self, other: "Function") -> bool:
         """Whether both are one function, perhaps loaded again."""
@@ -149,7 +149,7 @@ class Functions(Collection[str]):
     def stop_loading(self) -> None:
         """End the reading of the program here, if it is only read for its functions."""
         if self.loading:
-            raise Loaded("no scheduler is started in the process of an isolated function")
+            raise LoadingStopped("no scheduler is started in the process of an isolated function")
 
     def add(self, body: Callable[..., Any], name: str | None = None) -> Function:
         """Let the function run under the name. Another function under the same name is refused."""
@@ -189,7 +189,7 @@ class Functions(Collection[str]):
         return registered
 
     def job(
-        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobWords]
+        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
     ) -> Callable[[Body], Body]:
         """Register the decorated function, and a job that runs it."""
         said: dict[str, Any] = dict(words)
@@ -200,7 +200,7 @@ class Functions(Collection[str]):
 
         def registered(body: Body) -> Body:
             added = self.add(body, name)
-            self.declare({"name": added.name, "function": added.name, **plain_words(said)}, added)
+            self.declare({"name": added.name, "function": added.name, **job_file_value(said)}, added)
             return body
 
         return registered
@@ -220,7 +220,7 @@ def registered_name(body: Callable[..., Any], name: str | None) -> str:
     return name
 
 
-def plain_words(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a job
+def job_file_value(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a job
     """The value as a jobs file would say it."""
     match value:
         case timedelta():
@@ -230,13 +230,13 @@ def plain_words(value: Any) -> Any:  # noqa: ANN401 - whatever someone says abou
         case Enum():
             said = value.value
         case Retry():
-            said = {field: plain_words(getattr(value, field)) for field in value.__struct_fields__}
+            said = {field: job_file_value(getattr(value, field)) for field in value.__struct_fields__}
         case Mapping():
-            said = {key: plain_words(each) for key, each in value.items()}
+            said = {key: job_file_value(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            said = [plain_words(each) for each in value]
+            said = [job_file_value(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            said = plain_words(asdict(value))
+            said = job_file_value(asdict(value))
         case _:
             said = value
     return said

@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from gnomon.config.sections import Secrets
+from gnomon.config.sections import SecretsSettings
 from gnomon.errors import FieldError
-from gnomon.runners.logs import Redact, unchanged
+from gnomon.runners.logs import Redact, no_redaction
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -24,7 +24,7 @@ _LARGEST_FILE = 65_536
 class SecretSource:
     """Reads secrets when an attempt starts, and keeps none."""
 
-    def __init__(self, settings: Secrets, environ: Mapping[str, str]) -> None:
+    def __init__(self, settings: SecretsSettings, environ: Mapping[str, str]) -> None:
         self._allowed = frozenset(settings.allow)
         self._folder = Path(settings.folder) if settings.folder else None
         self._environ = environ
@@ -134,7 +134,7 @@ class Redactor:
 
 def redactor(secrets: Mapping[str, str]) -> Redact:
     """What takes these secrets out of a text."""
-    return Redactor(secrets) if secrets else unchanged
+    return Redactor(secrets) if secrets else no_redaction
 
 
 def redacted_json(written: bytes, redact: Redact) -> bytes:

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from gnomon.config.sections import Shell
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.config.sections import ShellSettings
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import FieldError
-from gnomon.runners.attempt_table import Body, Shop
-from gnomon.runners.child_process import CHUNK, Lines, Spawned, variables
-from gnomon.runners.ipc import Ended
-from gnomon.runners.logs import Redact, storable, unchanged
-from gnomon.runners.outcomes import failed, returned
+from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
+from gnomon.runners.child_process import CHUNK, LineSplitter, SupervisedProcess, attempt_variables
+from gnomon.runners.ipc import ChildResult
+from gnomon.runners.logs import Redact, no_redaction, storable
+from gnomon.runners.outcomes import failed_outcome, returned_outcome
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import redactor
 
@@ -27,11 +27,11 @@ from gnomon.runners.secrets import redactor
 _GUARDIAN = str(Path(__file__).with_name("shell_guardian.py"))
 _PROGRAM = "/bin/sh"
 #: What a variable of the command is called until the profile of the login shell has been read.
-_LATER = "GNOMON_ENV_"
+_ENV_PREFIX = "GNOMON_ENV_"
 #: What a shell adds to the number of the signal that ended a command.
 _SIGNALLED = 128
 #: What a character of the output takes at most, as JSON.
-_WIDEST = 6
+_MAX_JSON_CHAR_BYTES = 6
 
 
 def _never_called() -> None:
@@ -41,7 +41,7 @@ def _never_called() -> None:
 COMMAND = Function(SHELL, _never_called)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ShellInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to run a command. It may hold secrets."""
 
     command: str
@@ -52,31 +52,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int
 
 
-class Commands:
+class ShellRunner:
     """Starts the commands of one worker."""
 
-    def __init__(self, shop: Shop, shell: Shell) -> None:
-        self._shop = shop
+    def __init__(self, environment: RunnerEnvironment, shell: ShellSettings) -> None:
+        self._environment = environment
         self._inherit = shell.inherit
         self._workspace = Path(shell.workspace or Path.cwd()).resolve()
 
-    def started(self, body: Body) -> "CommandProcess":
+    def started(self, body: RunningAttempt) -> "ShellProcess":
         """The process of the command; UsageError if it cannot be run as it is said."""
         step, given = body.assignment.step, body.assignment.input
         # Only what the step says: whoever triggers a run must not choose the variables of a program.
         own = {field: given[field] for field in step.input if field in given}
-        filled, found = self._shop.secrets.resolve(own)
+        filled, found = self._environment.secrets.resolve(own)
         if found:
             body.log.redact = redactor(found)
-        plan = Plan(
+        plan = ShellInvocation(
             command=step.command,
             env={name: _text(value) for name, value in filled.get("env", {}).items()},
             folder=self._folder(filled.get("workdir", "")),
             stdin=_text(filled.get("stdin", "")),
             base={name: value for name in self._inherit if (value := os.environ.get(name)) is not None},
-            max_output_bytes=self._shop.max_output_bytes,
+            max_output_bytes=self._environment.max_output_bytes,
         )
-        return CommandProcess(plan, body)
+        return ShellProcess(plan, body)
 
     def _folder(self, workdir: object) -> str:
         if not self._workspace.is_dir():
@@ -89,15 +89,15 @@ class Commands:
         return str(wanted)
 
 
-class CommandProcess(Spawned):
+class ShellProcess(SupervisedProcess):
     """A command that runs: its shell, under the eyes of its guardian."""
 
-    def __init__(self, plan: Plan, body: Body) -> None:
+    def __init__(self, plan: ShellInvocation, body: RunningAttempt) -> None:
         self._plan = plan
         self._facts = body.facts()
         self._told = False
-        most = plan.max_output_bytes // _WIDEST // 2
-        self._out, self._err = (_Kept(self._adding(level), most) for level in ("stdout", "stderr"))
+        most = plan.max_output_bytes // _MAX_JSON_CHAR_BYTES // 2
+        self._out, self._err = (_TailBuffer(self._log_writer(level), most) for level in ("stdout", "stderr"))
         super().__init__(body.log, (self._out, self._err))
 
     def terminate(self) -> None:
@@ -106,26 +106,26 @@ class CommandProcess(Spawned):
         super().terminate()
 
     @property
-    def ended(self) -> Ended | None:
+    def ended(self) -> ChildResult | None:
         """How it ended, if it ended by itself."""
         code = self._process.returncode
         if self._told or code is None or code < 0:
             return None
-        return Ended(self._outcome(code))
+        return ChildResult(self._outcome(code))
 
-    def _outcome(self, code: int) -> Outcome:
+    def _outcome(self, code: int) -> AttemptOutcome:
         redact = self._log.redact
         if code:
-            return failed(f"exit status {code}{_signal(code)}{_after_colon(self._err.last_line(redact))}")
+            return failed_outcome(f"exit status {code}{_signal(code)}{_after_colon(self._err.last_line(redact))}")
         output: dict[str, Any] = {"status": code, "stdout": self._out.tail(redact)}
         if self._out.cut:
             output["truncated"] = True
-        return returned(output, max_bytes=self._plan.max_output_bytes, redact=redact)
+        return returned_outcome(output, max_bytes=self._plan.max_output_bytes, redact=redact)
 
-    def _spawned(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
         out, err = pipes
         plan = self._plan
-        later = {_LATER + name: value for name, value in plan.env.items()}
+        later = {_ENV_PREFIX + name: value for name, value in plan.env.items()}
         with os.fdopen(os.memfd_create("gnomon-stdin"), "wb") as file:
             file.write(plan.stdin.encode())
             file.seek(0)
@@ -136,11 +136,11 @@ class CommandProcess(Spawned):
                 stderr=err,
                 cwd=plan.folder,
                 start_new_session=True,
-                env=plan.base | plan.env | later | variables(self._facts),
+                env=plan.base | plan.env | later | attempt_variables(self._facts),
             )
 
 
-class _Kept(Lines):
+class _TailBuffer(LineSplitter):
     """Hands lines over, and keeps the last of all that was said."""
 
     def __init__(self, heard: Callable[[bytes, bool], None], most: int) -> None:
@@ -160,7 +160,7 @@ class _Kept(Lines):
     def tail(self, redact: Redact) -> str:
         """The last of it, without secrets."""
         text = self._last.decode(errors="replace")
-        if self.cut and redact is not unchanged:
+        if self.cut and redact is not no_redaction:
             # The cut may have gone through a secret.
             text = text.partition("\n")[2]
         return storable(redact(text)).rstrip("\n")
@@ -170,12 +170,12 @@ class _Kept(Lines):
         return self.tail(redact).rstrip().rpartition("\n")[2].strip()
 
 
-def _script(plan: Plan) -> str:
+def _script(plan: ShellInvocation) -> str:
     """The command, after the variables have been set again: the profile of a login shell may have changed them."""
     if not plan.env:
         return plan.command
-    again = " ".join(f'{name}="${_LATER}{name}"' for name in plan.env)
-    return f"export {again}; unset {' '.join(_LATER + name for name in plan.env)}\n{plan.command}"
+    again = " ".join(f'{name}="${_ENV_PREFIX}{name}"' for name in plan.env)
+    return f"export {again}; unset {' '.join(_ENV_PREFIX + name for name in plan.env)}\n{plan.command}"
 
 
 def _text(value: object) -> str:

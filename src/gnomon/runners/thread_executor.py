@@ -13,15 +13,15 @@ from functools import partial
 from queue import SimpleQueue
 
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import UsageError
-from gnomon.runners.attempt_table import Body, Desk, Shop, after_error
+from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, error_outcome
 from gnomon.runners.logs import CURRENT
 from gnomon.runners.loop_thread import LoopThread
-from gnomon.runners.outcomes import gave_up, returned
+from gnomon.runners.outcomes import give_up_outcome, returned_outcome
 
 
-class Threads:
+class DaemonThreadPool:
     """At most so many threads, made when they are needed."""
 
     def __init__(self, limit: int) -> None:
@@ -39,13 +39,13 @@ class Threads:
             self._waiting += 1
             self._grow()
 
-    def widen(self) -> None:
+    def add_capacity(self) -> None:
         """One thread is stuck: another may take its place."""
         with self._lock:
             self._limit += 1
             self._grow()
 
-    def narrow(self) -> None:
+    def remove_capacity(self) -> None:
         """It is no longer stuck."""
         with self._lock:
             self._limit -= 1
@@ -79,76 +79,78 @@ class Threads:
 _log = logging.getLogger(__name__)
 
 
-class Threaded:
+class ThreadExecutor:
     """Begins them as threads become free, and minds their deadlines on a loop where no function runs."""
 
-    def __init__(self, desk: Desk, shop: Shop, minder: LoopThread, *, threads: int) -> None:
-        self._desk = desk
-        self._shop = shop
-        self._minder = minder
-        self._threads = Threads(threads)
+    def __init__(
+        self, attempts: AttemptTable, environment: RunnerEnvironment, control_loop: LoopThread, *, threads: int
+    ) -> None:
+        self._attempts = attempts
+        self._environment = environment
+        self._control_loop = control_loop
+        self._threads = DaemonThreadPool(threads)
 
-    def start(self, bodies: Sequence[Body]) -> None:
+    def start(self, bodies: Sequence[RunningAttempt]) -> None:
         """Begin with all of them soon."""
-        self._minder.call(self._begin, bodies)
+        self._control_loop.call(self._begin, bodies)
 
-    def stop(self, body: Body) -> None:
+    def stop(self, body: RunningAttempt) -> None:
         """Give up on a body that was asked to stop: at once, or after its grace if it may still end with a result."""
-        self._minder.call(self._stop, body)
+        self._control_loop.call(self._stop, body)
 
     def close(self) -> None:
         """Threads end with what they do."""
         self._threads.close()
 
-    def _begin(self, bodies: Sequence[Body]) -> None:
+    def _begin(self, bodies: Sequence[RunningAttempt]) -> None:
         for body in bodies:
-            body.timer = self._minder.loop.call_later(body.timeout, self._late, body)
+            body.timer = self._control_loop.loop.call_later(body.timeout, self._late, body)
             self._threads.submit(partial(copy_context().run, self._perform, body))
 
-    def _perform(self, body: Body) -> None:
+    def _perform(self, body: RunningAttempt) -> None:
         if not body.claim():
             return
         body.ends = time.monotonic() + body.timeout
         CURRENT.set(body.log)
         outcome = self._outcome(body)
         if body.timer is not None:
-            self._minder.call(body.timer.cancel)
-        if not self._desk.end(body, outcome):
-            self._threads.narrow()
+            self._control_loop.call(body.timer.cancel)
+        if not self._attempts.end(body, outcome):
+            self._threads.remove_capacity()
             _log.info("function %s has returned after it was given up on", body.function.name)
 
-    def _outcome(self, body: Body) -> Outcome:
+    def _outcome(self, body: RunningAttempt) -> AttemptOutcome:
         try:
             try:
-                call = body.call(self._shop.secrets)
+                call = body.call(self._environment.secrets)
             except UsageError as error:
-                return gave_up(body.log.redact(str(error)))
-            return returned(call(), max_bytes=self._shop.max_output_bytes, redact=body.log.redact)
+                return give_up_outcome(body.log.redact(str(error)))
+            return returned_outcome(call(), max_bytes=self._environment.max_output_bytes, redact=body.log.redact)
         except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            return after_error(body, error)
+            return error_outcome(body, error)
 
-    def _late(self, body: Body) -> None:
+    def _late(self, body: RunningAttempt) -> None:
         left = body.ends - time.monotonic()
         if body.begun and left > 0:
             # It waited for a thread before it began.
-            body.timer = self._minder.loop.call_later(left, self._late, body)
+            body.timer = self._control_loop.loop.call_later(left, self._late, body)
             return
         if body.begun:
-            body.ask(Result.TIMED_OUT)
+            body.request_stop(Result.TIMED_OUT)
         self._give_up(body)
 
-    def _stop(self, body: Body) -> None:
+    def _stop(self, body: RunningAttempt) -> None:
         if body.timer is not None:
             body.timer.cancel()
         if body.begun and body.why is Result.INTERRUPTED:
-            body.timer = self._minder.loop.call_later(self._shop.grace, self._give_up, body)
+            body.timer = self._control_loop.loop.call_later(self._environment.grace, self._give_up, body)
         else:
             self._give_up(body)
 
-    def _give_up(self, body: Body) -> None:
+    def _give_up(self, body: RunningAttempt) -> None:
         if body.timer is not None:
             body.timer.cancel()
         if body.claim():
-            self._desk.drop(body, f"no thread was free within {body.timeout:g} s")
-        elif self._desk.give_up(body, "; the function still runs on its thread, and cannot be stopped"):
-            self._threads.widen()
+            self._attempts.drop(body, f"no thread was free within {body.timeout:g} s")
+        elif self._attempts.give_up(body, "; the function still runs on its thread, and cannot be stopped"):
+            self._threads.add_capacity()

@@ -15,7 +15,16 @@ from gnomon.core.jobs.fields import NAME
 from gnomon.core.jobs.inputs import read_input
 from gnomon.core.runs.expressions import references, segments
 from gnomon.errors import FieldError, UsageError
-from gnomon.runners.registry import FUNCTIONS, Function, Functions, JobWords, Retry, Span, plain_words, registered_name
+from gnomon.runners.registry import (
+    FUNCTIONS,
+    Function,
+    Functions,
+    JobOptions,
+    Retry,
+    Span,
+    job_file_value,
+    registered_name,
+)
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
@@ -114,7 +123,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     builder = _current_builder()
     said: dict[str, Any] = {
         "when": when,
-        "if": None if condition is None else _spoken(condition),
+        "if": None if condition is None else _condition_text(condition),
         "foreach": foreach,
         "max_parallel": max_parallel,
         "delay": delay,
@@ -171,11 +180,13 @@ class _Builder:
     ) -> StepHandle:
         """One more step, after those that it names and those whose outputs it takes."""
         name = self._free_name(name, doing)
-        words = {field: _referring(f"{name}.{field}", value) for field, value in said.items() if value is not None}
+        words = {
+            field: _with_references(f"{name}.{field}", value) for field, value in said.items() if value is not None
+        }
         if "command" in doing:
-            words |= {field: _referring(f"{name}.{field}", value) for field, value in given.items()}
+            words |= {field: _with_references(f"{name}.{field}", value) for field, value in given.items()}
         elif given:
-            words["input"] = read_input(f"{name}.input", _referring(f"{name}.input", given))
+            words["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", given))
         needs = [one.name if isinstance(one, StepHandle) else one for one in after]
         needs += [path[1] for path in _paths(words) if path[0] == "steps" and len(path) > 1]
         self.steps[name] = {"step": name, **doing, "depends_on": list(dict.fromkeys(needs)), **words}
@@ -194,17 +205,17 @@ class _Builder:
         return name
 
 
-def _referring(field: str, value: Any) -> Any:  # noqa: ANN401 - any JSON with references in it
+def _with_references(field: str, value: Any) -> Any:  # noqa: ANN401 - any JSON with references in it
     """The value in the words of a jobs file, with references as texts."""
     if isinstance(value, Reference):
         return str(value)
     if isinstance(value, StepHandle):
         raise FieldError(field, value, "is a step and no value: take its .output")
     if isinstance(value, Mapping):
-        return {key: _referring(f"{field}.{key}", one) for key, one in value.items()}
+        return {key: _with_references(f"{field}.{key}", one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_referring(f"{field}[{number}]", one) for number, one in enumerate(value)]
-    return plain_words(value)
+        return [_with_references(f"{field}[{number}]", one) for number, one in enumerate(value)]
+    return job_file_value(value)
 
 
 def _paths(words: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -217,7 +228,7 @@ def _paths(words: Mapping[str, Any]) -> Iterator[list[str]]:
 _ASKED = re.compile(r"""\b(steps)(?:\.|\[["'])([A-Za-z0-9_-]+)""")
 
 
-def _spoken(condition: str | Reference) -> str:
+def _condition_text(condition: str | Reference) -> str:
     """The condition, with references spelled as paths in it."""
 
     def path(found: re.Match[str]) -> str:
@@ -238,10 +249,10 @@ class Workflows:
     def workflow(self, schedule: Definition, /) -> Definition: ...
     @overload
     def workflow(
-        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobWords]
+        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
     ) -> Callable[[Definition], Definition]: ...
     def workflow(
-        self, schedule: Definition | str | None = None, *, name: str | None = None, **words: Unpack[JobWords]
+        self, schedule: Definition | str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
     ) -> Definition | Callable[[Definition], Definition]:
         """Register a job whose steps the decorated function names. It is called once, now, and stays as it is.
 
@@ -277,7 +288,7 @@ class Workflows:
             _building.reset(token)
         if not builder.steps:
             raise FieldError("workflow", name, "has no steps: name them with gnomon.step")
-        words = plain_words({**said, "input": given} if given else said)
+        words = job_file_value({**said, "input": given} if given else said)
         self._functions.declare(
             {"name": name, **words, "dag": list(builder.steps.values())}, Function(name, definition)
         )
@@ -291,7 +302,7 @@ def _defaults(name: str, definition: Callable[..., Any]) -> dict[str, Any]:
             raise FieldError("workflow", name, f"has the parameter {parameter}, which no input could be named after")
         if parameter.default is not parameter.empty:
             found[parameter.name] = parameter.default
-    return read_input("input", plain_words(found))
+    return read_input("input", job_file_value(found))
 
 
 workflow = Workflows(FUNCTIONS).workflow

@@ -10,15 +10,16 @@ from gnomon.ports.runtime import Events
 
 T = TypeVar("T")
 #: How many are dealt with without a break.
-_LOT = 10
+_BATCH = 10
 #: How long to wait after a step that failed as none should.
-_AFTER_A_SURPRISE = 1.0
+_ERROR_PAUSE_SECONDS = 1.0
 #: In seconds: by how much the system's timers may be late, and from when on that does not matter.
-_TIMERS_ARE_LATE = 0.0012
+_TIMER_SLACK_SECONDS = 0.0012
 _LONG = 1.0
 
 
-async def keep_stepping(
+async def run_loop(
+    name: str,
     step: Callable[[], Awaitable[float]],
     *,
     stop: asyncio.Event,
@@ -27,7 +28,8 @@ async def keep_stepping(
 ) -> None:
     """Call `step` until `stop` is set, each time after as many seconds as it asked for, or sooner when woken.
 
-    With `events`, a step that fails as none should is announced and tried again; without, it ends the loop.
+    With `events`, an unexpected error is announced as `step_failed` of the component `name`, and the step is retried;
+    without, it ends the loop.
     """
     while not stop.is_set():
         if wake is not None:
@@ -38,21 +40,21 @@ async def keep_stepping(
             if events is None:
                 raise
             with suppress(Exception):  # not even a faulty announcer ends the loop
-                events.emit("step_failed", step=getattr(step, "__qualname__", str(step)), error=repr(error))
-            wait = _AFTER_A_SURPRISE
+                events.emit("step_failed", step=name, error=repr(error))
+            wait = _ERROR_PAUSE_SECONDS
         if wait > 0:
-            await _either(stop, wake, wait)
+            await _wait_for_any(stop, wake, wait)
         else:
             # Even a service with much to do lets others have a turn.
             await asyncio.sleep(0)
 
 
-async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
+async def _wait_for_any(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
     """Wait for either, or for so long: exactly, as timers of the system may be late by a millisecond."""
     events = [event for event in (stop, wake) if event is not None]
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    coarse = seconds - _TIMERS_ARE_LATE if seconds < _LONG else seconds
+    coarse = seconds - _TIMER_SLACK_SECONDS if seconds < _LONG else seconds
     if coarse > 0 and not any(event.is_set() for event in events):
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
@@ -64,7 +66,7 @@ async def _either(stop: asyncio.Event, wake: asyncio.Event | None, seconds: floa
         await asyncio.sleep(0)
 
 
-async def in_lots(many: Sequence[T], size: int = _LOT) -> AsyncIterator[T]:
+async def yield_between_batches(many: Sequence[T], size: int = _BATCH) -> AsyncIterator[T]:
     """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
     for start in range(0, len(many), size):
         if start:

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.runtime import Events
 
 #: Told the name and the facts of each event. It neither fails nor waits.
-Listener = Callable[[str, Mapping[str, object]], None]
+EventListener = Callable[[str, Mapping[str, object]], None]
 
 
-class HeardEvents:
+class ObservedEvents:
     """Events that some listen to on their way to others."""
 
-    def __init__(self, inner: Events, listeners: Sequence[Listener]) -> None:
+    def __init__(self, inner: Events, listeners: Sequence[EventListener]) -> None:
         self._inner = inner
         self._listeners = tuple(listeners)
 
@@ -24,7 +24,7 @@ class HeardEvents:
         self._inner.emit(name, **facts)
 
 
-def announce(events: Events, ended: Ending, assignment: Assignment | None) -> None:
+def emit_attempt_ended(events: Events, ended: TaskCompletion, assignment: Assignment | None) -> None:
     """Whoever listens hears what became of the task."""
     if assignment is None:
         return

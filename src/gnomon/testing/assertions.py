@@ -12,8 +12,8 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import DeadLetter, Run, RunId, RunStatus, ScheduleUid, Tick, TickKind
 from gnomon.errors import NotFound
 from gnomon.ports.runs import RunQuery
-from gnomon.testing.results import Call, Decided, Ran
-from gnomon.testing.scripted_runner import Players
+from gnomon.testing.results import FunctionCall, RunResult, TickResult
+from gnomon.testing.scripted_runner import ScriptedRunner
 
 T = TypeVar("T")
 _ALL = 1 << 62
@@ -29,18 +29,18 @@ def immediately(act: Coroutine[Any, Any, T]) -> T:
         return result
 
 
-class Expectations:
+class SchedulerAssertions:
     """What a scheduler of a test can be asked, and what can be demanded of it."""
 
     def __init__(
         self,
         store: MemoryStore,
-        players: Players,
+        runner: ScriptedRunner,
         moment: Callable[[int], datetime],
         instant: Callable[[str, str | datetime, str | None], int],
     ) -> None:
         self.__store = store
-        self.__players = players
+        self.__players = runner
         self.__moment = moment
         self.__instant = instant
         #: The jobs that there are or were, each with all the identities that its name has had.
@@ -48,19 +48,19 @@ class Expectations:
 
     # ---- looking -----------------------------------------------------------------------------
 
-    def runs(self, job: str) -> list[Ran]:
+    def runs(self, job: str) -> list[RunResult]:
         """Every execution of the job, oldest first."""
         self.__uids(job)
         found = immediately(self.__store.list_runs(RunQuery(tenant="default", schedule_id=job, limit=_ALL)))
         return self.__all_ran(sorted(found, key=lambda run: (run.planned_at, run.created_at, run.run_id)))
 
-    def ticks(self, job: str) -> list[Decided]:
+    def ticks(self, job: str) -> list[TickResult]:
         """What became of every tick of the job, oldest first. Those during a pause are told once it is over."""
         uids = self.__uids(job)
         found = [tick for uid in uids for tick in immediately(self.__store.ticks(uid, before=_ALL, limit=_ALL))]
         return [self.__decided(tick) for tick in sorted(found, key=lambda tick: tick.decision.planned_at)]
 
-    def calls(self, function: str) -> list[Call]:
+    def calls(self, function: str) -> list[FunctionCall]:
         """Every call of the function, in order: each attempt is one."""
         return list(self.__players.calls.get(function, ()))
 
@@ -75,7 +75,7 @@ class Expectations:
             raise NotFound("job", job)
         return self._identities[job]
 
-    def __all_ran(self, runs: Sequence[Run]) -> list[Ran]:
+    def __all_ran(self, runs: Sequence[Run]) -> list[RunResult]:
         tasks = immediately(self.__store.tasks(runs))
         owners = {task.task_id: task for task in tasks}
         tries = Counter(owners[one.task_id].run_id for one in immediately(self.__store.attempts(list(owners))))
@@ -87,8 +87,8 @@ class Expectations:
                 outputs.setdefault(task.run_id, {})[task.step] = msgspec.json.decode(kept[task.task_id])
         return [self.__ran(run, tries[run.run_id], outputs.get(run.run_id, {})) for run in runs]
 
-    def __ran(self, run: Run, attempts: int, outputs: Mapping[str, Any]) -> Ran:
-        return Ran(
+    def __ran(self, run: Run, attempts: int, outputs: Mapping[str, Any]) -> RunResult:
+        return RunResult(
             job=run.schedule_id or run.workflow_id,
             execution_id=run.run_id,
             status=run.status,
@@ -101,9 +101,9 @@ class Expectations:
             error=run.error,
         )
 
-    def __decided(self, tick: Tick) -> Decided:
+    def __decided(self, tick: Tick) -> TickResult:
         decision = tick.decision
-        return Decided(
+        return TickResult(
             job=tick.schedule_id,
             kind=decision.kind,
             reason=decision.reason,
@@ -158,20 +158,20 @@ class Expectations:
                 _fail(f"two executions of {job} overlap", [first, second])
 
 
-def _beginning(one: Ran) -> datetime:
+def _beginning(one: RunResult) -> datetime:
     return one.started_at or one.planned_at
 
 
-def _fail(reason: str, found: Iterable[Ran] | Iterable[Decided]) -> None:
+def _fail(reason: str, found: Iterable[RunResult] | Iterable[TickResult]) -> None:
     __tracebackhide__ = True
-    shown: Sequence[Ran | Decided] = list(found)
+    shown: Sequence[RunResult | TickResult] = list(found)
     raise AssertionError(
         "\n".join([reason, *(f"  {_line(one)}" for one in shown[:20]), *(["  ..."] * (len(shown) > 20))])
     )
 
 
-def _line(one: Ran | Decided) -> str:
-    if isinstance(one, Ran):
+def _line(one: RunResult | TickResult) -> str:
+    if isinstance(one, RunResult):
         why = f": {one.error.splitlines()[0]}" if one.error else ""
         return f"{one.job} planned {one.planned_at.isoformat()} {one.status}{why}"
     many = f" and {one.count - 1} more" if one.count > 1 else ""

@@ -9,29 +9,39 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
-from gnomon.core.runs.launch import Launching
-from gnomon.testing.history import Commit, Ended, History, Launched, Life, Violation
+from gnomon.core.runs.launch import LaunchOutcome
+from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEndRecord, SimulationHistory, Violation
 from gnomon.testing.oracle import planned
-from gnomon.testing.rules import Expected, Floor, Oracle, Standing, expected, fire_at, laid_out, said, taken_up
-from gnomon.testing.work_checker import judged_work
+from gnomon.testing.rules import (
+    ActiveRuns,
+    ExpectedTicks,
+    Oracle,
+    RunKey,
+    as_expected,
+    expected,
+    fire_at,
+    resumed_ticks,
+    start_windows,
+)
+from gnomon.testing.work_checker import check_work
 
 #: A quiet tick is decided within this.
 IN_TIME_MS = 2_500
 
 
-def check(history: History, oracle: Oracle = planned) -> list[Violation]:
+def check(history: SimulationHistory, oracle: Oracle = planned) -> list[Violation]:
     """Every violation of the rules of the ledger, and of those of the work."""
     found: list[Violation] = []
     commits: dict[str, list[Commit]] = defaultdict(list)
     for commit in history.commits:
         commits[commit.uid].append(commit)
     for uid, life in history.lives.items():
-        judge = _Judge(history, life, commits[uid], oracle)
+        judge = _LedgerChecker(history, life, commits[uid], oracle)
         found += judge.violations()
-    return found + list(_terms(history)) + judged_work(history)
+    return found + list(_terms(history)) + check_work(history)
 
 
-def _terms(history: History) -> Iterator[Violation]:
+def _terms(history: SimulationHistory) -> Iterator[Violation]:
     """K16: along the commits of a shard terms never fall, and a term has one holder."""
     last: dict[int, int] = {}
     holders: dict[tuple[int, int], str] = {}
@@ -51,12 +61,14 @@ def _resumes(commit: Commit) -> bool:
     return commit.schedule.paused_at is not None and commit.changed is not None and commit.changed.paused_at is None
 
 
-class _Judge:
+class _LedgerChecker:
     """One schedule's life."""
 
-    def __init__(self, history: History, life: Life, commits: list[Commit], oracle: Oracle) -> None:
+    def __init__(
+        self, history: SimulationHistory, life: RecordedSchedule, commits: list[Commit], oracle: Oracle
+    ) -> None:
         self._history = history
-        self._life = life
+        self._schedule = life
         self._commits = commits
         self._oracle = oracle
         self._name = life.revisions[0].schedule.schedule_id
@@ -76,11 +88,13 @@ class _Judge:
     def _end(self) -> int:
         """Up to where ticks must have been decided."""
         ended = [d.last_at for c in self._commits for d in c.decisions]
-        if self._life.final is None:
-            return max([*ended, self._life.deleted_at or 0])
-        if self._life.final.paused_at is not None:
-            return self._life.final.mark_at
-        return max([self._life.final.mark_at, self._history.ended_at - self._life.final.spec.jitter_ms - IN_TIME_MS])
+        if self._schedule.final is None:
+            return max([*ended, self._schedule.deleted_at or 0])
+        if self._schedule.final.paused_at is not None:
+            return self._schedule.final.mark_at
+        return max(
+            [self._schedule.final.mark_at, self._history.ended_at - self._schedule.final.spec.jitter_ms - IN_TIME_MS]
+        )
 
     def _starts(self) -> list[int]:
         """From when on each revision counts: from when it was said, or from where ticks were decided already.
@@ -89,7 +103,7 @@ class _Judge:
         yet to come. The product's own mark is believed no further than that.
         """
         starts: list[int] = []
-        for revision in self._life.revisions:
+        for revision in self._schedule.revisions:
             before = [c for c in self._commits if c.schedule.revision < revision.revision]
             reached = [d.last_at for c in before for d in c.decisions] + [c.at for c in before if c.term is None]
             explained = min(revision.schedule.mark_at, max([*starts, *reached, 0]))
@@ -99,9 +113,9 @@ class _Judge:
     def _decided_once(self) -> Iterator[Violation]:
         """K1, K9: every planned time that a revision counts is covered once, and nothing else is."""
         starts, decided = self._starts(), set[int]()
-        if starts[0] != self._life.revisions[0].schedule.created_at:
+        if starts[0] != self._schedule.revisions[0].schedule.created_at:
             yield self._violation("K1", f"counts from {starts[0]}, not from its creation")
-        for revision, start, end in zip(self._life.revisions, starts, [*starts[1:], self._end()], strict=True):
+        for revision, start, end in zip(self._schedule.revisions, starts, [*starts[1:], self._end()], strict=True):
             commits = [c for c in self._commits if c.schedule.revision == revision.revision]
             decisions = sorted((d for c in commits for d in c.decisions), key=lambda d: d.planned_at)
             ticks = self._oracle(revision.schedule.spec, start, max([end, *(d.last_at for d in decisions)]))
@@ -125,52 +139,52 @@ class _Judge:
     def _ledger_is_what_was_committed(self) -> Iterator[Violation]:
         """K1: what stands in the ledger at the end is what was decided."""
         committed = {d.planned_at: d for c in self._commits for d in c.decisions}
-        if committed != self._life.ledger:
-            differing = sorted(set(committed.items()) ^ set(self._life.ledger.items()), key=lambda one: one[0])[:3]
+        if committed != self._schedule.ledger:
+            differing = sorted(set(committed.items()) ^ set(self._schedule.ledger.items()), key=lambda one: one[0])[:3]
             yield self._violation("K1", f"ledger and commits differ: {differing}")
 
     def _decided_rightly(self) -> Iterator[Violation]:
         """K2: each decision is the one its policies ask for, with its reason, given the runs that are not over."""
-        floor, turns = Floor(), [turn for turn in self._history.turns if turn.uid == self._life.uid]
-        names = {run.planned_at: run.run_id for run in self._life.runs if run.source is Source.CRON}
+        floor, turns = ActiveRuns(), [turn for turn in self._history.turns if turn.uid == self._schedule.uid]
+        names = {run.planned_at: run.run_id for run in self._schedule.runs if run.source is Source.CRON}
         for commit in self._commits:
             while turns and turns[0].commits <= commit.number:
                 yield from self._turn(floor, turns.pop(0))
             wanted = self._wanted(commit, floor)
-            actual = said(commit.decisions)
+            actual = as_expected(commit.decisions)
             if wanted != actual:
                 yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {floor}")
             for decision in commit.decisions:
-                run = Standing(decision.planned_at, names.get(decision.planned_at, ""))
+                run = RunKey(decision.planned_at, names.get(decision.planned_at, ""))
                 floor.take(run, decision.kind, decision.reason)
         for turn in turns:
             yield from self._turn(floor, turn)
-        if self._life.final is not None:
-            yield from self._runs_are_counted(self._life.final, floor)
+        if self._schedule.final is not None:
+            yield from self._runs_are_counted(self._schedule.final, floor)
 
-    def _wanted(self, commit: Commit, floor: Floor) -> list[Expected]:
+    def _wanted(self, commit: Commit, floor: ActiveRuns) -> list[ExpectedTicks]:
         if _resumes(commit):
             # Which ticks he wanted only the operator knows; that they are the newest ones the rules do.
-            runs = sum(one.starts_a_run for one in commit.decisions)
-            return taken_up(self._oracle, commit.schedule, floor, now=commit.at, runs=runs)
+            runs = sum(one.starts_run for one in commit.decisions)
+            return resumed_ticks(self._oracle, commit.schedule, floor, now=commit.at, runs=runs)
         return expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
 
-    def _turn(self, floor: Floor, turn: Launched | Ended) -> Iterator[Violation]:
+    def _turn(self, floor: ActiveRuns, turn: LaunchRecord | RunEndRecord) -> Iterator[Violation]:
         """K2: a run that ends was there, and a wish for one came to what the overlap policy makes of it."""
-        run = Standing(turn.planned_at, turn.run_id)
-        if isinstance(turn, Ended):
+        run = RunKey(turn.planned_at, turn.run_id)
+        if isinstance(turn, RunEndRecord):
             if not floor.end(run):
                 yield self._violation("K2", f"{run} ended while there were {floor}")
-        elif turn.became is not Launching.ALREADY:
+        elif turn.became is not LaunchOutcome.ALREADY:
             wanted = floor.launching(turn.spec, force=turn.force)
             if wanted is not turn.became:
                 yield self._violation("K2", f"{run} became {turn.became}, not {wanted}, with {floor}")
             floor.take_launched(run, turn.spec, turn.became)
 
-    def _runs_are_counted(self, final: Schedule, floor: Floor) -> Iterator[Violation]:
+    def _runs_are_counted(self, final: Schedule, floor: ActiveRuns) -> Iterator[Violation]:
         """K2: what the schedule says of its runs at the end, the runs themselves say, and so do the rules."""
-        going = [run for run in self._life.runs if not run.over]
-        active, waiting = ({Standing(r.planned_at, r.run_id) for r in going if r.queued is q} for q in (False, True))
+        going = [run for run in self._schedule.runs if not run.over]
+        active, waiting = ({RunKey(r.planned_at, r.run_id) for r in going if r.queued is q} for q in (False, True))
         if (final.active_runs, final.queued_runs) != (len(active), len(waiting)):
             text = f"counts {final.active_runs} under way and {final.queued_runs} waiting: {active}, {waiting}"
             yield self._violation("K2", text)
@@ -182,7 +196,7 @@ class _Judge:
         with_run = sorted(
             (d.planned_at, d.fire_at) for c in self._commits for d in c.decisions if d.fire_at is not None
         )
-        made = [run for run in self._life.runs if run.source is Source.CRON]
+        made = [run for run in self._schedule.runs if run.source is Source.CRON]
         runs = sorted((run.planned_at, run.fire_at) for run in made)
         if with_run != runs:
             differing = sorted(set(with_run) ^ set(runs))[:3]
@@ -205,7 +219,7 @@ class _Judge:
     def _starts_in_its_place(self) -> Iterator[Violation]:
         """K5: a run may start at its tick's planned time moved by its jitter, or where it was laid out."""
         for commit in self._commits:
-            places = laid_out(self._oracle, commit.schedule, now=commit.at, decisions=commit.decisions)
+            places = start_windows(self._oracle, commit.schedule, now=commit.at, decisions=commit.decisions)
             for decision in commit.decisions:
                 if (decision.fire_at is None) == (decision.kind in (TickKind.FIRED, TickKind.QUEUED)):
                     yield self._violation("K5", f"{decision} starts without a run, or the other way round")
@@ -220,10 +234,10 @@ class _Judge:
 
         A pause begins and ends with an operator's commit: what the schedule itself says of being paused is not asked.
         """
-        pauses, current = list(self._life.pauses), None
+        pauses, current = list(self._schedule.pauses), None
         for commit in self._commits:
             for decision in commit.decisions:
-                chosen = decision.starts_a_run and _resumes(commit)
+                chosen = decision.starts_run and _resumes(commit)
                 if chosen or decision.reason in (Reason.SKIPPED_ONCE, Reason.MOVED):
                     continue
                 if (current is not None) != (decision.reason is Reason.PAUSED):

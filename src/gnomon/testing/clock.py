@@ -34,7 +34,7 @@ class VirtualClock:
         self._now += ms
         self._elapsed_ms += ms
 
-    def set_back_or_forth(self, ms: int) -> None:
+    def shift_wall_clock(self, ms: int) -> None:
         """Set the wall clock, as an administrator or a time server does, or a lid that was closed."""
         self._now += ms
 

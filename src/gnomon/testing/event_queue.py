@@ -5,19 +5,19 @@ from collections.abc import Awaitable, Callable
 
 from gnomon.testing.clock import VirtualClock
 
-Event = Callable[[], Awaitable[None]]
+QueuedEvent = Callable[[], Awaitable[None]]
 
 
-class Agenda:
+class EventQueue:
     """Events on the clock that is never set."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self._events: list[tuple[float, int, Event]] = []
+        self._events: list[tuple[float, int, QueuedEvent]] = []
         self._numbered = 0
         self._nested = False
 
-    def after(self, ms: float, event: Event) -> None:
+    def after(self, ms: float, event: QueuedEvent) -> None:
         """Let something happen later."""
         self._numbered += 1
         heapq.heappush(self._events, (self._elapsed_ms() + ms, self._numbered, event))

@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from gnomon.core.model import Result, Run, RunId, Task, TaskId
-from gnomon.core.runs.workflow import Delivery, Retry, Step, Workflow
-from gnomon.ports.tasks import Held
-from gnomon.testing.history import Granted, History, Reported, Witnessed
+from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
+from gnomon.ports.tasks import AttemptRef
+from gnomon.testing.history import ExecutionObservation, GrantRecord, ReportRecord, SimulationHistory
 
 #: Results that use up an attempt.
 COUNTING = (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
@@ -15,19 +15,19 @@ LOSSES = 3
 
 
 @dataclass(slots=True)
-class Case:
+class TaskHistory:
     """All that is known of one task."""
 
     run: Run
     task: Task
     #: As it was defined; None if nobody did before the run was over.
     workflow: Workflow | None
-    starts: list[Witnessed] = field(default_factory=list)
-    grants: list[Granted] = field(default_factory=list)
-    reports: list[Reported] = field(default_factory=list)
+    starts: list[ExecutionObservation] = field(default_factory=list)
+    grants: list[GrantRecord] = field(default_factory=list)
+    reports: list[ReportRecord] = field(default_factory=list)
 
     @property
-    def counted(self) -> list[Reported]:
+    def counted(self) -> list[ReportRecord]:
         """The ends of attempts by record."""
         return [one for one in self.reports if one.counted]
 
@@ -37,7 +37,7 @@ class Case:
         return None if self.workflow is None else self.workflow.steps[0]
 
     @property
-    def retry(self) -> Retry | None:
+    def retry(self) -> RetryPolicy | None:
         """How failures are tried again."""
         return None if self.step is None else self.step.retry
 
@@ -52,20 +52,20 @@ class Case:
         return self.run.schedule_id or self.run.workflow_id
 
 
-class Evidence:
+class HistoryIndex:
     """The same history, from the side of the work."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: SimulationHistory) -> None:
         self.history = history
         self.runs: dict[RunId, Run] = {run.run_id: run for life in history.lives.values() for run in life.runs}
-        self.cases: dict[TaskId, Case] = {}
-        self.ends: dict[Held, Witnessed] = {one.held: one for one in history.witness if not one.starts}
+        self.cases: dict[TaskId, TaskHistory] = {}
+        self.ends: dict[AttemptRef, ExecutionObservation] = {one.held: one for one in history.witness if not one.starts}
         #: Starts of bodies that belong to no task on record.
-        self.strangers: list[Witnessed] = []
-        self.starts_of: dict[RunId, list[Witnessed]] = defaultdict(list)
+        self.unknown_observations: list[ExecutionObservation] = []
+        self.starts_of: dict[RunId, list[ExecutionObservation]] = defaultdict(list)
         for task in history.tasks.values():
             run = self.runs[task.run_id]
-            self.cases[task.task_id] = Case(run, task, _defined(history, run))
+            self.cases[task.task_id] = TaskHistory(run, task, _defined(history, run))
         for seen in history.witness:
             if not seen.starts:
                 continue
@@ -73,7 +73,7 @@ class Evidence:
             if seen.task_id in self.cases:
                 self.cases[seen.task_id].starts.append(seen)
             else:
-                self.strangers.append(seen)
+                self.unknown_observations.append(seen)
         for grant in history.grants:
             if grant.held[0] in self.cases:
                 self.cases[grant.held[0]].grants.append(grant)
@@ -82,7 +82,7 @@ class Evidence:
                 self.cases[report.held[0]].reports.append(report)
 
 
-def _defined(history: History, run: Run) -> Workflow | None:
-    key, flight = (run.workflow_id, run.workflow_version), history.flights.get(run.run_id)
+def _defined(history: SimulationHistory, run: Run) -> Workflow | None:
+    key, flight = (run.workflow_id, run.workflow_version), history.run_intervals.get(run.run_id)
     over = None if flight is None else flight.over
     return None if over is not None and history.defined.get(key, over) >= over else history.workflows.get(key)

@@ -21,17 +21,17 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Pause, Revision
-from gnomon.ports.tasks import Held
+from gnomon.ports.tasks import AttemptRef
 
 #: Among those who were hurt.
 EVERYONE = ""
 OPERATOR = "operator"
 #: For how long a process can be hurt.
-LONGEST_HURT_MS = 200_000
+MAX_FAULT_MS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchRecord:
     """What became of a wish for a run."""
 
     #: How many commits there were before.
@@ -74,11 +74,11 @@ class Launched:
     planned_at: int
     spec: Spec
     force: bool
-    became: Launching
+    became: LaunchOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEndRecord:
     """A run that was over."""
 
     #: How many commits there were before, the one that ended it included.
@@ -89,7 +89,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Flight:
+class RunInterval:
     """A run by record, in moments: when it was made, went on and was over."""
 
     run_id: RunId
@@ -106,7 +106,7 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Witnessed:
+class ExecutionObservation:
     """The start of a body, or its end."""
 
     moment: int
@@ -121,28 +121,28 @@ class Witnessed:
     elapsed_ms: int
 
     @property
-    def held(self) -> Held:
+    def held(self) -> AttemptRef:
         """The attempt whose body it is."""
         return self.task_id, self.fence
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantRecord:
     """An attempt that the store gave to a worker."""
 
     moment: int
-    held: Held
+    held: AttemptRef
     worker: str
     elapsed_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportRecord:
     """What someone said about the end of an attempt, and what the store made of it."""
 
     moment: int
     run_id: RunId
-    held: Held
+    held: AttemptRef
     by: str
     result: Result
     ended_at: int
@@ -157,7 +157,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelRecord:
     """A run whose end someone asked for, and was told would come."""
 
     moment: int
@@ -167,7 +167,7 @@ class Cancelled:
 
 
 @dataclass(slots=True)
-class Life:
+class RecordedSchedule:
     """Everything about one schedule."""
 
     uid: ScheduleUid
@@ -185,7 +185,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class History:
+class SimulationHistory:
     """A whole simulation."""
 
     started_at: int
@@ -193,9 +193,9 @@ class History:
     ended_elapsed_ms: int = 0
     moments: int = 0
     commits: list[Commit] = field(default_factory=list)
-    lives: dict[ScheduleUid, Life] = field(default_factory=dict)
+    lives: dict[ScheduleUid, RecordedSchedule] = field(default_factory=dict)
     #: What filled a schedule's floor and cleared it between commits, in order.
-    turns: list[Launched | Ended] = field(default_factory=list)
+    turns: list[LaunchRecord | RunEndRecord] = field(default_factory=list)
     #: When schedules were deleted, by the wall clock of whoever did it.
     deleted: dict[ScheduleUid, int] = field(default_factory=dict)
     #: Stretches of wall time in which something was broken on purpose: from, to.
@@ -208,13 +208,13 @@ class History:
     workflows: dict[tuple[str, int], Workflow] = field(default_factory=dict)
     #: When that was.
     defined: dict[tuple[str, int], int] = field(default_factory=dict)
-    flights: dict[RunId, Flight] = field(default_factory=dict)
-    witness: list[Witnessed] = field(default_factory=list)
-    grants: list[Granted] = field(default_factory=list)
+    run_intervals: dict[RunId, RunInterval] = field(default_factory=dict)
+    witness: list[ExecutionObservation] = field(default_factory=list)
+    grants: list[GrantRecord] = field(default_factory=list)
     #: Attempts whose lease someone found to be over, by the store's clock, and when that was first seen.
-    lapsed: dict[Held, int] = field(default_factory=dict)
-    reports: list[Reported] = field(default_factory=list)
-    cancelled: list[Cancelled] = field(default_factory=list)
+    lapsed: dict[AttemptRef, int] = field(default_factory=dict)
+    reports: list[ReportRecord] = field(default_factory=list)
+    cancelled: list[CancelRecord] = field(default_factory=list)
     #: The states in which tasks were seen, one after the other.
     states: dict[TaskId, list[TaskState]] = field(default_factory=dict)
     #: Who was hurt and when, on the clock that is never set.
@@ -238,10 +238,10 @@ class History:
         """Whether the wall clock was set between the two, on the clock that never is."""
         return any(since_ms <= at <= until_ms for at in self.clock_set)
 
-    def unhurt(self, who: str, since_ms: int, until_ms: int) -> bool:
+    def ran_undisturbed(self, who: str, since_ms: int, until_ms: int) -> bool:
         """Whether a process could do as it pleased between the two, on the clock that is never set."""
         stopped = any(name == who and since <= until_ms and until >= since_ms for name, since, until in self.stops)
-        hurt = any(name in (who, EVERYONE) and since_ms - LONGEST_HURT_MS <= at <= until_ms for name, at in self.hurt)
+        hurt = any(name in (who, EVERYONE) and since_ms - MAX_FAULT_MS <= at <= until_ms for name, at in self.hurt)
         return not stopped and not hurt and self.deaths.get(who, until_ms + 1) > until_ms
 
     def quiet(self, start: int, end: int) -> bool:

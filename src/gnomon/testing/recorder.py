@@ -6,32 +6,43 @@ from typing import Protocol
 
 from gnomon.core.ids import run_id
 from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Verdict
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.launch import Cancelling, Launch, Launching
-from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.runs import DeadLetters, Executions, Runs
-from gnomon.ports.schedules import History as Past
 from gnomon.ports.schedules import Jobs, Schedules
-from gnomon.ports.tasks import Held, Work, Workers
+from gnomon.ports.schedules import ScheduleHistory as Past
+from gnomon.ports.tasks import AttemptRef, TaskStore, Workers
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.history import Cancelled, Commit, Ended, Flight, Granted, History, Launched, Reported
+from gnomon.testing.history import (
+    CancelRecord,
+    Commit,
+    GrantRecord,
+    LaunchRecord,
+    ReportRecord,
+    RunEndRecord,
+    RunInterval,
+    SimulationHistory,
+)
 
 
-class Store(Ledger, Schedules, Past, Runs, Executions, DeadLetters, Jobs, Work, Workers, Shards, Protocol):
+class SimulationStore(
+    Ledger, Schedules, Past, Runs, Executions, DeadLetters, Jobs, TaskStore, Workers, Shards, Protocol
+):
     """All the ports of a store together."""
 
 
-class Recording:
+class HistoryRecorder:
     """The order in which the store did things, and how things stood after each."""
 
-    def __init__(self, history: History, store: Store, clock: VirtualClock) -> None:
+    def __init__(self, history: SimulationHistory, store: SimulationStore, clock: VirtualClock) -> None:
         self._history = history
         self._store = store
         self._clock = clock
         self._tasks: dict[TaskId, Task] = {}
         self._under_way: dict[ScheduleUid, set[RunId]] = defaultdict(set)
-        self._leases: dict[Held, int] = {}
+        self._leases: dict[AttemptRef, int] = {}
 
     def _elapsed_ms(self) -> int:
         return round(self._clock.elapsed() * 1000)
@@ -55,7 +66,7 @@ class Recording:
             changed=changed,
         )
         self._history.commits.append(commit)
-        made = [d.planned_at for d in verdict.decisions if d.starts_a_run]
+        made = [d.planned_at for d in verdict.decisions if d.starts_run]
         for planned_at in made:
             self._made(run_id(uid, planned_at), uid, planned_at, spec.overlap)
         if made:
@@ -67,21 +78,21 @@ class Recording:
         await self.look(self._under_way[uid])
 
     def _made(self, run: RunId, uid: ScheduleUid, planned_at: int, overlap: Overlap, *, forced: bool = False) -> None:
-        self._history.flights[run] = Flight(
+        self._history.run_intervals[run] = RunInterval(
             run_id=run, uid=uid, planned_at=planned_at, overlap=overlap, forced=forced, made=self._history.moment()
         )
         self._under_way[uid].add(run)
 
     # ---- wishes ------------------------------------------------------------------------------
 
-    async def launched(self, wish: Launch, became: Launching) -> None:
+    async def launched(self, wish: LaunchRequest, became: LaunchOutcome) -> None:
         """Someone wanted a run, and was told what became of it."""
         run = wish.run
         schedule = await self._store.find(run.tenant, run.schedule_id or "")
         if schedule is None or schedule.uid != run.schedule_uid:
             return
         self._history.turns.append(
-            Launched(
+            LaunchRecord(
                 commits=len(self._history.commits),
                 uid=schedule.uid,
                 run_id=run.run_id,
@@ -91,39 +102,39 @@ class Recording:
                 became=became,
             )
         )
-        if became in (Launching.STARTED, Launching.QUEUED):
+        if became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
             self._made(run.run_id, schedule.uid, run.planned_at, schedule.spec.overlap, forced=wish.force)
             await self.look(self._under_way[schedule.uid])
 
-    async def cancelled(self, run: RunId, became: Cancelling) -> None:
+    async def cancelled(self, run: RunId, became: CancelOutcome) -> None:
         """Someone asked for the end of a run."""
-        if became in (Cancelling.CANCELLED, Cancelling.ASKED):
+        if became in (CancelOutcome.CANCELLED, CancelOutcome.ASKED):
             moment, at = self._history.moment(), self._clock.now()
-            self._history.cancelled.append(Cancelled(moment, run, at, self._elapsed_ms()))
+            self._history.cancelled.append(CancelRecord(moment, run, at, self._elapsed_ms()))
             await self.look([run])
 
     # ---- work --------------------------------------------------------------------------------
 
-    async def granted(self, taken: Sequence[Waiting], worker: str, lease_ms: int) -> None:
+    async def granted(self, taken: Sequence[ReadyTask], worker: str, lease_ms: int) -> None:
         """Attempts were given to a worker."""
         for one in taken:
             held = one.task.task_id, one.task.fence
-            self._history.grants.append(Granted(self._history.moment(), held, worker, self._elapsed_ms()))
+            self._history.grants.append(GrantRecord(self._history.moment(), held, worker, self._elapsed_ms()))
             self._leases[held] = self._clock.now() + lease_ms
         await self.look(one.run.run_id for one in taken)
 
-    def renewed(self, held: Iterable[Held], lease_ms: int) -> None:
+    def renewed(self, held: Iterable[AttemptRef], lease_ms: int) -> None:
         """A worker has shown that it is alive."""
         self._leases |= dict.fromkeys(held, self._clock.now() + lease_ms)
 
-    def looked_for_lapsed(self, held: Iterable[Held]) -> None:
+    def looked_for_lapsed(self, held: Iterable[AttemptRef]) -> None:
         """Someone looks at open attempts: the leases of some are over."""
         now = self._clock.now()
         for one in held:
             if self._leases.get(one, now) <= now:
                 self._history.lapsed.setdefault(one, self._history.moment())
 
-    async def reported(self, endings: Sequence[Ending], counted: frozenset[Held], *, by: str) -> None:
+    async def reported(self, endings: Sequence[TaskCompletion], counted: frozenset[AttemptRef], *, by: str) -> None:
         """Ends of attempts were reported, and those that count were carried out."""
         before = {one.task_id: self._tasks.get(one.task_id) for one in endings}
         runs = {one.run_id: await self._store.find_run(one.run_id) for one in endings}
@@ -131,7 +142,7 @@ class Recording:
         for one in endings:
             run = runs[one.run_id]
             self._history.reports.append(
-                Reported(
+                ReportRecord(
                     moment=self._history.moment(),
                     run_id=one.run_id,
                     held=(one.task_id, one.fence),
@@ -158,7 +169,7 @@ class Recording:
                 seen.append(task.state)
         ended = {run.schedule_uid for run in runs if run.over and self._ended(run)}
         for run in runs:
-            flight = self._history.flights.get(run.run_id)
+            flight = self._history.run_intervals.get(run.run_id)
             if flight is not None and flight.went_on is None and not run.queued and not run.over:
                 flight.went_on, flight.went_on_ms = self._history.moment(), self._elapsed_ms()
         waiting = [name for uid in ended if uid is not None for name in self._under_way[uid] if self._waits(name)]
@@ -167,17 +178,17 @@ class Recording:
 
     def _ended(self, run: Run) -> bool:
         """Note that a run is over; whether that is news."""
-        flight = self._history.flights.get(run.run_id)
+        flight = self._history.run_intervals.get(run.run_id)
         if flight is None or flight.over is not None:
             return False
         flight.over = self._history.moment()
         self._under_way[flight.uid].discard(run.run_id)
         commits = len(self._history.commits)
-        self._history.turns.append(Ended(commits, flight.uid, run.run_id, run.planned_at))
+        self._history.turns.append(RunEndRecord(commits, flight.uid, run.run_id, run.planned_at))
         return True
 
     def _waits(self, name: RunId) -> bool:
-        return self._history.flights[name].went_on is None
+        return self._history.run_intervals[name].went_on is None
 
     async def look_at_all(self) -> None:
         """See how everything stands that is not over."""

@@ -8,18 +8,18 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.adapters.host import uncollected
-from gnomon.config.sections import Leading, Ticking
+from gnomon.adapters.host import gc_paused
+from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import known_zone
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.jobs.job import Job
-from gnomon.core.ledger.edits import fresh
-from gnomon.core.ledger.plan import settled, unchanged
+from gnomon.core.ledger.edits import new_schedule
+from gnomon.core.ledger.plan import schedule_after, unchanged
 from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
-from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import VirtualClock
@@ -62,14 +62,14 @@ class Collision(NamedTuple):
     at: int
 
 
-class Aftermath(Struct, frozen=True, kw_only=True):
+class OutageImpact(Struct, frozen=True, kw_only=True):
     """An outage, and what became of the ticks that fell into it."""
 
     outage: Outage
     ticks: Counter[tuple[str, TickKind, Reason]]
 
 
-class Loads:
+class LoadReport:
     """Counts as time goes by. Starts must come in the order of their time."""
 
     def __init__(self, zone: str) -> None:
@@ -84,17 +84,17 @@ class Loads:
         self.worst: list[tuple[int, int, tuple[str, ...]]] = []
         self._second, self._in_second = -1, dict[str, None]()
         self._minute, self._in_minute = -1, set[str]()
-        self.aftermaths: list[Aftermath] = []
+        self.outage_impacts: list[OutageImpact] = []
 
-    def enter(self, name: str, lasts_ms: int) -> None:
+    def add_job(self, name: str, lasts_ms: int) -> None:
         """A job takes part."""
         self.jobs[name] = JobLoad(name=name, lasts_ms=lasts_ms, ticks=Counter())
 
     def decided(self, name: str, decision: Decision) -> None:
         """A tick was decided, or a stretch of them."""
         self.jobs[name].ticks[decision.kind, decision.reason] += decision.count
-        if self.aftermaths:
-            newest = self.aftermaths[-1]
+        if self.outage_impacts:
+            newest = self.outage_impacts[-1]
             if newest.outage.from_at <= decision.planned_at < newest.outage.until_at:
                 newest.ticks[name, decision.kind, decision.reason] += decision.count
 
@@ -148,7 +148,7 @@ class Loads:
         return found
 
 
-class OddDay(Struct, frozen=True, kw_only=True):
+class ClockChangeImpact(Struct, frozen=True, kw_only=True):
     """A clock change, and what it does to some jobs."""
 
     at: int
@@ -157,15 +157,15 @@ class OddDay(Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...]
 
 
-class Simulated(Struct, frozen=True, kw_only=True):
+class SimulationReport(Struct, frozen=True, kw_only=True):
     """What a rehearsal has shown."""
 
     from_at: int
     until_at: int
-    loads: Loads
+    loads: LoadReport
     #: Jobs that are not enabled.
-    resting: tuple[str, ...] = ()
-    odd_days: tuple[OddDay, ...] = ()
+    disabled_jobs: tuple[str, ...] = ()
+    odd_days: tuple[ClockChangeImpact, ...] = ()
     #: Jobs whose runs are said to last longer than their timeout lets them, and how long that is.
     ended_early: Mapping[str, int] = {}
 
@@ -173,18 +173,18 @@ class Simulated(Struct, frozen=True, kw_only=True):
 #: Longer than any rehearsal: nobody looks or renews in between, because nothing is ever unexpected.
 _LONG_MS = 4_000 * DAY_MS
 #: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
-_TICKING = Ticking(tick_ms=1, batch=10_000)
-_LEADING = Leading(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
+_TICKING = TickerSettings(tick_ms=1, batch=10_000)
+_LEADING = LeaderSettings(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
 
 
-class _Silence:
+class _DiscardedEvents:
     """Events that nobody listens to."""
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
 
 
-class Actor:
+class JobState:
     """What a job has under way, and what waits behind it."""
 
     def __init__(self, schedule: Schedule, lasts_ms: int, *, once: bool) -> None:
@@ -198,24 +198,24 @@ class Actor:
         self.waiting: deque[int] = deque()
 
 
-class Stage:
+class SimulatedLedger:
     """The ledger and the terms of a rehearsal. No method awaits half-way."""
 
-    def __init__(self, clock: VirtualClock, loads: Loads) -> None:
+    def __init__(self, clock: VirtualClock, loads: LoadReport) -> None:
         self._clock = clock
         self._loads = loads
-        self._actors: dict[ScheduleUid, Actor] = {}
+        self._jobs_by_uid: dict[ScheduleUid, JobState] = {}
         self._due: list[tuple[int, ScheduleUid]] = []
         #: When runs begin or end: at, number, whose, and whether it begins.
-        self._coming: list[tuple[int, int, ScheduleUid, bool]] = []
+        self._run_events: list[tuple[int, int, ScheduleUid, bool]] = []
         self._numbered = 0
 
-    def enter(self, job: Job, lasts_ms: int) -> None:
+    def add_job(self, job: Job, lasts_ms: int) -> None:
         """A job takes part from now on."""
-        uid, now = ScheduleUid(f"sch_{len(self._actors)}"), self._clock.now()
-        schedule = fresh(uid, "default", job.name, job.spec, now=now)
-        self._actors[uid] = Actor(schedule, lasts_ms, once=job.workflow.delivery is Delivery.AT_MOST_ONCE)
-        self._loads.enter(job.name, lasts_ms)
+        uid, now = ScheduleUid(f"sch_{len(self._jobs_by_uid)}"), self._clock.now()
+        schedule = new_schedule(uid, "default", job.name, job.spec, now=now)
+        self._jobs_by_uid[uid] = JobState(schedule, lasts_ms, once=job.workflow.delivery is Delivery.AT_MOST_ONCE)
+        self._loads.add_job(job.name, lasts_ms)
         self._put(schedule)
 
     def _put(self, schedule: Schedule) -> None:
@@ -232,7 +232,7 @@ class Stage:
             found.append(heappop(self._due))
         for entry in found:
             heappush(self._due, entry)
-        return [self._actors[uid].schedule for _, uid in found]
+        return [self._jobs_by_uid[uid].schedule for _, uid in found]
 
     async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
         """See Ledger.next_due_at."""
@@ -242,7 +242,7 @@ class Stage:
     def _first_due(self) -> int | None:
         while self._due:
             at, uid = self._due[0]
-            if self._actors[uid].schedule.next_fire_at == at:
+            if self._jobs_by_uid[uid].schedule.next_fire_at == at:
                 return at
             heappop(self._due)
         return None
@@ -253,10 +253,10 @@ class Stage:
         return frozenset(verdict.schedule.uid for verdict in verdicts if self._carry_out(verdict, now))
 
     def _carry_out(self, verdict: Verdict, now: int) -> bool:
-        actor = self._actors[verdict.schedule.uid]
+        actor = self._jobs_by_uid[verdict.schedule.uid]
         if not unchanged(verdict.schedule, actor.schedule):
             return False
-        actor.schedule = settled(verdict)
+        actor.schedule = schedule_after(verdict)
         self._put(actor.schedule)
         name = actor.schedule.schedule_id
         if verdict.replaces:
@@ -273,47 +273,47 @@ class Stage:
         load.most_waiting = max(load.most_waiting, len(actor.waiting))
         if verdict.replaces:
             actor.running.clear()
-            self._make_room(actor, now)
+            self._start_waiting(actor, now)
         return True
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def _launch(self, actor: Actor, begins: int) -> None:
+    def _launch(self, actor: JobState, begins: int) -> None:
         self._numbered += 1
         beside = bool(actor.running)
         actor.running.add(self._numbered)
         uid = actor.schedule.uid
         if begins > self._clock.now():
-            heappush(self._coming, (begins, self._numbered, uid, True))
+            heappush(self._run_events, (begins, self._numbered, uid, True))
         else:
             self._begin(actor, self._numbered, beside=beside)
 
-    def _begin(self, actor: Actor, number: int, *, beside: bool) -> None:
+    def _begin(self, actor: JobState, number: int, *, beside: bool) -> None:
         now = self._clock.now()
         self._loads.started(actor.schedule.schedule_id, now, beside=beside)
-        heappush(self._coming, (now + actor.lasts_ms, number, actor.schedule.uid, False))
+        heappush(self._run_events, (now + actor.lasts_ms, number, actor.schedule.uid, False))
 
     @property
     def next_at(self) -> int | None:
         """When the next tick is due, or the next run begins or ends."""
-        coming, due = self._coming[0][0] if self._coming else None, self._first_due()
+        coming, due = self._run_events[0][0] if self._run_events else None, self._first_due()
         return min((at for at in (coming, due) if at is not None), default=None)
 
-    def act(self) -> None:
+    def process_due(self) -> None:
         """Everything has begun or ended that is to by now."""
         now = self._clock.now()
-        while self._coming and self._coming[0][0] <= now:
-            _, number, uid, begins = heappop(self._coming)
-            actor = self._actors[uid]
+        while self._run_events and self._run_events[0][0] <= now:
+            _, number, uid, begins = heappop(self._run_events)
+            actor = self._jobs_by_uid[uid]
             if number not in actor.running:
                 continue
             if begins:
                 self._begin(actor, number, beside=len(actor.running) > 1)
             else:
                 actor.running.remove(number)
-                self._make_room(actor, now)
+                self._start_waiting(actor, now)
 
-    def _make_room(self, actor: Actor, now: int) -> None:
+    def _start_waiting(self, actor: JobState, now: int) -> None:
         """The oldest that waits goes on once nothing is under way, as in every store."""
         if not actor.running and actor.waiting:
             self._launch(actor, max(now, actor.waiting.popleft()))
@@ -321,20 +321,20 @@ class Stage:
 
     def stop_until(self, at: int) -> None:
         """Whatever was under way is lost, and begins again then; what may start only once has failed."""
-        lost, self._coming = self._coming, []
+        lost, self._run_events = self._run_events, []
         for coming, number, uid, begins in lost:
-            actor = self._actors[uid]
+            actor = self._jobs_by_uid[uid]
             if begins:
                 again = max(coming, at), number, uid, True
             else:
                 again = at if actor.once else at + actor.lasts_ms, number, uid, False
-            heappush(self._coming, again)
+            heappush(self._run_events, again)
 
     # ---- terms -------------------------------------------------------------------------------
 
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
         """See Shards.attend."""
-        return Attendance(await self.claim(holder, ttl_ms=ttl_ms, limit=SHARDS), 1, self._clock.now())
+        return ShardRenewal(await self.claim(holder, ttl_ms=ttl_ms, limit=SHARDS), 1, self._clock.now())
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim: there is nobody else."""
@@ -348,17 +348,17 @@ class Stage:
         """See Shards.release."""
 
 
-class Rehearsal:
+class ScheduleDryRun:
     """Jobs on a stage, from one instant, which belongs to it, to another, which does not."""
 
     def __init__(self, jobs: Sequence[Job], *, start_at: int, zone: str = "UTC") -> None:
         # What is planned for the very first moment fires, too.
         self._clock = VirtualClock(start_at - 1)
-        self.loads = Loads(zone)
-        self._stage = Stage(self._clock, self.loads)
+        self.loads = LoadReport(zone)
+        self._ledger = SimulatedLedger(self._clock, self.loads)
         self._jobs = jobs
-        elector = Elector(self._stage, self._clock, _Silence(), _LEADING, holder="rehearsal", alone=True)
-        self._ticker = Ticker(self._stage, elector, self._clock, _Silence(), _TICKING)
+        elector = Elector(self._ledger, self._clock, _DiscardedEvents(), _LEADING, holder="rehearsal", alone=True)
+        self._ticker = Ticker(self._ledger, elector, self._clock, _DiscardedEvents(), _TICKING)
 
     async def run(
         self,
@@ -368,16 +368,16 @@ class Rehearsal:
         usual_ms: int = 0,
         outages: Sequence[Outage] = (),
         progress: Callable[[int], None] = lambda _: None,
-    ) -> Loads:
+    ) -> LoadReport:
         """Let the time pass; `progress` is told now and then how far it is. Who is not enabled takes no part."""
         for job in self._jobs:
             if job.enabled:
-                self._stage.enter(job, durations.get(job.name, usual_ms))
-        with uncollected():
+                self._ledger.add_job(job, durations.get(job.name, usual_ms))
+        with gc_paused():
             for outage in outages:
                 await self._play(outage.from_at - 1, progress)
-                self.loads.aftermaths.append(Aftermath(outage=outage, ticks=Counter()))
-                self._stage.stop_until(outage.until_at)
+                self.loads.outage_impacts.append(OutageImpact(outage=outage, ticks=Counter()))
+                self._ledger.stop_until(outage.until_at)
                 self._clock.advance(outage.until_at - self._clock.now())
             if self._clock.now() < until:
                 await self._play(until - 1, progress)
@@ -386,12 +386,12 @@ class Rehearsal:
 
     async def _play(self, until: int, progress: Callable[[int], None]) -> None:
         """Everything up to and including `until` happens."""
-        clock, stage, steps = self._clock, self._stage, 0
+        clock, stage, steps = self._clock, self._ledger, 0
         while True:
             # A run began a moment after its tick, so that it ends a moment after whatever is planned for that time.
             while not await self._ticker.step():
                 pass
-            stage.act()
+            stage.process_due()
             soonest = stage.next_at
             if soonest is None or soonest > until:
                 clock.advance(until - clock.now())

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gnomon.core.model import Reason, RunStatus, Source, TickKind
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """One execution of a job."""
 
     job: str
@@ -32,7 +32,7 @@ class Ran(Struct, frozen=True, kw_only=True):
         return self.outputs["main"] if set(self.outputs) == {"main"} else dict(self.outputs) or None
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class TickResult(Struct, frozen=True, kw_only=True):
     """What became of one tick, or of a stretch of ticks for one and the same reason."""
 
     job: str
@@ -46,7 +46,7 @@ class Decided(Struct, frozen=True, kw_only=True):
     execution_id: str | None
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class FunctionCall(Struct, frozen=True, kw_only=True):
     """One call of a function."""
 
     function: str

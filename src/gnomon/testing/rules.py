@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickKind
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.launch import LaunchOutcome
 
 #: Planned times, in milliseconds, after the first and up to the second.
 Oracle = Callable[[Spec, int, int], Sequence[int]]
@@ -18,7 +18,7 @@ Oracle = Callable[[Spec, int, int], Sequence[int]]
 _ON_TIME_MS = 1_000
 
 
-class Expected(NamedTuple):
+class ExpectedTicks(NamedTuple):
     """What is to become of a tick, or of a stretch of them."""
 
     first: int
@@ -27,7 +27,7 @@ class Expected(NamedTuple):
     reason: Reason
 
 
-class Standing(NamedTuple):
+class RunKey(NamedTuple):
     """A run on the floor: those that wait go on in this order."""
 
     planned_at: int
@@ -35,19 +35,19 @@ class Standing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Floor:
+class ActiveRuns:
     """The runs of one schedule that are not over."""
 
-    active: set[Standing] = field(default_factory=set)
-    waiting: set[Standing] = field(default_factory=set)
+    active: set[RunKey] = field(default_factory=set)
+    waiting: set[RunKey] = field(default_factory=set)
     #: Cancelled by a newer one while they waited.
-    replaced: set[Standing] = field(default_factory=set)
+    replaced: set[RunKey] = field(default_factory=set)
 
-    def copy(self) -> "Floor":
+    def copy(self) -> "ActiveRuns":
         """The same runs, to try something on."""
-        return Floor(set(self.active), set(self.waiting))
+        return ActiveRuns(set(self.active), set(self.waiting))
 
-    def end(self, run: Standing) -> bool:
+    def end(self, run: RunKey) -> bool:
         """A run is over: if it was the last under way, it is the turn of the oldest that waits. False if unknown."""
         known = run in self.active or run in self.waiting or run in self.replaced
         for runs in (self.active, self.waiting, self.replaced):
@@ -70,14 +70,14 @@ class Floor:
             return TickKind.QUEUED, Reason.BEHIND_A_RUN
         return TickKind.SKIPPED, Reason.QUEUE_FULL
 
-    def launching(self, spec: Spec, *, force: bool) -> Launching:
+    def launching(self, spec: Spec, *, force: bool) -> LaunchOutcome:
         """What the overlap policy makes of a wish for a run."""
         kind, reason = (TickKind.FIRED, Reason.ON_TIME) if force else self.outcome(spec, Reason.ON_TIME)
         if kind is TickKind.SKIPPED:
-            return Launching.OVERLAP if reason is Reason.OVERLAP else Launching.QUEUE_FULL
-        return Launching.STARTED if kind is TickKind.FIRED else Launching.QUEUED
+            return LaunchOutcome.OVERLAP if reason is Reason.OVERLAP else LaunchOutcome.QUEUE_FULL
+        return LaunchOutcome.STARTED if kind is TickKind.FIRED else LaunchOutcome.QUEUED
 
-    def take(self, run: Standing, kind: TickKind, reason: Reason) -> None:
+    def take(self, run: RunKey, kind: TickKind, reason: Reason) -> None:
         """A decision was carried out: its run goes on, or waits."""
         if reason is Reason.REPLACES_A_RUN:
             self.replaced |= self.waiting
@@ -87,28 +87,30 @@ class Floor:
         if kind is TickKind.QUEUED:
             self.waiting.add(run)
 
-    def take_launched(self, run: Standing, spec: Spec, became: Launching) -> None:
+    def take_launched(self, run: RunKey, spec: Spec, became: LaunchOutcome) -> None:
         """A wish was granted: its run goes on, or waits."""
-        if became is Launching.STARTED:
+        if became is LaunchOutcome.STARTED:
             self.take(run, TickKind.FIRED, Reason.ON_TIME)
-        if became is Launching.QUEUED:
+        if became is LaunchOutcome.QUEUED:
             replaces = spec.overlap is Overlap.REPLACE
             self.take(run, TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN)
 
 
-class Sorted(NamedTuple):
+class DueTicksSplit(NamedTuple):
     """Due ticks: stretches that are let go, and those that are to fire, each with its reason."""
 
-    let_go: list[Expected]
+    let_go: list[ExpectedTicks]
     firing: list[tuple[int, Reason]]
 
 
-def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_change: bool) -> list[Expected]:
+def expected(
+    oracle: Oracle, schedule: Schedule, floor: ActiveRuns, *, now: int, by_change: bool
+) -> list[ExpectedTicks]:
     """What must be decided of a schedule that stands like this, oldest first."""
     spec, floor = schedule.spec, floor.copy()
     due = _due(oracle, schedule, now=now, by_change=by_change)
     if schedule.paused_at is not None:
-        swallowed = _as_range([at for at in due if not excepted(spec, at)], TickKind.SKIPPED, Reason.PAUSED)
+        swallowed = _as_range([at for at in due if not exception_reason(spec, at)], TickKind.SKIPPED, Reason.PAUSED)
         return _around_excepted(spec, swallowed, due)
     let_go, firing = _sorted(oracle, schedule, now=now, by_change=by_change)
     found = list(let_go)
@@ -118,16 +120,16 @@ def expected(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, by_c
         firing = firing[-1:]
     for at, reason in firing:
         kind, why = floor.outcome(spec, reason)
-        floor.take(Standing(at), kind, why)
-        found.append(Expected(at, at, kind, why))
+        floor.take(RunKey(at), kind, why)
+        found.append(ExpectedTicks(at, at, kind, why))
     return _around_excepted(spec, found, due)
 
 
-def taken_up(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, runs: int) -> list[Expected]:
+def resumed_ticks(oracle: Oracle, schedule: Schedule, floor: ActiveRuns, *, now: int, runs: int) -> list[ExpectedTicks]:
     """What must be decided at the end of a pause by an operator who wants so many runs: the newest ticks have them."""
     spec, floor = schedule.spec, floor.copy()
     due = _due(oracle, schedule, now=now, by_change=True)
-    swallowed = [at for at in due if not excepted(spec, at)]
+    swallowed = [at for at in due if not exception_reason(spec, at)]
     chosen = swallowed[max(0, len(swallowed) - runs) :] if runs else []
     found = _as_range(swallowed[: len(swallowed) - len(chosen)], TickKind.SKIPPED, Reason.PAUSED)
     for at in chosen[-1:] if spec.overlap is Overlap.REPLACE else chosen:
@@ -135,12 +137,12 @@ def taken_up(oracle: Oracle, schedule: Schedule, floor: Floor, *, now: int, runs
         if spec.overlap is not Overlap.ALLOW and (floor.active or floor.waiting):
             replaces = spec.overlap is Overlap.REPLACE
             kind, why = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
-        floor.take(Standing(at), kind, why)
-        found.append(Expected(at, at, kind, why))
+        floor.take(RunKey(at), kind, why)
+        found.append(ExpectedTicks(at, at, kind, why))
     return _around_excepted(spec, found, due)
 
 
-def excepted(spec: Spec, at: int) -> Reason | None:
+def exception_reason(spec: Spec, at: int) -> Reason | None:
     """Why that tick alone is not to fire, if an operator said so."""
     for one in spec.exceptions:
         if one.planned_at == at:
@@ -158,17 +160,17 @@ def _due(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> li
     return [at for at, fire in fires.items() if fire <= now or (by_change and at <= now)]
 
 
-def _around_excepted(spec: Spec, found: Sequence[Expected], due: Sequence[int]) -> list[Expected]:
+def _around_excepted(spec: Spec, found: Sequence[ExpectedTicks], due: Sequence[int]) -> list[ExpectedTicks]:
     """What was found of the other ticks, cut where an excepted one lies between them, and these; up to what is left."""
     if not spec.exceptions:
         return list(found)
-    told: list[Expected] = []
+    told: list[ExpectedTicks] = []
     left: list[int] = []
     for at in due:
-        why = excepted(spec, at)
+        why = exception_reason(spec, at)
         cover = next((one for one in found if one.first <= at <= one.last), None)
         if why is not None:
-            told += [] if left else [Expected(at, at, TickKind.SKIPPED, why)]
+            told += [] if left else [ExpectedTicks(at, at, TickKind.SKIPPED, why)]
         elif cover is None:
             left.append(at)
         elif told and told[-1].last >= cover.first and told[-1][2:] == cover[2:] and cover.first != cover.last:
@@ -178,23 +180,23 @@ def _around_excepted(spec: Spec, found: Sequence[Expected], due: Sequence[int]) 
     return told
 
 
-def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> Sorted:
+def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> DueTicksSplit:
     spec = schedule.spec
     ahead = oracle(spec, schedule.mark_at, now + spec.jitter_ms)
     fires = {at: fire_at(oracle, spec, schedule.schedule_id, at) for at in ahead}
     late = {at: now - max(at, fire) for at, fire in fires.items()}
-    ticks = [at for at, fire in fires.items() if fire <= now and not excepted(spec, at)]
+    ticks = [at for at, fire in fires.items() if fire <= now and not exception_reason(spec, at)]
     let_go, firing = _by_policy(spec, ticks, late)
     reasons = [(at, _why_fired(spec, late[at])) for at in firing]
     # A change decides every tick planned before it, also one that its jitter puts off a little; unless the cap has left
     # some that are due before it.
     left = bool(firing) and firing[-1] != ticks[-1]
-    late_ones = [at for at, fire in fires.items() if at <= now < fire and not excepted(spec, at)]
+    late_ones = [at for at, fire in fires.items() if at <= now < fire and not exception_reason(spec, at)]
     put_off = late_ones if by_change and not left else []
-    return Sorted(let_go, reasons + [(at, Reason.ON_TIME) for at in put_off])
+    return DueTicksSplit(let_go, reasons + [(at, Reason.ON_TIME) for at in put_off])
 
 
-def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> tuple[list[Expected], Sequence[int]]:
+def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> tuple[list[ExpectedTicks], Sequence[int]]:
     match spec.catchup:
         case Catchup.NONE:
             missed = [at for at in ticks if late[at] > spec.misfire_grace_ms]
@@ -214,16 +216,16 @@ def _why_fired(spec: Spec, late: int) -> Reason:
     return Reason.LATE if late >= _ON_TIME_MS else Reason.ON_TIME
 
 
-def _as_range(ticks: Sequence[int], kind: TickKind, reason: Reason) -> list[Expected]:
-    return [Expected(ticks[0], ticks[-1], kind, reason)] if ticks else []
+def _as_range(ticks: Sequence[int], kind: TickKind, reason: Reason) -> list[ExpectedTicks]:
+    return [ExpectedTicks(ticks[0], ticks[-1], kind, reason)] if ticks else []
 
 
-def said(decisions: Sequence[Decision]) -> list[Expected]:
+def as_expected(decisions: Sequence[Decision]) -> list[ExpectedTicks]:
     """What was decided, in the same words."""
-    return [Expected(d.planned_at, d.last_at, d.kind, d.reason) for d in decisions]
+    return [ExpectedTicks(d.planned_at, d.last_at, d.kind, d.reason) for d in decisions]
 
 
-def laid_out(
+def start_windows(
     oracle: Oracle, schedule: Schedule, *, now: int, decisions: Sequence[Decision]
 ) -> dict[int, tuple[int, int]]:
     """Planned time to when its run may start, at the earliest and at the latest."""

@@ -15,31 +15,31 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError
 from gnomon.runners.registry import FUNCTIONS, Function
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.events import Announcer
-from gnomon.services.operations.executions import ExecutionBook
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventService
+from gnomon.services.operations.executions import ExecutionService
+from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.testing.assertions import Expectations
+from gnomon.testing.assertions import SchedulerAssertions
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from gnomon.testing.event_queue import Agenda
-from gnomon.testing.scripted_runner import Players, Raised, Span, command_part, part, span_ms
-from gnomon.testing.virtual_process import SETTINGS, Process
+from gnomon.testing.event_queue import EventQueue
+from gnomon.testing.scripted_runner import ErrorSpec, ScriptedRunner, Span, command_script, function_script, span_ms
+from gnomon.testing.virtual_process import SETTINGS, VirtualProcess
 
 #: Where virtual time begins, if nobody says.
-BEGINNING = "2027-01-01T00:00"
+START = "2027-01-01T00:00"
 _TESTER = "test"
 #: An instant: aware, or as the clocks of the scheduler's zone show it.
 When = str | datetime
-Said = Mapping[str, Any]
+JobData = Mapping[str, Any]
 
 
-class Scheduler(Expectations):
+class Scheduler(SchedulerAssertions):
     """Load jobs, let time pass, look at what happened."""
 
     def __init__(
         self,
-        start: When = BEGINNING,
+        start: When = START,
         *,
         timezone: str = "UTC",
         folder: Path | None = None,
@@ -50,29 +50,29 @@ class Scheduler(Expectations):
         self._folder = folder
         self._defaults = defaults or Defaults()
         self._clock = VirtualClock(self._at("start", start))
-        self._agenda = Agenda(self._clock)
+        self._queue = EventQueue(self._clock)
         self._store = store = MemoryStore(self._clock.now)
         ids, clock = CountedIds(), self._clock
         #: Everything that the services told.
         self.events = Recorder()
-        self._players = Players(clock, self._agenda, SETTINGS)
-        self._jobs = JobBook(store, store, store, clock, ids)
+        self._runner = ScriptedRunner(clock, self._queue, SETTINGS)
+        self._jobs = JobService(store, store, store, clock, ids)
         self._launcher = Launcher(store, store, store, store, clock, ids)
-        self._executions = ExecutionBook(store, store, store, store, clock)
-        self._announcer = Announcer(store, clock, ids)
-        self._letters = DeadLetterOffice(store, store, self._launcher, clock)
+        self._executions = ExecutionService(store, store, store, store, clock)
+        self._announcer = EventService(store, clock, ids)
+        self._letters = DeadLetterService(store, store, self._launcher, clock)
         self._started = 0
         self._process = self._new_process()
-        super().__init__(store, self._players, self._moment, self._at)
+        super().__init__(store, self._runner, self._moment, self._at)
 
-    def _new_process(self) -> Process:
+    def _new_process(self) -> VirtualProcess:
         self._started += 1
         name = f"process-{self._started}"
-        return Process(self._store, self._clock, self._agenda, self._players, self.events, name=name)
+        return VirtualProcess(self._store, self._clock, self._queue, self._runner, self.events, name=name)
 
     # ---- setting the scene -------------------------------------------------------------------
 
-    async def load(self, jobs: str | Path | Said | Sequence[Said]) -> None:
+    async def load(self, jobs: str | Path | JobData | Sequence[JobData]) -> None:
         """Make jobs stand as they are written in a jobs file, or as plain data. UsageError if one is wrong."""
         now = self._clock.now()
         if isinstance(jobs, str | Path):
@@ -80,15 +80,17 @@ class Scheduler(Expectations):
         else:
             said = [jobs] if isinstance(jobs, Mapping) else jobs
             read = [read_job(one, self._defaults, now=now) for one in said]
-        self._players.know([step.function for job in read for step in job.workflow.steps if step.function])
+        self._runner.add_known_functions(
+            [step.function for job in read for step in job.workflow.steps if step.function]
+        )
         await self._jobs.apply(read, actor=_TESTER)
         for job in read:
             standing = await self._store.find("default", job.name)
             known = self._identities.setdefault(job.name, {})
             if standing is not None:
                 known[standing.uid] = None
-        self._process.enlist_again()
-        self._process.look()
+        self._process.register_again()
+        self._process.check_soon()
 
     def _found(self, path: str | Path) -> Path:
         """Beside the test, or from where the tests were started."""
@@ -102,7 +104,7 @@ class Scheduler(Expectations):
         *,
         returns: object = None,
         takes: Span | Sequence[Span] = 0,
-        raises: Raised | Sequence[Raised | None] | None = None,
+        raises: ErrorSpec | Sequence[ErrorSpec | None] | None = None,
     ) -> None:
         """Say what the function does from now on: it pretends, or it is a real one, which is called.
 
@@ -110,8 +112,8 @@ class Scheduler(Expectations):
         several, one for each call.
         """
         function = None if body is None else Function(name, body)
-        self._players.cast(name, part(function, returns=returns, takes=takes, raises=raises))
-        self._process.enlist_again()
+        self._runner.script_function(name, function_script(function, returns=returns, takes=takes, raises=raises))
+        self._process.register_again()
 
     def command(
         self,
@@ -125,7 +127,7 @@ class Scheduler(Expectations):
 
         Of `takes` and `status` there may be several, one for each call; after the last status it succeeds.
         """
-        self._players.cast_command(command, command_part(stdout=stdout, takes=takes, status=status))
+        self._runner.script_command(command, command_script(stdout=stdout, takes=takes, status=status))
 
     def use_functions(self, *modules: str) -> None:
         """Call for real what was registered with `@gnomon.function` or `@gnomon.job`, also in these modules."""
@@ -136,7 +138,7 @@ class Scheduler(Expectations):
 
     def secret(self, name: str, value: str) -> None:
         """What `${secret:NAME}` is for real functions."""
-        self._players.secrets[name] = value
+        self._runner.secrets[name] = value
 
     # ---- time --------------------------------------------------------------------------------
 
@@ -147,17 +149,17 @@ class Scheduler(Expectations):
 
     async def run_until(self, when: When, timezone: str | None = None) -> None:
         """Let everything happen up to and including that instant."""
-        await self._agenda.run_for(self._later(when, timezone) - self._clock.now())
+        await self._queue.run_for(self._later(when, timezone) - self._clock.now())
 
     async def run_for(self, span: Span) -> None:
         """Let everything happen that happens in so much time."""
-        await self._agenda.run_for(span_ms("span", span))
+        await self._queue.run_for(span_ms("span", span))
 
     async def down_until(self, when: When, timezone: str | None = None) -> None:
         """The scheduler dies now, with all that it runs, and is started again at that instant."""
         until = self._later(when, timezone)
         await self._process.die()
-        await self._agenda.run_for(until - self._clock.now())
+        await self._queue.run_for(until - self._clock.now())
         self._process = self._new_process()
         await self._settle()
 
@@ -169,7 +171,7 @@ class Scheduler(Expectations):
 
     async def set_clock(self, by: timedelta) -> None:
         """The wall clock is set forth or back, as by a time server, or by a lid that was closed; no time passes."""
-        self._clock.set_back_or_forth(by // timedelta(milliseconds=1))
+        self._clock.shift_wall_clock(by // timedelta(milliseconds=1))
         await self._acted()
 
     def _later(self, when: When, timezone: str | None) -> int:
@@ -180,7 +182,7 @@ class Scheduler(Expectations):
 
     async def _settle(self) -> None:
         """Everything has happened that happens now."""
-        await self._agenda.run_for(0)
+        await self._queue.run_for(0)
 
     # ---- what operators do -------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class Scheduler(Expectations):
         await self._acted()
 
     async def _acted(self) -> None:
-        self._process.look()
+        self._process.check_soon()
         await self._settle()
 
     # ---- instants ----------------------------------------------------------------------------

@@ -6,37 +6,37 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, repeat
 
-from gnomon.config.sections import Secrets
+from gnomon.config.sections import SecretsSettings
 from gnomon.config.settings import Settings
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.execution import Finished
-from gnomon.ports.tasks import Held
-from gnomon.runners.attempt_table import Body, after_error
-from gnomon.runners.context import Facts, facts_of
-from gnomon.runners.logs import TaskLog, unchanged
-from gnomon.runners.outcomes import failed, gave_up, raised, returned, with_logs
+from gnomon.ports.tasks import AttemptRef
+from gnomon.runners.attempt_table import RunningAttempt, error_outcome
+from gnomon.runners.context import AttemptInfo, attempt_info
+from gnomon.runners.logs import TaskLog, no_redaction
+from gnomon.runners.outcomes import failed_outcome, give_up_outcome, raised_outcome, returned_outcome, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.event_queue import Agenda
-from gnomon.testing.results import Call
+from gnomon.testing.event_queue import EventQueue
+from gnomon.testing.results import FunctionCall
 
 #: A span of virtual time: "5m", a number of seconds, or a timedelta.
 Span = str | float | timedelta
 #: An error, or the class of one.
-Raised = BaseException | type[BaseException]
+ErrorSpec = BaseException | type[BaseException]
 _LONGEST_MS = 3_650 * DAY_MS
 _MAX_BYTES, _MAX_LINES = 1 << 20, 10_000
 _LARGEST_STATUS = 255
 
 
 @dataclass
-class Part:
+class FunctionScript:
     """How a function is played."""
 
     #: What is called; None if it only pretends.
@@ -44,37 +44,37 @@ class Part:
     returns: object = None
     #: One for each call; the last goes on for ever, and after the errors it succeeds.
     takes: Iterator[int] = field(default_factory=lambda: repeat(0))
-    raises: Iterator[Raised | None] = field(default_factory=lambda: repeat(None))
+    raises: Iterator[ErrorSpec | None] = field(default_factory=lambda: repeat(None))
     #: Of a command: what it prints, and with which status it exits.
     stdout: str = ""
     statuses: Iterator[int] = field(default_factory=lambda: repeat(0))
 
 
-def part(
+def function_script(
     function: Function | None,
     *,
     returns: object,
     takes: Span | Sequence[Span],
-    raises: Raised | Sequence[Raised | None] | None,
-) -> Part:
+    raises: ErrorSpec | Sequence[ErrorSpec | None] | None,
+) -> FunctionScript:
     """The part as it was described."""
     if raises is None or isinstance(raises, Sequence):
-        errors: Iterator[Raised | None] = chain(raises or (), repeat(None))
+        errors: Iterator[ErrorSpec | None] = chain(raises or (), repeat(None))
     else:
         errors = repeat(raises)
-    return Part(function=function, returns=returns, takes=_lasting(takes), raises=errors)
+    return FunctionScript(function=function, returns=returns, takes=_durations_ms(takes), raises=errors)
 
 
-def command_part(*, stdout: str, takes: Span | Sequence[Span], status: int | Sequence[int]) -> Part:
+def command_script(*, stdout: str, takes: Span | Sequence[Span], status: int | Sequence[int]) -> FunctionScript:
     """The part of a command as it was described."""
     for one in [status] if isinstance(status, int) else status:
         if not isinstance(one, int) or not 0 <= one <= _LARGEST_STATUS:
             raise FieldError("status", one, f"must be a number from 0 to {_LARGEST_STATUS}")
     statuses = repeat(status) if isinstance(status, int) else chain(status, repeat(0))
-    return Part(takes=_lasting(takes), stdout=stdout, statuses=statuses)
+    return FunctionScript(takes=_durations_ms(takes), stdout=stdout, statuses=statuses)
 
 
-def _lasting(takes: Span | Sequence[Span]) -> Iterator[int]:
+def _durations_ms(takes: Span | Sequence[Span]) -> Iterator[int]:
     spans = takes if isinstance(takes, Sequence) and not isinstance(takes, str) else [takes]
     lasting = [span_ms("takes", one) for one in spans] or [0]
     return chain(lasting, repeat(lasting[-1]))
@@ -86,7 +86,7 @@ def span_ms(name: str, span: Span) -> int:
     return duration_ms(name, said, high=_LONGEST_MS)
 
 
-class _Body(Body):
+class _ScriptedAttempt(RunningAttempt):
     """A body whose time is up by the virtual clock."""
 
     __slots__ = ("_deadline_at",)
@@ -95,41 +95,41 @@ class _Body(Body):
         super().__init__(assignment, function, timeout_ms=timeout_ms, log=TaskLog(_MAX_LINES))
         self._deadline_at = now + timeout_ms
 
-    def facts(self) -> Facts:
-        return facts_of(self.assignment, deadline_at=self._deadline_at)
+    def facts(self) -> AttemptInfo:
+        return attempt_info(self.assignment, deadline_at=self._deadline_at)
 
 
-class Players:
+class ScriptedRunner:
     """All functions and commands of a test. What nobody described does nothing, and succeeds."""
 
-    def __init__(self, clock: VirtualClock, agenda: Agenda, settings: Settings) -> None:
+    def __init__(self, clock: VirtualClock, queue: EventQueue, settings: Settings) -> None:
         self._clock = clock
-        self._agenda = agenda
+        self._queue = queue
         self._default_timeout_ms = settings.execution.default_timeout_ms
         self._command_timeout_ms = settings.shell.timeout_ms
-        self._parts: dict[str, Part] = {}
-        self._commands: dict[str, Part] = {}
+        self._scripts: dict[str, FunctionScript] = {}
+        self._commands: dict[str, FunctionScript] = {}
         self._known: set[str] = set()
-        self._to_perform: list[Assignment] = []
-        self._running: dict[Held, Assignment] = {}
+        self._pending: list[Assignment] = []
+        self._running: dict[AttemptRef, Assignment] = {}
         self._finished: list[Finished] = []
         #: How many ends have been told of.
-        self.told = 0
-        self.calls: dict[str, list[Call]] = {}
+        self.reported_count = 0
+        self.calls: dict[str, list[FunctionCall]] = {}
         self.secrets: dict[str, str] = {}
         #: Called when something has ended.
         self.on_finished: Callable[[], None] = lambda: None
 
-    def know(self, names: Collection[str]) -> None:
+    def add_known_functions(self, names: Collection[str]) -> None:
         """Functions that some job names."""
         self._known |= set(names)
 
-    def cast(self, name: str, described: Part) -> None:
+    def script_function(self, name: str, described: FunctionScript) -> None:
         """From now on the function is played like this."""
-        self._parts[name] = described
+        self._scripts[name] = described
         self._known.add(name)
 
-    def cast_command(self, command: str, described: Part) -> None:
+    def script_command(self, command: str, described: FunctionScript) -> None:
         """From now on this comes of the command."""
         self._commands[command] = described
 
@@ -152,20 +152,20 @@ class Players:
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         """See Runner.start."""
-        self._running |= {_held(one): one for one in assignments}
-        self._to_perform += assignments
+        self._running |= {_attempt_ref(one): one for one in assignments}
+        self._pending += assignments
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""
         found, self._finished = self._finished, []
-        self.told += len(found)
+        self.reported_count += len(found)
         return found
 
-    def stop(self, held: Collection[Held], *, why: Result) -> None:
+    def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
         """See Runner.stop: at once."""
         for one in sorted(held):
             if one in self._running:
-                self._end(self._running[one], Outcome(result=why, error=f"was stopped: {why}"))
+                self._end(self._running[one], AttemptOutcome(result=why, error=f"was stopped: {why}"))
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
         """See Runner.close: nobody asks a process of a test to stop, they die."""
@@ -173,32 +173,32 @@ class Players:
 
     def die(self) -> None:
         """Nothing runs any more, and what has ended will never be told."""
-        self._running, self._finished, self._to_perform = {}, [], []
+        self._running, self._finished, self._pending = {}, [], []
 
     # ---- bodies ------------------------------------------------------------------------------
 
-    async def perform(self) -> None:
+    async def run_pending(self) -> None:
         """What was started is called, one after the other, and ends when its time has passed."""
-        while self._to_perform:
-            assignment = self._to_perform.pop(0)
+        while self._pending:
+            assignment = self._pending.pop(0)
             played = self._part(assignment.step)
             self._note(assignment)
             outcome = await self._outcome(assignment, played)
             lasts, timeout = next(played.takes), self._timeout_ms(assignment.step)
             if lasts > timeout:
-                outcome = Outcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
+                outcome = AttemptOutcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
             self._end_after(min(lasts, timeout), assignment, outcome)
 
-    def _part(self, step: Step) -> Part:
+    def _part(self, step: Step) -> FunctionScript:
         own = self._commands.get(step.command) if step.is_command else None
-        return own or self._parts.get(step.function) or Part()
+        return own or self._scripts.get(step.function) or FunctionScript()
 
     def _timeout_ms(self, step: Step) -> int:
         return step.timeout_ms or (self._command_timeout_ms if step.is_command else self._default_timeout_ms)
 
     def _note(self, assignment: Assignment) -> None:
         run = assignment.run
-        call = Call(
+        call = FunctionCall(
             function=assignment.step.function,
             job=run.schedule_id or run.workflow_id,
             step=assignment.step.name,
@@ -210,48 +210,50 @@ class Players:
         )
         self.calls.setdefault(call.function, []).append(call)
 
-    async def _outcome(self, assignment: Assignment, played: Part) -> Outcome:
+    async def _outcome(self, assignment: Assignment, played: FunctionScript) -> AttemptOutcome:
         error = next(played.raises)
         if error is not None:
-            return raised(error if isinstance(error, BaseException) else error(), redact=unchanged)
+            return raised_outcome(error if isinstance(error, BaseException) else error(), redact=no_redaction)
         if played.function is None and assignment.step.is_command and played.returns is None:
             return _exited(next(played.statuses), played.stdout)
         if played.function is None:
-            return returned(played.returns, max_bytes=_MAX_BYTES, redact=unchanged)
+            return returned_outcome(played.returns, max_bytes=_MAX_BYTES, redact=no_redaction)
         timeout = self._timeout_ms(assignment.step)
-        return await self._called(_Body(assignment, played.function, timeout_ms=timeout, now=self._clock.now()))
+        return await self._called(
+            _ScriptedAttempt(assignment, played.function, timeout_ms=timeout, now=self._clock.now())
+        )
 
-    async def _called(self, body: _Body) -> Outcome:
+    async def _called(self, body: _ScriptedAttempt) -> AttemptOutcome:
         try:
             try:
-                call = body.call(SecretSource(Secrets(allow=tuple(self.secrets)), self.secrets))
+                call = body.call(SecretSource(SecretsSettings(allow=tuple(self.secrets)), self.secrets))
             except UsageError as error:
-                return gave_up(body.log.redact(str(error)))
+                return give_up_outcome(body.log.redact(str(error)))
             value = await call() if body.function.is_coroutine else await asyncio.to_thread(call)
-            outcome = returned(value, max_bytes=_MAX_BYTES, redact=body.log.redact)
+            outcome = returned_outcome(value, max_bytes=_MAX_BYTES, redact=body.log.redact)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            outcome = after_error(body, error)
+            outcome = error_outcome(body, error)
         return with_logs(outcome, body.log.take())
 
-    def _end_after(self, ms: int, assignment: Assignment, outcome: Outcome) -> None:
+    def _end_after(self, ms: int, assignment: Assignment, outcome: AttemptOutcome) -> None:
         async def end() -> None:
-            if self._running.get(_held(assignment)) is assignment:
+            if self._running.get(_attempt_ref(assignment)) is assignment:
                 self._end(assignment, outcome)
 
-        self._agenda.after(ms, end)
+        self._queue.after(ms, end)
 
-    def _end(self, assignment: Assignment, outcome: Outcome) -> None:
-        del self._running[_held(assignment)]
+    def _end(self, assignment: Assignment, outcome: AttemptOutcome) -> None:
+        del self._running[_attempt_ref(assignment)]
         self._finished.append(Finished(assignment, outcome))
         self.on_finished()
 
 
-def _exited(status: int, stdout: str) -> Outcome:
+def _exited(status: int, stdout: str) -> AttemptOutcome:
     """What a worker tells of a command that has ended like this."""
     if status:
-        return failed(f"exit status {status}")
-    return returned({"status": status, "stdout": stdout}, max_bytes=_MAX_BYTES, redact=unchanged)
+        return failed_outcome(f"exit status {status}")
+    return returned_outcome({"status": status, "stdout": stdout}, max_bytes=_MAX_BYTES, redact=no_redaction)
 
 
-def _held(assignment: Assignment) -> Held:
+def _attempt_ref(assignment: Assignment) -> AttemptRef:
     return assignment.task.task_id, assignment.task.fence

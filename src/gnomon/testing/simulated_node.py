@@ -6,53 +6,60 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gnomon.config.sections import Executing, Leading, Reconciling, Ticking, Working
+from gnomon.config.sections import ExecutionSettings, LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
 from gnomon.ports.execution import Gate
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
-from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
-from gnomon.testing.event_queue import Agenda
-from gnomon.testing.faults import Chances, Crash, FaultyLedger, FaultyWorkplace, Surroundings, Trouble
-from gnomon.testing.history import History
-from gnomon.testing.recorder import Recording, Store
-from gnomon.testing.simulated_runner import Habits, SimulatedRunner, Witness
+from gnomon.testing.event_queue import EventQueue
+from gnomon.testing.faults import (
+    FaultEnvironment,
+    FaultInjector,
+    FaultProbabilities,
+    FaultyLedger,
+    FaultyTaskStore,
+    SimulatedCrash,
+)
+from gnomon.testing.history import SimulationHistory
+from gnomon.testing.recorder import HistoryRecorder, SimulationStore
+from gnomon.testing.simulated_runner import ExecutionObserver, SimulatedRunner, WorkloadModel
 
 #: What one look takes.
 _STEP_MS = 2
 #: Long enough that a day holds thousands of looks, not a hundred thousand; hints wake nodes in between.
 SETTINGS = Settings(
-    ticker=Ticking(tick_ms=60_000),
-    leader=Leading(ttl_ms=180_000, renew_interval_ms=60_000, claim_interval_ms=2_000),
-    worker=Working(lease_ms=180_000, poll_secs=120, slots=20),
-    execution=Executing(default_timeout_ms=300_000),
-    reconciler=Reconciling(poll_ms=60_000, dispatch_timeout_ms=120_000, pending_ms=300_000),
+    ticker=TickerSettings(tick_ms=60_000),
+    leader=LeaderSettings(ttl_ms=180_000, renew_interval_ms=60_000, claim_interval_ms=2_000),
+    worker=WorkerSettings(lease_ms=180_000, poll_secs=120, slots=20),
+    execution=ExecutionSettings(default_timeout_ms=300_000),
+    reconciler=ReconcilerSettings(poll_ms=60_000, dispatch_timeout_ms=120_000, pending_ms=300_000),
 )
 
 
 @dataclass
-class World:
+class SimulationContext:
     """What all processes of a simulation share."""
 
-    store: Store
+    store: SimulationStore
     clock: VirtualClock
     dice: random.Random
-    chances: Chances
-    agenda: Agenda
-    around: Surroundings
-    history: History
-    recording: Recording
+    chances: FaultProbabilities
+    queue: EventQueue
+    environment: FaultEnvironment
+    history: SimulationHistory
+    recorder: HistoryRecorder
     events: Recorder
     gate: Gate
-    habits: Habits = field(default_factory=Habits)
+    habits: WorkloadModel = field(default_factory=WorkloadModel)
     settings: Settings = SETTINGS
 
 
-class _Part:
+class _ServiceLoop:
     """One of the services of a process, which looks again and again."""
 
     def __init__(self, step: Callable[[], Awaitable[float]]) -> None:
@@ -64,11 +71,17 @@ class _Part:
         self.again = False
 
 
-class Node:
+class SimulatedNode:
     """Everything that dies with one process."""
 
     def __init__(
-        self, world: World, name: str, functions: Callable[[], Collection[str]], *, batch: int, died: Callable[[], None]
+        self,
+        world: SimulationContext,
+        name: str,
+        functions: Callable[[], Collection[str]],
+        *,
+        batch: int,
+        died: Callable[[], None],
     ) -> None:
         self._world = world
         self.name = name
@@ -79,15 +92,15 @@ class Node:
         self.on_hint: Callable[[str], None] = lambda _: None
         self.runner = self._runner(functions)
         self._ticker = self._make_ticker(batch)
-        self._worker = self._make_crew()
-        for part in self._parts:
+        self._worker = self._make_services()
+        for part in self._loops:
             self.wake(part, within_ms=1)
 
     def _runner(self, functions: Callable[[], Collection[str]]) -> SimulatedRunner:
         world = self._world
         runner = SimulatedRunner(
-            world.agenda,
-            Witness(world.history, world.clock),
+            world.queue,
+            ExecutionObserver(world.history, world.clock),
             world.dice,
             world.habits,
             worker=self.name,
@@ -95,39 +108,41 @@ class Node:
             default_timeout_ms=world.settings.execution.default_timeout_ms,
         )
         runner.on_finished = lambda: self.wake("worker")
-        runner.on_death = self._taken_down
+        runner.on_death = self._killed_by_attempt
         runner.still_ms = self.still_ms
         return runner
 
-    def _trouble(self) -> Trouble:
+    def _fault_injector(self) -> FaultInjector:
         world = self._world
-        return Trouble(self.name, world.dice, world.chances, world.around, lambda: self.alive)
+        return FaultInjector(self.name, world.dice, world.chances, world.environment, lambda: self.alive)
 
     def _make_ticker(self, batch: int) -> Ticker:
         world, settings = self._world, self._world.settings
-        ledger = FaultyLedger(world.store, world.recording, self._trouble(), holder=self.name)
+        ledger = FaultyLedger(world.store, world.recorder, self._fault_injector(), holder=self.name)
         elector = Elector(ledger, world.clock, world.events, settings.leader, holder=self.name)
         ticker = Ticker(ledger, elector, world.clock, world.events, replace(settings.ticker, batch=batch))
-        ticker.on_fired = lambda: self._hint("dispatcher")
+        ticker.on_runs_created = lambda: self._hint("dispatcher")
         return ticker
 
-    def _make_crew(self) -> Worker:
+    def _make_services(self) -> Worker:
         world, settings = self._world, self._world.settings
-        place = FaultyWorkplace(world.store, world.recording, self._trouble(), holder=self.name)
-        watch = FaultyWorkplace(world.store, world.recording, self._trouble(), holder=f"reconciler of {self.name}")
-        shelf = Shelf(place)
+        place = FaultyTaskStore(world.store, world.recorder, self._fault_injector(), holder=self.name)
+        watch = FaultyTaskStore(
+            world.store, world.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
+        )
+        shelf = WorkflowCache(place)
         dispatcher = Dispatcher(place, shelf, world.gate, world.clock, world.events, settings)
         dispatcher.on_scheduled = lambda: self._hint("worker")
         worker = Worker(
             place, shelf, self.runner, world.gate, world.clock, world.events, settings=settings, worker=self.name
         )
-        reconciler = Reconciler(watch, Shelf(watch), world.clock, world.events, settings)
+        reconciler = Reconciler(watch, WorkflowCache(watch), world.clock, world.events, settings)
         reconciler.on_ready = lambda: self._hint("dispatcher")
-        self._parts = {
-            "ticker": _Part(self._ticker.step),
-            "dispatcher": _Part(dispatcher.step),
-            "worker": _Part(worker.step),
-            "reconciler": _Part(reconciler.step),
+        self._loops = {
+            "ticker": _ServiceLoop(self._ticker.step),
+            "dispatcher": _ServiceLoop(dispatcher.step),
+            "worker": _ServiceLoop(worker.step),
+            "reconciler": _ServiceLoop(reconciler.step),
         }
         return worker
 
@@ -139,14 +154,14 @@ class Node:
 
     def wake(self, part: str, *, within_ms: int = 20) -> None:
         """Let a part look soon."""
-        self._step_after(self._world.dice.randrange(within_ms), self._parts[part])
+        self._step_after(self._world.dice.randrange(within_ms), self._loops[part])
 
-    def look_for_cancelled(self) -> None:
+    def check_cancellations(self) -> None:
         """Hint that some run may have been cancelled."""
-        self._worker.look()
+        self._worker.check_soon()
         self.wake("worker")
 
-    def _step_after(self, ms: float, part: _Part) -> None:
+    def _step_after(self, ms: float, part: _ServiceLoop) -> None:
         if part.busy:
             part.again = True
             return
@@ -157,9 +172,9 @@ class Node:
             if self.alive and part.turn == turn and not part.busy:
                 await self._step(part)
 
-        self._world.agenda.after(ms, step)
+        self._world.queue.after(ms, step)
 
-    async def _step(self, part: _Part) -> None:
+    async def _step(self, part: _ServiceLoop) -> None:
         if still := self.still_ms():
             self._step_after(still, part)
             return
@@ -167,7 +182,7 @@ class Node:
         told = len(self._world.history.reports)
         try:
             wait = await part.step()
-        except Crash:
+        except SimulatedCrash:
             self.die()
             return
         finally:
@@ -194,11 +209,11 @@ class Node:
     def go_on(self) -> None:
         """Stand still no longer."""
         self._still_until_ms = 0
-        for part in self._parts:
+        for part in self._loops:
             self.wake(part)
 
-    def _taken_down(self) -> None:
-        self._world.around.broken(self.name)
+    def _killed_by_attempt(self) -> None:
+        self._world.environment.broken(self.name)
         self.die()
 
     def die(self) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.execution import Finished
-from gnomon.ports.tasks import Held
+from gnomon.ports.tasks import AttemptRef
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.event_queue import Agenda
-from gnomon.testing.history import History, Witnessed
+from gnomon.testing.event_queue import EventQueue
+from gnomon.testing.history import ExecutionObservation, SimulationHistory
 
 #: How long a body goes on that was told to stop.
 _STOPPING_MS = (0, 100, 2_000)
@@ -19,7 +19,7 @@ _SNOOZES_MS = (5_000, 60_000, 200_000)
 
 
 @dataclass
-class Habits:
+class WorkloadModel:
     """How bodies behave."""
 
     #: How long they last, in milliseconds; what exceeds its timeout is ended by it.
@@ -27,13 +27,13 @@ class Habits:
     #: How they end by themselves, and how often each compared to the others.
     endings: Mapping[Result, int] = field(default_factory=lambda: {Result.SUCCEEDED: 1})
     #: Functions whose bodies take their process down with them instead, and how likely that is.
-    deadly: Mapping[str, float] = field(default_factory=dict)
+    crash_probability: Mapping[str, float] = field(default_factory=dict)
 
 
-class Witness:
+class ExecutionObserver:
     """Notes starts and ends of bodies. Asks neither the store nor the services."""
 
-    def __init__(self, history: History, clock: VirtualClock) -> None:
+    def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
         self._history = history
         self._clock = clock
 
@@ -41,7 +41,7 @@ class Witness:
         """A body has begun or ended."""
         task = assignment.task
         self._history.witness.append(
-            Witnessed(
+            ExecutionObservation(
                 moment=self._history.moment(),
                 result=result,
                 starts=starts,
@@ -60,23 +60,23 @@ class SimulatedRunner:
 
     def __init__(
         self,
-        agenda: Agenda,
-        witness: Witness,
+        queue: EventQueue,
+        witness: ExecutionObserver,
         dice: random.Random,
-        habits: Habits,
+        habits: WorkloadModel,
         *,
         worker: str,
         functions: Callable[[], Collection[str]],
         default_timeout_ms: int,
     ) -> None:
-        self._agenda = agenda
+        self._queue = queue
         self._witness = witness
         self._dice = dice
         self._habits = habits
         self._worker = worker
         self._functions = functions
         self._default_timeout_ms = default_timeout_ms
-        self._running: dict[Held, Assignment] = {}
+        self._running: dict[AttemptRef, Assignment] = {}
         self._finished: list[Finished] = []
         #: Called when something has ended.
         self.on_finished: Callable[[], None] = lambda: None
@@ -124,7 +124,7 @@ class SimulatedRunner:
             if still := self.still_ms():
                 self._end_after(still, assignment, result)
                 return
-            if self._dice.random() < self._habits.deadly.get(assignment.step.function, 0):
+            if self._dice.random() < self._habits.crash_probability.get(assignment.step.function, 0):
                 self.on_death()
                 return
             del self._running[held]
@@ -132,19 +132,19 @@ class SimulatedRunner:
             self._finished.append(Finished(assignment, self._outcome(result)))
             self.on_finished()
 
-        self._agenda.after(ms, end)
+        self._queue.after(ms, end)
 
-    def _outcome(self, result: Result) -> Outcome:
+    def _outcome(self, result: Result) -> AttemptOutcome:
         if result is Result.SNOOZED:
-            return Outcome(result=result, snooze_ms=self._dice.choice(_SNOOZES_MS))
-        return Outcome(result=result, error=None if result is Result.SUCCEEDED else f"simulated: {result}")
+            return AttemptOutcome(result=result, snooze_ms=self._dice.choice(_SNOOZES_MS))
+        return AttemptOutcome(result=result, error=None if result is Result.SUCCEEDED else f"simulated: {result}")
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""
         found, self._finished = self._finished, []
         return found
 
-    def stop(self, held: Collection[Held], *, why: Result) -> None:
+    def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
         """See Runner.stop."""
         for one in sorted(held):
             if one in self._running:

@@ -18,27 +18,27 @@ from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
 from gnomon.ports.execution import Gate
-from gnomon.ports.schedules import Application
-from gnomon.services.operations.dead_letters import DeadLetterOffice
-from gnomon.services.operations.executions import ExecutionBook
+from gnomon.ports.schedules import JobChangeset
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from gnomon.testing.event_queue import Agenda, Event
-from gnomon.testing.faults import Chances, FaultyBook
-from gnomon.testing.history import EVERYONE, History, Life
-from gnomon.testing.recorder import Recording, Store
-from gnomon.testing.simulated_node import SETTINGS, Node, World
-from gnomon.testing.simulated_runner import Habits
+from gnomon.testing.event_queue import EventQueue, QueuedEvent
+from gnomon.testing.faults import FaultProbabilities, FaultyScheduleStore
+from gnomon.testing.history import EVERYONE, RecordedSchedule, SimulationHistory
+from gnomon.testing.recorder import HistoryRecorder, SimulationStore
+from gnomon.testing.simulated_node import SETTINGS, SimulatedNode, SimulationContext
+from gnomon.testing.simulated_runner import WorkloadModel
 
 #: How soon an operator tries again.
 _AGAIN_MS = 50
 #: Leases run out, what was lost is found and tried again, and ends.
-_HEALING_MS = 8 * MINUTE_MS
+_RECOVERY_MS = 8 * MINUTE_MS
 _FOREVER = 1 << 62
 _PAGE = 1000
 #: How often another node than the one where something happened hears of it at once.
-_HEARSAY = 0.3
+_HINT_PROBABILITY = 0.3
 
 Done = TypeVar("Done")
 
@@ -48,48 +48,48 @@ class Simulation:
 
     def __init__(
         self,
-        store: Store,
+        store: SimulationStore,
         clock: VirtualClock,
         *,
         seed: object,
-        chances: Chances | None = None,
+        chances: FaultProbabilities | None = None,
         gate: Gate | None = None,
         settings: Settings = SETTINGS,
     ) -> None:
         self.clock = clock
         self.events = Recorder()
-        self.history = History(started_at=clock.now())
+        self.history = SimulationHistory(started_at=clock.now())
         self.dice = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
         #: How bodies behave.
-        self.habits = Habits()
+        self.habits = WorkloadModel()
         #: What workers can run, and how likely it is that a node lacks some of it.
         self.functions: set[str] = set()
-        self.lacking = 0.0
+        self.missing_function_probability = 0.0
         #: How many schedules a node decides at once.
         self.batch = settings.ticker.batch
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
         self._store = store
-        self._agenda = Agenda(clock)
-        self._recording = Recording(self.history, store, clock)
-        self._world = self._shared(chances or Chances(), gate or OpenGate(), settings)
+        self._queue = EventQueue(clock)
+        self._recorder = HistoryRecorder(self.history, store, clock)
+        self._world = self._shared(chances or FaultProbabilities(), gate or OpenGate(), settings)
         self._open_for_operators()
         self._names: dict[ScheduleUid, str] = {}
         self._starts = 0
         #: Nothing breaks any more.
-        self._healed = False
+        self._faults_disabled = False
         #: The latest time that the wall clock showed before it was set back.
         self._latest_at = clock.now()
 
-    def _shared(self, chances: Chances, gate: Gate, settings: Settings) -> World:
-        return World(
+    def _shared(self, chances: FaultProbabilities, gate: Gate, settings: Settings) -> SimulationContext:
+        return SimulationContext(
             store=self._store,
             clock=self.clock,
             dice=self.dice,
             chances=chances,
-            agenda=self._agenda,
-            around=self,
+            queue=self._queue,
+            environment=self,
             history=self.history,
-            recording=self._recording,
+            recorder=self._recorder,
             events=self.events,
             gate=gate,
             habits=self.habits,
@@ -98,11 +98,11 @@ class Simulation:
 
     def _open_for_operators(self) -> None:
         store, clock, ids = self._store, self.clock, CountedIds()
-        book = FaultyBook(store, self._recording, self.dice, self._world.chances, self)
+        book = FaultyScheduleStore(store, self._recorder, self.dice, self._world.chances, self)
         self.registrar = Registrar(book, store, clock, ids)
         self.launcher = Launcher(book, store, store, book, clock, ids)
-        self.executions = ExecutionBook(book, store, store, store, clock)
-        self.office = DeadLetterOffice(store, store, self.launcher, clock)
+        self.executions = ExecutionService(book, store, store, store, clock)
+        self.dead_letter_service = DeadLetterService(store, store, self.launcher, clock)
 
     # ---- setting the scene -------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Simulation:
             step = Step(name=ONLY_STEP, function=workflow)
             workflow = Workflow(workflow_id=workflow, version=1, steps=(step,))
         self.functions |= {step.function for step in workflow.steps}
-        await self._store.apply(Application(workflows=[workflow]), now=self.clock.now(), actor="operator", tzdata="")
+        await self._store.apply(JobChangeset(workflows=[workflow]), now=self.clock.now(), actor="operator", tzdata="")
         self.history.workflows[workflow.workflow_id, workflow.version] = workflow
         self.history.defined[workflow.workflow_id, workflow.version] = self.history.moment()
 
@@ -138,8 +138,8 @@ class Simulation:
             await self.persist(lambda: self.executions.cancel(run_id, actor="operator"))
         except AlreadyOver:
             return
-        for node in self._heard():
-            node.look_for_cancelled()
+        for node in self._hinted_nodes():
+            node.check_cancellations()
 
     async def persist(self, act: Callable[[], Awaitable[Done]]) -> Done:
         """Do something again and again until the store answers, as an operator does."""
@@ -153,14 +153,14 @@ class Simulation:
         """Start a node; when it dies another takes its place after a while."""
         self._starts += 1
         name, missing = f"node-{self._starts}", set[str]()
-        if self.dice.random() < self.lacking:
+        if self.dice.random() < self.missing_function_probability:
             missing.add(self.dice.choice(sorted(self.functions)))
 
         def died() -> None:
             del self.nodes[name]
             self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
 
-        node = Node(self._world, name, lambda: self.functions - missing, batch=self.batch, died=died)
+        node = SimulatedNode(self._world, name, lambda: self.functions - missing, batch=self.batch, died=died)
         node.on_hint = lambda part: self._spread(node, part)
         self.nodes[name] = node
 
@@ -169,12 +169,12 @@ class Simulation:
 
     # ---- hints -------------------------------------------------------------------------------
 
-    def _heard(self) -> list[Node]:
-        return [node for node in self.nodes.values() if self.dice.random() < _HEARSAY]
+    def _hinted_nodes(self) -> list[SimulatedNode]:
+        return [node for node in self.nodes.values() if self.dice.random() < _HINT_PROBABILITY]
 
-    def _spread(self, source: Node, part: str) -> None:
+    def _spread(self, source: SimulatedNode, part: str) -> None:
         """Some of the other nodes hear of what happened at one."""
-        for node in self._heard():
+        for node in self._hinted_nodes():
             if node is not source:
                 node.wake(part)
 
@@ -186,23 +186,23 @@ class Simulation:
 
     # ---- breaking things ---------------------------------------------------------------------
 
-    def after(self, ms: float, event: Event) -> None:
+    def after(self, ms: float, event: QueuedEvent) -> None:
         """Let something happen later."""
-        self._agenda.after(ms, event)
+        self._queue.after(ms, event)
 
     def broken(self, who: str) -> None:
         """A node was hurt: until others have taken over what it held, or it has it back, lateness is excused."""
         self._hurt(who)
         leader = self._world.settings.leader
-        self.broken_for(leader.ttl_ms + leader.renew_interval_ms + 200_000)
+        self.note_fault_for(leader.ttl_ms + leader.renew_interval_ms + 200_000)
 
-    def broken_for(self, ms: int) -> None:
+    def note_fault_for(self, ms: int) -> None:
         """Note that something is broken from now on for so long: lateness is excused."""
         self.history.faults.append((self.clock.now(), self.clock.now() + ms))
 
     async def stall(self, ms: int) -> None:
         """See Surroundings.stall."""
-        if not await self._agenda.stall(ms):
+        if not await self._queue.stall(ms):
             self._hurt(EVERYONE)
 
     def _hurt(self, who: str) -> None:
@@ -211,14 +211,14 @@ class Simulation:
     async def meanwhile(self, ms: int = 0) -> None:
         """See Surroundings.meanwhile: there are no others before the first node."""
         if self.nodes:
-            await self._agenda.meanwhile(ms)
+            await self._queue.meanwhile(ms)
 
     def set_clock(self, by_ms: int) -> None:
         """Set the wall clock back or forth."""
-        if self._healed:
+        if self._faults_disabled:
             return
         before = self.clock.now()
-        self.clock.set_back_or_forth(by_ms)
+        self.clock.shift_wall_clock(by_ms)
         self._latest_at = max(before, self._latest_at)
         self.history.clock_set.append(round(self.clock.elapsed() * 1000))
         self.wake()
@@ -226,37 +226,37 @@ class Simulation:
 
     def stop_a_node(self, ms: int) -> None:
         """Some node stands still for so long, and then goes on as if nothing had been."""
-        if self.nodes and not self._healed:
+        if self.nodes and not self._faults_disabled:
             self.nodes[self.dice.choice(sorted(self.nodes))].stand_still(ms)
-            self.broken_for(ms + self._world.settings.leader.ttl_ms + 200_000)
+            self.note_fault_for(ms + self._world.settings.leader.ttl_ms + 200_000)
 
     # ---- letting it run ----------------------------------------------------------------------
 
-    async def run(self, ms: int) -> History:
+    async def run(self, ms: int) -> SimulationHistory:
         """Let so much time pass with all its faults, then heal everything and let the dust settle."""
-        await self._agenda.run_for(ms)
-        self._heal()
-        await self._agenda.run_for(_HEALING_MS)
+        await self._queue.run_for(ms)
+        self._disable_faults()
+        await self._queue.run_for(_RECOVERY_MS)
         self.history.ended_at = self.clock.now()
         self.history.ended_elapsed_ms = round(self.clock.elapsed() * 1000)
-        await self._recording.look_at_all()
+        await self._recorder.look_at_all()
         for uid, name in self._names.items():
-            self.history.lives[uid] = await self._life(uid, name)
+            self.history.lives[uid] = await self._read_schedule(uid, name)
         await self._read_dead_letters()
         return self.history
 
-    def _heal(self) -> None:
+    def _disable_faults(self) -> None:
         """From now on nothing breaks; and a clock that was set back is right, so that no lease is good for hours."""
-        self._world.chances.heal()
-        self.habits.deadly = {}
+        self._world.chances.disable_all()
+        self.habits.crash_probability = {}
         for node in self.nodes.values():
             node.go_on()
         if self._latest_at > self.clock.now():
             self.set_clock(self._latest_at - self.clock.now())
-        self._healed = True
-        self.broken_for(_HEALING_MS)
+        self._faults_disabled = True
+        self.note_fault_for(_RECOVERY_MS)
 
-    async def _life(self, uid: ScheduleUid, name: str) -> Life:
+    async def _read_schedule(self, uid: ScheduleUid, name: str) -> RecordedSchedule:
         try:
             final = (await self.registrar.get(name)).schedule
         except NotFound:
@@ -267,7 +267,7 @@ class Simulation:
         self.history.tasks |= {task.task_id: task for task in tasks}
         for attempt in await self._store.attempts([task.task_id for task in tasks if _eventful(task)]):
             self.history.attempts.setdefault(attempt.task_id, []).append(attempt)
-        return Life(
+        return RecordedSchedule(
             uid=uid,
             revisions=tuple(await self._store.revisions(uid)),
             pauses=tuple(await self._store.pauses(uid)),

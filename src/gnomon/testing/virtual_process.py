@@ -4,33 +4,33 @@ from collections.abc import Awaitable, Callable
 
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
-from gnomon.config.sections import Executing, Leading, Reconciling, Ticking, Working
+from gnomon.config.sections import ExecutionSettings, LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
 from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
-from gnomon.services.execution.workflow_cache import Shelf
-from gnomon.services.operations.events import Gatherer
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.operations.events import EventBatcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import VirtualClock
-from gnomon.testing.event_queue import Agenda
-from gnomon.testing.scripted_runner import Players
+from gnomon.testing.event_queue import EventQueue
+from gnomon.testing.scripted_runner import ScriptedRunner
 
 #: Nobody else is there, so nobody has to be convinced again and again that we are alive.
 _LONG_MS = 36_500 * DAY_MS
 SETTINGS = Settings(
-    ticker=Ticking(tick_ms=30 * DAY_MS),
-    leader=Leading(ttl_ms=_LONG_MS, renew_interval_ms=_LONG_MS // 3, claim_interval_ms=DAY_MS),
-    worker=Working(lease_ms=_LONG_MS, poll_secs=24 * 60 * 60, slots=10_000),
-    execution=Executing(),
-    reconciler=Reconciling(poll_ms=DAY_MS, dispatch_timeout_ms=_LONG_MS, running_timeout_ms=_LONG_MS),
+    ticker=TickerSettings(tick_ms=30 * DAY_MS),
+    leader=LeaderSettings(ttl_ms=_LONG_MS, renew_interval_ms=_LONG_MS // 3, claim_interval_ms=DAY_MS),
+    worker=WorkerSettings(lease_ms=_LONG_MS, poll_secs=24 * 60 * 60, slots=10_000),
+    execution=ExecutionSettings(),
+    reconciler=ReconcilerSettings(poll_ms=DAY_MS, dispatch_timeout_ms=_LONG_MS, running_timeout_ms=_LONG_MS),
 )
 
 
-class _Part:
+class _ServiceTimer:
     """A service, which looks again when it wants to, or when it is woken."""
 
     def __init__(self, step: Callable[[], Awaitable[float]]) -> None:
@@ -39,39 +39,46 @@ class _Part:
         self.turn = 0
 
 
-class Process:
+class VirtualProcess:
     """Ticker, dispatcher, worker, reconciler and gatherer of one process."""
 
     def __init__(
-        self, store: MemoryStore, clock: VirtualClock, agenda: Agenda, players: Players, events: Events, *, name: str
+        self,
+        store: MemoryStore,
+        clock: VirtualClock,
+        queue: EventQueue,
+        runner: ScriptedRunner,
+        events: Events,
+        *,
+        name: str,
     ) -> None:
         self._store = store
-        self._agenda = agenda
-        self._players = players
+        self._queue = queue
+        self._runner = runner
         self.name = name
         self.alive = True
-        shelf, gate = Shelf(store), OpenGate()
+        shelf, gate = WorkflowCache(store), OpenGate()
         elector = Elector(store, clock, events, SETTINGS.leader, holder=name, alone=True)
         ticker = Ticker(store, elector, clock, events, SETTINGS.ticker)
         dispatcher = Dispatcher(store, shelf, gate, clock, events, SETTINGS)
-        self._worker = Worker(store, shelf, players, gate, clock, events, settings=SETTINGS, worker=name)
+        self._worker = Worker(store, shelf, runner, gate, clock, events, settings=SETTINGS, worker=name)
         self._reconciler = Reconciler(store, shelf, clock, events, SETTINGS)
-        self._gatherer = Gatherer(store, clock, events)
-        ticker.on_fired = self.look
+        self._gatherer = EventBatcher(store, clock, events)
+        ticker.on_runs_created = self.check_soon
         dispatcher.on_scheduled = lambda: self.wake("worker")
         self._worker.on_ready = lambda: self.wake("dispatcher")
         self._reconciler.on_ready = lambda: self.wake("dispatcher")
         self._reconciler.own = name
         self._gatherer.on_ready = lambda: self.wake("dispatcher")
-        players.on_finished = lambda: self.wake("worker")
-        self._parts = {
-            "ticker": _Part(ticker.step),
-            "dispatcher": _Part(dispatcher.step),
-            "worker": _Part(self._work),
-            "reconciler": _Part(self._reconciler.step),
-            "gatherer": _Part(self._gather),
+        runner.on_finished = lambda: self.wake("worker")
+        self._timers = {
+            "ticker": _ServiceTimer(ticker.step),
+            "dispatcher": _ServiceTimer(dispatcher.step),
+            "worker": _ServiceTimer(self._work),
+            "reconciler": _ServiceTimer(self._reconciler.step),
+            "gatherer": _ServiceTimer(self._gather),
         }
-        self._agenda.after(0, self._begin)
+        self._queue.after(0, self._begin)
 
     async def _begin(self) -> None:
         """What a process before us had in hand is taken up again; then everyone looks around."""
@@ -79,14 +86,14 @@ class Process:
             return
         await self._worker.step()
         await self._reconciler.recover(alive={self.name})
-        for part in self._parts:
+        for part in self._timers:
             self.wake(part)
 
     async def _work(self) -> float:
-        told = self._players.told
+        told = self._runner.reported_count
         wait = await self._worker.step()
-        await self._players.perform()
-        if self._players.told > told:
+        await self._runner.run_pending()
+        if self._runner.reported_count > told:
             # What has ended may have made room for something else.
             self.wake("dispatcher")
         return wait
@@ -94,24 +101,24 @@ class Process:
     async def _gather(self) -> float:
         wait = await self._gatherer.step()
         # Whoever emits says so: without a gathering there is nothing to look for.
-        return wait if await self._store.next_gathering_at() is not None else DAY_MS / 1000
+        return wait if await self._store.next_batch_at() is not None else DAY_MS / 1000
 
     def wake(self, part: str) -> None:
         """Let a part look at once."""
-        self._look_after(0, self._parts[part])
+        self._look_after(0, self._timers[part])
 
-    def look(self) -> None:
+    def check_soon(self) -> None:
         """Something was written: everyone looks."""
-        self._worker.look()
+        self._worker.check_soon()
         for part in ("ticker", "dispatcher", "worker", "gatherer"):
             self.wake(part)
 
-    def enlist_again(self) -> None:
+    def register_again(self) -> None:
         """What can be run has changed."""
-        self._worker.enlist_again()
+        self._worker.register_again()
         self.wake("worker")
 
-    def _look_after(self, ms: float, part: _Part) -> None:
+    def _look_after(self, ms: float, part: _ServiceTimer) -> None:
         part.turn += 1
         turn = part.turn
 
@@ -121,10 +128,10 @@ class Process:
                 if part.turn == turn:
                     self._look_after(round(wait * 1000), part)
 
-        self._agenda.after(ms, step)
+        self._queue.after(ms, step)
 
     async def die(self) -> None:
         """The process is gone, with all that it had in hand."""
         self.alive = False
-        self._players.die()
-        await self._store.dismiss(self.name)
+        self._runner.die()
+        await self._store.deregister_worker(self.name)

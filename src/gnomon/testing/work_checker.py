@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from gnomon.core.model import Overlap, Result, RunStatus, ScheduleUid, Task, TickStatus
 from gnomon.core.runs.states import TERMINAL, TRANSITIONS, TaskState
-from gnomon.core.runs.workflow import Retry
-from gnomon.testing.evidence import COUNTING, LOSSES, Case, Evidence
-from gnomon.testing.history import Flight, History, Reported, Violation, Witnessed
+from gnomon.core.runs.workflow import RetryPolicy
+from gnomon.testing.evidence import COUNTING, LOSSES, HistoryIndex, TaskHistory
+from gnomon.testing.history import ExecutionObservation, ReportRecord, RunInterval, SimulationHistory, Violation
 
 
-def judged_letters(evidence: Evidence) -> Iterator[Violation]:
+def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
     """Every violation of K15."""
     letters = Counter(letter.task_id for letter in evidence.history.dead_letters)
     for task_id, case in evidence.cases.items():
@@ -23,7 +23,7 @@ def judged_letters(evidence: Evidence) -> Iterator[Violation]:
     yield from _replayed(evidence)
 
 
-def _wanted(case: Case) -> bool:
+def _wanted(case: TaskHistory) -> bool:
     """Whether the task leaves a letter."""
     if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
         return False
@@ -38,7 +38,7 @@ def _wanted(case: Case) -> bool:
     return asked_for or (last.result is Result.LOST and poison and not case.only_once)
 
 
-def _replayed(evidence: Evidence) -> Iterator[Violation]:
+def _replayed(evidence: HistoryIndex) -> Iterator[Violation]:
     """K15: a key has one replay, and what a replay has made good is resolved, and nothing else."""
     replays = [run for run in evidence.runs.values() if run.replay_of is not None]
     keys = Counter((run.replay_of, run.idempotency_key) for run in replays)
@@ -58,26 +58,26 @@ def _replayed(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("K15", letter.job, f"{name} resolved at {letter.resolved_at} by {letter.resolved_by}")
 
 
-def judged_overlaps(evidence: Evidence) -> Iterator[Violation]:
+def check_overlaps(evidence: HistoryIndex) -> Iterator[Violation]:
     """Every violation of K11 and K12."""
-    by_schedule: dict[ScheduleUid, list[Flight]] = defaultdict(list)
-    for flight in evidence.history.flights.values():
+    by_schedule: dict[ScheduleUid, list[RunInterval]] = defaultdict(list)
+    for flight in evidence.history.run_intervals.values():
         by_schedule[flight.uid].append(flight)
-    for flights in by_schedule.values():
-        yield from _alone_by_record(flights)
-        yield from _alone_by_witness(flights, evidence)
-        yield from _in_order(flights, evidence)
+    for run_intervals in by_schedule.values():
+        yield from _alone_by_record(run_intervals)
+        yield from _alone_by_witness(run_intervals, evidence)
+        yield from _in_order(run_intervals, evidence)
 
 
-def _free(flight: Flight) -> bool:
+def _free(flight: RunInterval) -> bool:
     """Whether it may go on beside others."""
     return flight.forced or (flight.overlap is Overlap.ALLOW)
 
 
-def _alone_by_record(flights: list[Flight]) -> Iterator[Violation]:
+def _alone_by_record(run_intervals: list[RunInterval]) -> Iterator[Violation]:
     """K11: when a run goes on that may not be beside others, all that went on before it are over."""
-    under_way: list[Flight] = []
-    for flight in sorted((one for one in flights if one.went_on is not None), key=lambda one: one.went_on or 0):
+    under_way: list[RunInterval] = []
+    for flight in sorted((one for one in run_intervals if one.went_on is not None), key=lambda one: one.went_on or 0):
         went_on = flight.went_on or 0
         under_way = [one for one in under_way if one.over is None or one.over > went_on]
         if under_way and not _free(flight):
@@ -85,11 +85,11 @@ def _alone_by_record(flights: list[Flight]) -> Iterator[Violation]:
         under_way.append(flight)
 
 
-def _alone_by_witness(flights: list[Flight], evidence: Evidence) -> Iterator[Violation]:
+def _alone_by_witness(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Iterator[Violation]:
     """K11: no body begins beside one of another run, unless that was declared lost or over time before."""
     given_up = {one.held: one.moment for one in evidence.history.reports if one.counted}
-    seen: list[tuple[Witnessed, Flight]] = []
-    ours = {flight.run_id: flight for flight in flights}
+    seen: list[tuple[ExecutionObservation, RunInterval]] = []
+    ours = {flight.run_id: flight for flight in run_intervals}
     starts = sorted((one for name in ours for one in evidence.starts_of[name]), key=lambda one: one.moment)
     for start in starts:
         flight = ours[start.run_id]
@@ -104,15 +104,19 @@ def _alone_by_witness(flights: list[Flight], evidence: Evidence) -> Iterator[Vio
         seen.append((start, flight))
 
 
-def _open(start: Witnessed, evidence: Evidence, moment: int) -> bool:
+def _open(start: ExecutionObservation, evidence: HistoryIndex, moment: int) -> bool:
     end = evidence.ends.get(start.held)
     return end is None or end.moment > moment
 
 
-def _in_order(flights: list[Flight], evidence: Evidence) -> Iterator[Violation]:
+def _in_order(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Iterator[Violation]:
     """K12: of runs that waited together, the one planned first begins first, unless it was over before."""
-    first = {one.run_id: evidence.starts_of[one.run_id][0].moment for one in flights if evidence.starts_of[one.run_id]}
-    waited = [one for one in flights if one.overlap is Overlap.QUEUE and not one.forced and one.went_on != one.made + 1]
+    first = {
+        one.run_id: evidence.starts_of[one.run_id][0].moment for one in run_intervals if evidence.starts_of[one.run_id]
+    }
+    waited = [
+        one for one in run_intervals if one.overlap is Overlap.QUEUE and not one.forced and one.went_on != one.made + 1
+    ]
     for later in waited:
         began = first.get(later.run_id)
         if began is None:
@@ -144,29 +148,34 @@ _EDGES = {(state, after) for state, exits in TRANSITIONS.items() for after in ex
 _SEEN_EDGES = _EDGES | {(TaskState.SCHEDULED, TaskState.RUNNING)}
 #: How often nobody could take a task, or its definition was not found, before it failed.
 _ROUTINGS, _LAUNCHES = 50, 3
-_AFTER_LOSS = Retry(initial_delay_ms=500, max_delay_ms=30_000)
+_AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
 #: Within this, what is ready is taken up, what has ended is told, and what was lost is found.
-PATIENCE_MS = 200_000
+MAX_DELAY_MS = 200_000
 #: Within this, whatever hurts a worker leaves it time to tell what has ended.
-_HURT_MS = 1_200_000
+_FAULT_WINDOW_MS = 1_200_000
 #: Within this, a worker that nothing hurts stops what it was asked to stop.
 _STOPPED_MS = 70_000
 _RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: RunStatus.CANCELLED}
 
 
-def judged_work(history: History) -> list[Violation]:
+def check_work(history: SimulationHistory) -> list[Violation]:
     """Every violation of the rules K4, K6, K7, K8, K11 to K15, S11, S12 and C-10."""
-    evidence = Evidence(history)
-    found = [Violation("K3", "", f"a body of {seen.run_id}, which is not on record") for seen in evidence.strangers]
+    evidence = HistoryIndex(history)
+    found = [
+        Violation("K3", "", f"a body of {seen.run_id}, which is not on record")
+        for seen in evidence.unknown_observations
+    ]
     for case in evidence.cases.values():
-        found += [Violation(rule, case.name, f"{case.task.task_id}: {text}") for rule, text in _judged(case, evidence)]
-    return found + list(judged_overlaps(evidence)) + list(judged_letters(evidence))
+        found += [
+            Violation(rule, case.name, f"{case.task.task_id}: {text}") for rule, text in _check_task(case, evidence)
+        ]
+    return found + list(check_overlaps(evidence)) + list(check_dead_letters(evidence))
 
 
 Finding = tuple[str, str]
 
 
-def _judged(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     history = evidence.history
     yield from _started(case)
     yield from _justified(case, history)
@@ -182,7 +191,7 @@ def _judged(case: Case, evidence: Evidence) -> Iterator[Finding]:
     yield from _shown(case, evidence)
 
 
-def _started(case: Case) -> Iterator[Finding]:
+def _started(case: TaskHistory) -> Iterator[Finding]:
     """K4: a run that is over, and was not cancelled, has had a body.
 
     Excused is what the gate denied; what nobody could run or define for as often as is tried; and what was handed out
@@ -200,7 +209,7 @@ def _started(case: Case) -> Iterator[Finding]:
         yield "K4", f"{case.run.status} without a body, after {case.counted} and {case.task.routings} routings"
 
 
-def _justified(case: Case, history: History) -> Iterator[Finding]:
+def _justified(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
     """K6, K7: a body has an attempt of its own, and every earlier attempt had ended in a way that lets it start."""
     granted = {one.held: one for one in case.grants}
     begun = set()
@@ -223,7 +232,7 @@ def _justified(case: Case, history: History) -> Iterator[Finding]:
         yield "K7", f"{len(case.starts)} bodies"
 
 
-def _fenced(case: Case) -> Iterator[Finding]:
+def _fenced(case: TaskHistory) -> Iterator[Finding]:
     """K8: fences grow, only the highest counts, it ends once, and what comes too late changes nothing."""
     fences = [one.held[1] for one in case.grants]
     if fences != sorted(set(fences)):
@@ -244,7 +253,7 @@ def _facts(task: Task | None) -> tuple[object, ...] | None:
     return None if task is None else (task.state, task.fence, task.attempts, task.losses, task.routings)
 
 
-def _outcome_is_the_last(case: Case) -> Iterator[Finding]:
+def _outcome_is_the_last(case: TaskHistory) -> Iterator[Finding]:
     """K8: a task that is over stands as its last attempt left it, if it did not end while it waited."""
     if case.task.fence != max((one.held[1] for one in case.grants), default=0):
         yield "K8", f"stands at fence {case.task.fence}, with grants {case.grants}"
@@ -258,7 +267,7 @@ def _outcome_is_the_last(case: Case) -> Iterator[Finding]:
         yield "K8", f"is {case.task.state} after {last.result}"
 
 
-def _told_is_what_happened(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _told_is_what_happened(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     """K8: what a worker told is what came of the body; others can only say that it is lost or took too long."""
     granted = {one.held: one for one in case.grants}
     for one in case.counted:
@@ -272,7 +281,7 @@ def _told_is_what_happened(case: Case, evidence: Evidence) -> Iterator[Finding]:
             yield "K8", f"told as {one.result}, but the witness says {end}"
 
 
-def _told_at_all(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _told_at_all(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     """K14: a worker that lives tells what came of every body, whether it still counts or not."""
     history = evidence.history
     told = {(one.held, one.by) for one in case.reports}
@@ -281,7 +290,7 @@ def _told_at_all(case: Case, evidence: Evidence) -> Iterator[Finding]:
         if end is None or end.result is None or (start.held, start.worker) in told:
             continue
         had_ms = history.ended_elapsed_ms - end.elapsed_ms if died_ms is None else died_ms - end.elapsed_ms
-        if had_ms > (PATIENCE_MS if died_ms is None else _HURT_MS):
+        if had_ms > (MAX_DELAY_MS if died_ms is None else _FAULT_WINDOW_MS):
             yield "K14", f"{start.worker} has not told of {end}"
 
 
@@ -294,7 +303,7 @@ def _along_the_graph(seen: list[TaskState], final: TaskState) -> Iterator[Findin
             yield "K13", f"went from {pair[0]} to {pair[1]}"
 
 
-def _terminal(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _terminal(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     """K14: what is not over at the end waits for something.
 
     That is: for its time, or since a moment ago; behind a run that is not over; for a body that still goes on in a
@@ -310,27 +319,27 @@ def _terminal(case: Case, evidence: Evidence) -> Iterator[Finding]:
     if task.state is TaskState.RUNNING:
         yield from _running_rightly(case, evidence)
     elif case.run.queued:
-        flights = history.flights.values()
-        if not any(one.uid == case.run.schedule_uid and one.went_on and one.over is None for one in flights):
+        run_intervals = history.run_intervals.values()
+        if not any(one.uid == case.run.schedule_uid and one.went_on and one.over is None for one in run_intervals):
             yield "K14", "waits behind nothing"
-    elif task.available_at + PATIENCE_MS < history.ended_at:
-        flight = history.flights.get(case.run.run_id)
-        if flight is None or flight.went_on_ms + PATIENCE_MS < history.ended_elapsed_ms:
+    elif task.available_at + MAX_DELAY_MS < history.ended_at:
+        flight = history.run_intervals.get(case.run.run_id)
+        if flight is None or flight.went_on_ms + MAX_DELAY_MS < history.ended_elapsed_ms:
             yield "K14", f"is {task.state} since {task.available_at}"
 
 
-def _running_rightly(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _running_rightly(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     history, held = evidence.history, (case.task.task_id, case.task.fence)
     begun, end = any(one.held == held for one in case.starts), evidence.ends.get(held)
     worker = case.grants[-1].worker
     if begun and end is None and worker not in history.deaths:
         return
     [attempt] = history.attempts[case.task.task_id][-1:]
-    if attempt.lease_until + PATIENCE_MS < history.ended_at:
+    if attempt.lease_until + MAX_DELAY_MS < history.ended_at:
         yield "K14", f"nobody has noticed that {worker} is gone: {attempt}"
 
 
-def _retried(case: Case) -> Iterator[Finding]:
+def _retried(case: TaskHistory) -> Iterator[Finding]:
     """S12: as many attempts as were allowed and no more, each after the delay that was promised."""
     results: list[Result] = []
     for one in case.counted:
@@ -347,7 +356,7 @@ def _retried(case: Case) -> Iterator[Finding]:
         yield "S12", f"{len(results)} attempts with {case.retry}"
 
 
-def _may_go_on(case: Case, results: list[Result]) -> bool:
+def _may_go_on(case: TaskHistory, results: list[Result]) -> bool:
     """Whether there is another attempt after these, which used one up each."""
     lost = results[-1] is Result.LOST
     if case.only_once or (lost and results.count(Result.LOST) >= LOSSES):
@@ -355,16 +364,16 @@ def _may_go_on(case: Case, results: list[Result]) -> bool:
     return lost if case.retry is None else len(results) < case.retry.max_attempts
 
 
-def _delayed_rightly(case: Case, ended: Reported, number: int) -> bool:
+def _delayed_rightly(case: TaskHistory, ended: ReportRecord, number: int) -> bool:
     retry = case.retry or _AFTER_LOSS
     delay = min(retry.initial_delay_ms * retry.multiplier ** (number - 1), retry.max_delay_ms)
     low, high = delay * (1 - retry.jitter), delay * (1 + retry.jitter)
     return ended.after is not None and low - 1 <= ended.after.available_at - ended.ended_at <= high + 1
 
 
-def _not_early(case: Case, history: History) -> Iterator[Finding]:
+def _not_early(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
     """K5, S12: no body begins before its run's time, or before the delay after an attempt is over."""
-    flight = history.flights.get(case.run.run_id)
+    flight = history.run_intervals.get(case.run.run_id)
     for start in case.starts:
         # One that was called lost before its body began is not held up by the delay of the next.
         before = [one for one in case.counted if one.moment < start.moment and one.held[1] < start.fence]
@@ -376,7 +385,7 @@ def _not_early(case: Case, history: History) -> Iterator[Finding]:
             yield rule, f"attempt {start.fence} began {due - start.at} ms early"
 
 
-def _stopped(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _stopped(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     """S11: after a cancellation nothing starts, and what runs is stopped soon by a worker that nothing hurts."""
     history = evidence.history
     for asked in [one for one in history.cancelled if one.run_id == case.run.run_id]:
@@ -387,11 +396,11 @@ def _stopped(case: Case, evidence: Evidence) -> Iterator[Finding]:
             end = evidence.ends.get(start.held)
             until = history.ended_elapsed_ms if end is None else end.elapsed_ms
             late = until - asked.elapsed_ms
-            if late > _STOPPED_MS and history.unhurt(start.worker, asked.elapsed_ms - _STOPPED_MS, until):
+            if late > _STOPPED_MS and history.ran_undisturbed(start.worker, asked.elapsed_ms - _STOPPED_MS, until):
                 yield "S11", f"the body of attempt {start.fence} went on for {late} ms after it was cancelled"
 
 
-def _shown(case: Case, evidence: Evidence) -> Iterator[Finding]:
+def _shown(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     """C-10: a run shows what its task came to, and its tick shows the run."""
     run, state = case.run, case.task.state
     if run.over and run.status is not _RUN_STATUS.get(state, RunStatus.FAILED):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.config.sections import Auth
+from gnomon.config.sections import AuthSettings
 from gnomon.errors import FileError, IssuerUnavailable
 from gnomon.ports.runtime import Clock, Events
 
@@ -29,10 +29,10 @@ _SMALLEST_EXPONENT, _LARGEST_EXPONENT = 3, 2**32
 _MOST_KEYS = 100
 _LONGEST_KID = 256
 #: Told of each key that is passed over: its kid, and why.
-PassedOver = Callable[[str, str], None]
+OnKeySkipped = Callable[[str, str], None]
 
 
-class _Unusable(Exception):
+class _UnusableKey(Exception):
     """A key cannot be used, and why."""
 
 
@@ -54,13 +54,13 @@ class KeyRing:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def fitting(self, kid: str | None, algorithm: str) -> PublicKey | None:
+    def find_key(self, kid: str | None, algorithm: str) -> PublicKey | None:
         """The only key that can have signed it: of that name if there is one, and made for that algorithm."""
         found = [one for one in self._keys if algorithm in one.algorithms and (kid is None or one.kid == kid)]
         return found[0] if len(found) == 1 else None
 
 
-def signed_with(key: PublicKey, algorithm: str, signed: bytes, signature: bytes) -> bool:
+def verify_signature(key: PublicKey, algorithm: str, signed: bytes, signature: bytes) -> bool:
     """Whether the signature is the key's."""
     from joserfc.errors import JoseError
     from joserfc.jws import JWSRegistry
@@ -73,7 +73,7 @@ def signed_with(key: PublicKey, algorithm: str, signed: bytes, signature: bytes)
         return False
 
 
-def key_ring(document: object, algorithms: Collection[str], passed_over: PassedOver) -> KeyRing:
+def parse_key_ring(document: object, algorithms: Collection[str], passed_over: OnKeySkipped) -> KeyRing:
     """The keys of a published set that can be used; ValueError if it is no such set."""
     entries = document.get("keys") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or len(entries) > _MOST_KEYS:
@@ -85,11 +85,11 @@ def key_ring(document: object, algorithms: Collection[str], passed_over: PassedO
     return KeyRing([one for one in found if one.kid is None or names.count(one.kid) == 1])
 
 
-def _usable(entries: Sequence[object], algorithms: Collection[str], passed_over: PassedOver) -> Iterator[PublicKey]:
+def _usable(entries: Sequence[object], algorithms: Collection[str], passed_over: OnKeySkipped) -> Iterator[PublicKey]:
     for entry in entries:
         try:
             yield _public_key(entry, algorithms)
-        except _Unusable as error:
+        except _UnusableKey as error:
             named = entry.get("kid") if isinstance(entry, Mapping) else None
             passed_over(named[:_LONGEST_KID] if isinstance(named, str) else "", str(error))
 
@@ -97,22 +97,22 @@ def _usable(entries: Sequence[object], algorithms: Collection[str], passed_over:
 def _public_key(entry: object, algorithms: Collection[str]) -> PublicKey:
     """The key; _Unusable says why it cannot be used."""
     if not isinstance(entry, Mapping):
-        raise _Unusable("is no key")
+        raise _UnusableKey("is no key")
     kid = entry.get("kid")
     if kid is not None and (not isinstance(kid, str) or not 0 < len(kid) <= _LONGEST_KID):
-        raise _Unusable("has a kid that is no name")
+        raise _UnusableKey("has a kid that is no name")
     if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ["verify"]):
-        raise _Unusable("is not for checking signatures")
+        raise _UnusableKey("is not for checking signatures")
     if "d" in entry or "k" in entry:
-        raise _Unusable("shows what must be kept secret")
-    made_for = _made_for(entry)
+        raise _UnusableKey("shows what must be kept secret")
+    made_for = _allowed_algorithms(entry)
     usable = made_for & frozenset(algorithms)
     if not usable:
-        raise _Unusable("is for none of the algorithms that are taken")
+        raise _UnusableKey("is for none of the algorithms that are taken")
     return PublicKey(kid, usable, _imported(entry))
 
 
-def _made_for(entry: Mapping[str, Any]) -> frozenset[str]:
+def _allowed_algorithms(entry: Mapping[str, Any]) -> frozenset[str]:
     kind, said = entry.get("kty"), entry.get("alg")
     can = _OF_RSA if kind == "RSA" else _OF_CURVE.get((str(kind), str(entry.get("crv"))), ())
     return frozenset(can) if said is None else frozenset(can) & _also_called(said)
@@ -131,7 +131,7 @@ def _imported(entry: Mapping[str, Any]) -> object:
 
     wanted = {name: entry[name] for name in ("kty", "crv", "x", "y", "n", "e") if name in entry}
     if not all(isinstance(value, str) for value in wanted.values()):
-        raise _Unusable("cannot be read")
+        raise _UnusableKey("cannot be read")
     try:
         with warnings.catch_warnings():
             # Of keys that are too short, which are refused below.
@@ -139,7 +139,7 @@ def _imported(entry: Mapping[str, Any]) -> object:
             key = import_key(wanted)
         public = key.public_key
     except (JoseError, ValueError, TypeError, KeyError):
-        raise _Unusable("cannot be read") from None
+        raise _UnusableKey("cannot be read") from None
     if isinstance(public, RSAPublicKey):
         _check_rsa(public.key_size, public.public_numbers().e)
     return key
@@ -147,29 +147,31 @@ def _imported(entry: Mapping[str, Any]) -> object:
 
 def _check_rsa(bits: int, exponent: int) -> None:
     if not _SHORTEST_RSA_BITS <= bits <= _LONGEST_RSA_BITS:
-        raise _Unusable(f"has {bits} bits")
+        raise _UnusableKey(f"has {bits} bits")
     if not _SMALLEST_EXPONENT <= exponent < _LARGEST_EXPONENT:
-        raise _Unusable("has an unusual exponent")
+        raise _UnusableKey("has an unusual exponent")
 
 
-class Fetching(Struct, frozen=True):
+class KeyFetchState(Struct, frozen=True):
     """What is known about the keys that were fetched."""
 
     #: When they were last had, and when that was last tried.
-    had_at: int | None = None
+    fetched_at: int | None = None
     tried_at: int | None = None
 
 
-def counts(state: Fetching, settings: Auth, *, now: int) -> bool:
+def keys_usable(state: KeyFetchState, settings: AuthSettings, *, now: int) -> bool:
     """Whether the keys that we have may be used: those of an issuer that is away do not count for ever."""
-    return state.had_at is not None and now - state.had_at < max(settings.keys_patience_ms, settings.keys_ttl_ms)
+    return state.fetched_at is not None and now - state.fetched_at < max(
+        settings.keys_patience_ms, settings.keys_ttl_ms
+    )
 
 
-def worth_a_fetch(state: Fetching, settings: Auth, *, known: bool, now: int) -> bool:
+def should_fetch_keys(state: KeyFetchState, settings: AuthSettings, *, known: bool, now: int) -> bool:
     """Whether to ask the issuer: our keys are old, or a token names one we lack; but not again and again."""
     if state.tried_at is not None and now - state.tried_at < settings.refetch_ms:
         return False
-    return not known or state.had_at is None or now - state.had_at >= settings.keys_ttl_ms
+    return not known or state.fetched_at is None or now - state.fetched_at >= settings.keys_ttl_ms
 
 
 _LARGEST_SET = 2**20
@@ -190,7 +192,7 @@ class KeySource(Protocol):
         ...
 
 
-class FetchedKeys:
+class RemoteKeySource:
     """The keys at an address.
 
     They are kept, and fetched again when they are old or a token names another; but not more often than
@@ -198,26 +200,26 @@ class FetchedKeys:
     Nobody whose key is known waits for a fetch.
     """
 
-    def __init__(self, url: str, settings: Auth, clock: Clock, events: Events) -> None:
+    def __init__(self, url: str, settings: AuthSettings, clock: Clock, events: Events) -> None:
         self._url = url
         self._settings = settings
         self._clock = clock
         self._events = events
         self._ring = KeyRing()
-        self._state = Fetching()
+        self._state = KeyFetchState()
         self._fetching: asyncio.Task[None] | None = None
 
     async def ring(self, kid: str | None, algorithm: str) -> KeyRing:
         """See KeySource.ring."""
-        known = counts(self._state, self._settings, now=self._now()) and self._knows(kid, algorithm)
-        if self._fetching is None and worth_a_fetch(self._state, self._settings, known=known, now=self._now()):
+        known = keys_usable(self._state, self._settings, now=self._now()) and self._knows(kid, algorithm)
+        if self._fetching is None and should_fetch_keys(self._state, self._settings, known=known, now=self._now()):
             self._state = replace(self._state, tried_at=self._now())
             self._fetching = asyncio.create_task(self._fetch())
             self._fetching.add_done_callback(self._fetched)
         if not known and self._fetching is not None:
             # Whoever gives up waiting does not take the others' fetch away.
             await asyncio.shield(self._fetching)
-        if not counts(self._state, self._settings, now=self._now()):
+        if not keys_usable(self._state, self._settings, now=self._now()):
             raise IssuerUnavailable("the keys of the tokens' issuer cannot be had")
         return self._ring
 
@@ -229,7 +231,7 @@ class FetchedKeys:
                 await self._fetching
 
     def _knows(self, kid: str | None, algorithm: str) -> bool:
-        return self._ring.fitting(kid, algorithm) is not None
+        return self._ring.find_key(kid, algorithm) is not None
 
     def _now(self) -> int:
         return int(self._clock.elapsed() * 1000)
@@ -240,17 +242,17 @@ class FetchedKeys:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(self._settings.fetch_timeout_ms / 1000):
-                body = await _body_at(self._url)
-            self._ring = key_ring(_read(body), self._settings.algorithms, self._passed_over)
-            self._state = replace(self._state, had_at=self._now())
+                body = await _fetch_body(self._url)
+            self._ring = parse_key_ring(_parse_json(body), self._settings.algorithms, self._key_skipped)
+            self._state = replace(self._state, fetched_at=self._now())
         except (OSError, TimeoutError, ValueError) as error:
-            self._events.emit("keys_not_fetched", error=_told(error))
+            self._events.emit("keys_not_fetched", error=_error_text(error))
 
-    def _passed_over(self, kid: str, reason: str) -> None:
+    def _key_skipped(self, kid: str, reason: str) -> None:
         self._events.emit("key_passed_over", kid=kid, reason=reason)
 
 
-async def _body_at(url: str) -> bytes:
+async def _fetch_body(url: str) -> bytes:
     """What the address answers; OSError or ValueError if that is nothing to trust. It is not led elsewhere."""
     import aiohttp
 
@@ -268,14 +270,14 @@ async def _body_at(url: str) -> bytes:
                     raise ValueError(f"the issuer's answer has more than {_LARGEST_SET} bytes")
             return bytes(body)
     except aiohttp.ClientError as error:
-        raise OSError(_told(error)) from None
+        raise OSError(_error_text(error)) from None
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _read(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     """The document; ValueError if it is none."""
     if len(body) > _LARGEST_SET:
         raise ValueError(f"it has more than {_LARGEST_SET} bytes")
@@ -285,10 +287,10 @@ def _read(body: bytes) -> object:
         raise ValueError("it is no JSON") from None
 
 
-class FileKeys:
+class FileKeySource:
     """The keys in a file, read again when it is another."""
 
-    def __init__(self, path: Path, settings: Auth, clock: Clock, events: Events) -> None:
+    def __init__(self, path: Path, settings: AuthSettings, clock: Clock, events: Events) -> None:
         self._path = path
         self._settings = settings
         self._clock = clock
@@ -313,18 +315,18 @@ class FileKeys:
             if _stamp(self._path) != self._stamp:
                 self._ring, self._stamp = self._read()
         except (OSError, FileError) as error:
-            self._events.emit("keys_not_fetched", error=_told(error))
+            self._events.emit("keys_not_fetched", error=_error_text(error))
 
     def _read(self) -> tuple[KeyRing, tuple[int, ...]]:
         try:
             stamp = _stamp(self._path)
             with self._path.open("rb") as file:
                 body = file.read(_LARGEST_SET + 1)
-            return key_ring(_read(body), self._settings.algorithms, self._passed_over), stamp
+            return parse_key_ring(_parse_json(body), self._settings.algorithms, self._key_skipped), stamp
         except (OSError, ValueError) as error:
             raise FileError(self._path, f"has no keys to check tokens with: {error}") from None
 
-    def _passed_over(self, kid: str, reason: str) -> None:
+    def _key_skipped(self, kid: str, reason: str) -> None:
         self._events.emit("key_passed_over", kid=kid, reason=reason)
 
 
@@ -333,7 +335,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class KnownKeys:
+class StaticKeySource:
     """Keys that do not change while we run."""
 
     def __init__(self, ring: KeyRing) -> None:

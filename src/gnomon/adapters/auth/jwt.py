@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.adapters.auth.jwks import KeyRing, KeySource, signed_with
-from gnomon.core.auth import Claimed, ClaimRules, Opened, claimed, opened
+from gnomon.adapters.auth.jwks import KeyRing, KeySource, verify_signature
+from gnomon.core.auth import ClaimRules, ParsedToken, VerifiedClaims, parse_token, verify_claims
 from gnomon.errors import TokenRefused
 from gnomon.ports.auth import Caller, Role
 from gnomon.ports.runtime import Clock
@@ -16,7 +16,7 @@ from gnomon.ports.runtime import Clock
 _MOST_REMEMBERED = 4096
 
 
-class Issuer(Struct, frozen=True, kw_only=True):
+class TrustedIssuer(Struct, frozen=True, kw_only=True):
     """Somebody whose tokens are taken."""
 
     keys: KeySource
@@ -24,10 +24,10 @@ class Issuer(Struct, frozen=True, kw_only=True):
     algorithms: frozenset[str]
 
 
-class SignedTokens:
+class JwtAuthenticator:
     """Takes the tokens of some issuers, each checked with the keys of its own issuer only."""
 
-    def __init__(self, issuers: Sequence[Issuer], clock: Clock, *, largest: int) -> None:
+    def __init__(self, issuers: Sequence[TrustedIssuer], clock: Clock, *, largest: int) -> None:
         self._issuers = tuple(issuers)
         self._clock = clock
         self._largest = largest
@@ -37,20 +37,20 @@ class SignedTokens:
 
     async def caller(self, token: str) -> Caller:
         """See Tokens.caller. IssuerUnavailable if the keys to check it with cannot be had."""
-        found = opened(token, algorithms=self._algorithms, largest=self._largest)
+        found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
             raise TokenRefused("its alg is none of those that are taken")
         ring = await issuer.keys.ring(found.kid, found.algorithm)
         self._check_signature(token, found, ring)
-        return _caller(claimed(found.claims, issuer.rules, now=self._clock.now()))
+        return _caller(verify_claims(found.claims, issuer.rules, now=self._clock.now()))
 
     async def close(self) -> None:
         """Let go of everything."""
         for issuer in self._issuers:
             await issuer.keys.close()
 
-    def _issuer_of(self, claims: Mapping[str, Any]) -> Issuer:
+    def _issuer_of(self, claims: Mapping[str, Any]) -> TrustedIssuer:
         """The issuer that the token names; one of any name comes last."""
         named = claims.get("iss")
         for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
@@ -58,21 +58,21 @@ class SignedTokens:
                 return issuer
         raise TokenRefused("its iss is not the issuer that is trusted")
 
-    def _check_signature(self, token: str, found: Opened, ring: KeyRing) -> None:
+    def _check_signature(self, token: str, found: ParsedToken, ring: KeyRing) -> None:
         digest = sha256(token.encode()).digest()
         if self._proven.get(digest) is ring:
             return
-        key = ring.fitting(found.kid, found.algorithm)
+        key = ring.find_key(found.kid, found.algorithm)
         if key is None:
             raise TokenRefused("no key of its issuer fits it")
-        if not signed_with(key, found.algorithm, found.signed, found.signature):
+        if not verify_signature(key, found.algorithm, found.signed, found.signature):
             raise TokenRefused("its signature is not its issuer's")
         if len(self._proven) >= _MOST_REMEMBERED:
             self._proven.clear()
         self._proven[digest] = ring
 
 
-class BelievedTokens:
+class UnverifiedJwtAuthenticator:
     """Believes every token. For trying things out where nobody else can reach."""
 
     def __init__(self, rules: ClaimRules, clock: Clock, *, algorithms: frozenset[str], largest: int) -> None:
@@ -83,12 +83,12 @@ class BelievedTokens:
 
     async def caller(self, token: str) -> Caller:
         """See Tokens.caller; the signature is not looked at."""
-        found = opened(token, algorithms=self._algorithms, largest=self._largest)
-        return _caller(claimed(found.claims, self._rules, now=self._clock.now()))
+        found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
+        return _caller(verify_claims(found.claims, self._rules, now=self._clock.now()))
 
     async def close(self) -> None:
         """Let go of nothing."""
 
 
-def _caller(claims: Claimed) -> Caller:
+def _caller(claims: VerifiedClaims) -> Caller:
     return Caller(claims.subject, frozenset(map(Role, claims.roles)), claims.tenant)

@@ -41,21 +41,21 @@ class LocalKey:
 
 def local_key(path: Path) -> LocalKey:
     """The key in the file, which is made if there is none: the same one for all who ask at once."""
-    return _key_in(path, kept(path, _new_key))
+    return _key_in(path, read_or_create(path, _new_key))
 
 
 def existing_key(path: Path) -> LocalKey | None:
     """The key in the file, if there is one."""
-    text = read_own(path)
+    text = read_private_file(path)
     return None if text is None else _key_in(path, text)
 
 
-def kept(path: Path, make: Callable[[], str]) -> str:
+def read_or_create(path: Path, make: Callable[[], str]) -> str:
     """What the file holds; if there is none, what was made for it, by us or by whoever was first."""
-    found = read_own(path)
+    found = read_private_file(path)
     if found is not None:
         return found
-    fresh = _written_beside(path, make())
+    fresh = _write_temporary(path, make())
     try:
         # Unlike a rename, a link never replaces what another has put there meanwhile.
         with suppress(FileExistsError):
@@ -64,15 +64,15 @@ def kept(path: Path, make: Callable[[], str]) -> str:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
     finally:
         fresh.unlink()
-    found = read_own(path)
+    found = read_private_file(path)
     if found is None:
         raise FileError(path, "was taken away while it was made")
     return found
 
 
-def replaced(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """The file holds this from now on; whoever reads it has the whole of the old or of the new."""
-    fresh = _written_beside(path, text)
+    fresh = _write_temporary(path, text)
     try:
         fresh.replace(path)
     except OSError as error:
@@ -80,7 +80,7 @@ def replaced(path: Path, text: str) -> None:
         raise FileError(path, f"cannot be written: {error.strerror}") from None
 
 
-def read_own(path: Path) -> str | None:
+def read_private_file(path: Path) -> str | None:
     """What the file holds, None if there is none; FileError if anybody but its owner could have read or made it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -108,7 +108,7 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
         raise FileError(path, f"can be read by others: chmod 600 {path}, and make new ones if they have")
 
 
-def _written_beside(path: Path, text: str) -> Path:
+def _write_temporary(path: Path, text: str) -> Path:
     """A new file in the same folder that holds this, safe on the disk."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -1,13 +1,13 @@
 """Who is let in where tokens prove nothing: everybody, or nobody."""
 
 from gnomon.errors import Unauthenticated
-from gnomon.ports.auth import Caller, Role, Tokens
+from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 
 
-class OpenTokens:
+class AnonymousAdminAuthenticator:
     """Whoever shows no token is an administrator; who shows one is believed. For a machine of one's own."""
 
-    def __init__(self, believed: Tokens) -> None:
+    def __init__(self, believed: TokenAuthenticator) -> None:
         self._believed = believed
 
     async def caller(self, token: str) -> Caller:
@@ -18,7 +18,7 @@ class OpenTokens:
         """Let go of nothing."""
 
 
-class NoTokens:
+class RejectingAuthenticator:
     """No token is good, because there is nobody who issues any."""
 
     async def caller(self, token: str) -> Caller:

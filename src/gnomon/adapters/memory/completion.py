@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.core.ledger.plan import superseded
+from gnomon.core.ledger.plan import superseded_run
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -24,24 +24,24 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.runs.admission import Admission
-from gnomon.core.runs.dag import Items, items_outcome, progress, run_outcome, step_state
-from gnomon.core.runs.external_events import Entry, Event, Gathering
-from gnomon.core.runs.launch import next_tasks, not_run_task, room_made, sub_run_id
+from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
+from gnomon.core.runs.external_events import EventBatch, EventEffect, ExternalEvent
+from gnomon.core.runs.launch import advance_queue, next_tasks, skipped_task, sub_run_id
 from gnomon.core.runs.outcomes import (
     Assignment,
-    Ending,
-    Limits,
-    Outcome,
+    AttemptOutcome,
+    GiveUpLimits,
+    TaskCompletion,
+    cancel_instead_of_retry,
+    complete_attempt,
     dead_letter,
-    ending,
     run_status,
-    stopped_instead,
     tick_status,
 )
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.tasks import Held, WorkerCard
+from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
 IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
 
@@ -70,7 +70,7 @@ class TaskTable(dict[TaskId, Task]):
             self[task.task_id] = task
 
 
-class MemoryEndings(ABC):
+class MemoryCompletion(ABC):
     """Everything that is kept, and the rules by which it ends."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -79,18 +79,18 @@ class MemoryEndings(ABC):
         self._ticks: dict[tuple[ScheduleUid, int], Tick] = {}
         self._runs: dict[RunId, Run] = {}
         self._tasks = TaskTable()
-        self._attempts: dict[Held, Attempt] = {}
+        self._attempts: dict[AttemptRef, Attempt] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         self._logs: dict[TaskId, list[LogLine]] = {}
         self._dead_letters: dict[str, DeadLetter] = {}
-        self._workers: dict[str, tuple[WorkerCard, int]] = {}
+        self._workers: dict[str, tuple[WorkerInfo, int]] = {}
         self._placements: dict[TaskId, Placement] = {}
         self._workflows: dict[tuple[str, str], list[Workflow]] = {}
-        self._events: dict[str, Event] = {}
-        self._entries: dict[tuple[str, ScheduleUid], Entry] = {}
-        self._gatherings: dict[ScheduleUid, Gathering] = {}
+        self._events: dict[str, ExternalEvent] = {}
+        self._entries: dict[tuple[str, ScheduleUid], EventEffect] = {}
+        self._gatherings: dict[ScheduleUid, EventBatch] = {}
 
-    def _over(self, ended: Ending | Admission, error: str | None, now: int) -> None:
+    def _after_task_end(self, ended: TaskCompletion | Admission, error: str | None, now: int) -> None:
         task, run = self._tasks[ended.task_id], self._runs[ended.run_id]
         if ended.dead_letter is not None:
             attempts = [attempt for held, attempt in self._attempts.items() if held[0] == task.task_id]
@@ -98,7 +98,7 @@ class MemoryEndings(ABC):
             made = dead_letter(task, run, attempts, ended.dead_letter, error, given, now=now)
             self._dead_letters.setdefault(made.dead_letter_id, made)
         if task.parent is not None and ended.graph is not None:
-            self._item_over(task, ended.graph, now)
+            self._count_ended_item(task, ended.graph, now)
         elif ended.graph is None:
             self._end_run(run, run_status(task.state), error, now)
         else:
@@ -112,11 +112,11 @@ class MemoryEndings(ABC):
             return
         tasks = {task.step: task for task in self._of_run(run.run_id) if task.parent is None}
         states = {name: step_state(task) for name, task in tasks.items()}
-        after = progress(graph, states, cancelled=run.cancel_requested_at is not None)
+        after = graph_progress(graph, states, cancelled=run.cancel_requested_at is not None)
         made = [
             *next_tasks(run, after.ready, held=False, now=now),
             *next_tasks(run, after.held, held=True, now=now),
-            *(not_run_task(run, one, now=now) for one in after.not_run),
+            *(skipped_task(run, one, now=now) for one in after.not_run),
         ]
         self._tasks.add(made)
         for name in after.released:
@@ -133,7 +133,7 @@ class MemoryEndings(ABC):
     def _items(self, parent: TaskId) -> list[Task]:
         return sorted((t for t in self._tasks.values() if t.parent == parent), key=lambda t: t.item or 0)
 
-    def _item_over(self, item: Task, graph: Workflow, now: int) -> None:
+    def _count_ended_item(self, item: Task, graph: Workflow, now: int) -> None:
         """The step counts one item less, and lets the next one begin; with the last one it is over."""
         parent = self._tasks[item.parent or item.task_id]
         failed = parent.failed_items + (item.state is not TaskState.SUCCEEDED)
@@ -148,16 +148,16 @@ class MemoryEndings(ABC):
     def _end_items(self, parent: Task, items: Sequence[Task], graph: Workflow, now: int) -> None:
         outputs = [self._payloads.get((one.task_id, "output")) for one in items]
         cancelled = self._runs[parent.run_id].cancel_requested_at is not None
-        ended = Items(count=len(items), failed=parent.failed_items, size=sum(len(one or b"") for one in outputs))
-        self._end_inner(parent, graph, items_outcome(ended, outputs, cancelled=cancelled), now)
+        ended = ItemTotals(count=len(items), failed=parent.failed_items, size=sum(len(one or b"") for one in outputs))
+        self._end_engine_task(parent, graph, items_outcome(ended, outputs, cancelled=cancelled), now)
 
-    def _end_inner(self, held: Task, graph: Workflow, outcome: Outcome, now: int) -> None:
+    def _end_engine_task(self, held: Task, graph: Workflow, outcome: AttemptOutcome, now: int) -> None:
         """A task that no worker had in hand has ended."""
         step = graph.step(held.step) or graph.steps[0]
         had = Assignment(task=held, run=self._runs[held.run_id], workflow=graph, step=step, input={})
-        self._end_attempt(ending(had, outcome, now=now, limits=Limits()))
+        self._end_attempt(complete_attempt(had, outcome, now=now, limits=GiveUpLimits()))
 
-    def _sub_run_over(self, run: Run, now: int) -> None:
+    def _end_awaiting_step(self, run: Run, now: int) -> None:
         """The step that started the run, and waits for it, is over as well."""
         held = self._tasks[run.parent_task] if run.parent_task else None
         if held is None or held.state is not TaskState.RUNNING or run.run_id != sub_run_id(held):
@@ -166,7 +166,7 @@ class MemoryEndings(ABC):
         if waits is not None:
             steps = [task for task in self._of_run(run.run_id) if task.parent is None]
             outputs = {task.step: self._payloads.get((task.task_id, "output")) for task in steps}
-            self._end_inner(held, waits, run_outcome(run, made_from, outputs), now)
+            self._end_engine_task(held, waits, run_outcome(run, made_from, outputs), now)
 
     def _graph_of(self, run: Run) -> Workflow | None:
         return self._version(run.tenant, run.workflow_id, run.workflow_version)
@@ -187,20 +187,20 @@ class MemoryEndings(ABC):
             self._resolve(ended.replay_of, f"replay {ended.run_id}", now)
         schedule = self._schedules.get(ended.schedule_uid) if ended.schedule_uid else None
         if schedule is not None:
-            self._make_room(schedule, active=schedule.active_runs - (not run.queued), now=now)
+            self._release_slot(schedule, active=schedule.active_runs - (not run.queued), now=now)
             if schedule.spec.delete_after_run and run.source is Source.CRON:
                 self._retire(self._schedules[schedule.uid], status, now)
         if ended.parent_task is not None:
-            self._sub_run_over(ended, now)
+            self._end_awaiting_step(ended, now)
 
     @abstractmethod
     def _retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
         """A one-shot has done its work: it is gone if that was well, paused if not."""
 
-    def _make_room(self, schedule: Schedule, *, active: int, now: int) -> None:
+    def _release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
         runs = self._runs.values() if schedule.queued_runs else ()
         queued = [r for r in runs if r.schedule_uid == schedule.uid and r.queued and not r.over]
-        room = room_made(active=active, waiting=tuple(sorted(queued, key=lambda r: (r.planned_at, r.run_id))))
+        room = advance_queue(active=active, waiting=tuple(sorted(queued, key=lambda r: (r.planned_at, r.run_id))))
         self._schedules[schedule.uid] = replace(schedule, active_runs=room.active, queued_runs=room.queued)
         if room.released is not None:
             freed = room.released
@@ -224,21 +224,21 @@ class MemoryEndings(ABC):
         # First those that wait: nobody may take a turn that is about to be cancelled.
         for made in sorted(self._under_way(uid), key=lambda made: not made.queued):
             if made.run_id != by:
-                self._halt(superseded(made, now=now), now)
+                self._stop_run(superseded_run(made, now=now), now)
 
     def _cancel_queued(self, uid: ScheduleUid, now: int) -> None:
         for made in self._under_way(uid):
             if made.queued:
-                self._halt(superseded(made, now=now, why="its schedule was deleted"), now)
+                self._stop_run(superseded_run(made, now=now, why="its schedule was deleted"), now)
 
     def _under_way(self, uid: ScheduleUid) -> list[Run]:
         return [made for made in self._runs.values() if made.schedule_uid == uid and not made.over]
 
     def _cancel(self, run: Run, reason: str, now: int) -> None:
         asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
-        self._halt(replace(run, cancel_requested_at=asked_at, error=run.error or reason), now)
+        self._stop_run(replace(run, cancel_requested_at=asked_at, error=run.error or reason), now)
 
-    def _halt(self, stopped: Run, now: int) -> None:
+    def _stop_run(self, stopped: Run, now: int) -> None:
         """What waits of the run is cancelled; so is the run, if nothing else is left of it."""
         self._runs[stopped.run_id] = stopped
         for task in self._of_run(stopped.run_id):
@@ -251,9 +251,9 @@ class MemoryEndings(ABC):
             if made.parent_task and self._tasks[made.parent_task].run_id == stopped.run_id:
                 self._cancel(made, stopped.error or "", now)
         if not self._runs[stopped.run_id].over:
-            self._end_what_is_left(stopped, now)
+            self._end_idle_run(stopped, now)
 
-    def _end_what_is_left(self, stopped: Run, now: int) -> None:
+    def _end_idle_run(self, stopped: Run, now: int) -> None:
         """Steps whose items are all over are over, and so is the run if nobody has anything of it in hand."""
         for task in self._of_run(stopped.run_id):
             if task.state is TaskState.RUNNING and task.open_items:
@@ -270,14 +270,14 @@ class MemoryEndings(ABC):
         if len(idle) == len(in_hand):
             self._end_run(stopped, RunStatus.CANCELLED, stopped.error, now)
 
-    def _end_attempt(self, one: Ending) -> bool:
+    def _end_attempt(self, one: TaskCompletion) -> bool:
         held = one.task_id, one.fence
         if self._state(held) not in IN_HAND or one.lease_until not in (None, self._attempts[held].lease_until):
             return False
-        if one.told_by is not None and self._with_another(held, one.told_by):
+        if one.reported_by is not None and self._started_by_other(held, one.reported_by):
             return False
         if self._runs[one.run_id].cancel_requested_at is not None:
-            one = stopped_instead(one)
+            one = cancel_instead_of_retry(one)
         self._attempts[held] = replace(self._attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
         self._tasks[one.task_id] = replace(
             self._tasks[one.task_id],
@@ -293,15 +293,15 @@ class MemoryEndings(ABC):
             self._payloads[one.task_id, "output"] = one.output
         self._logs.setdefault(one.task_id, []).extend(one.logs)
         if one.over:
-            self._over(one, one.error, one.ended_at)
+            self._after_task_end(one, one.error, one.ended_at)
         return True
 
-    def _with_another(self, held: Held, worker: str) -> bool:
+    def _started_by_other(self, held: AttemptRef, worker: str) -> bool:
         """Whether somebody else than the worker has begun the attempt."""
         attempt = self._attempts[held]
         return attempt.started_at is not None and attempt.worker != worker
 
-    def _state(self, held: Held) -> TaskState | None:
+    def _state(self, held: AttemptRef) -> TaskState | None:
         """The state of the task, if that is its current attempt."""
         task = self._tasks.get(held[0])
         return task.state if task is not None and task.fence == held[1] else None

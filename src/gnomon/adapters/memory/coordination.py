@@ -7,48 +7,48 @@ from itertools import islice
 from msgspec import Struct
 
 from gnomon.core.leases import checked_key, checked_ttl
-from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Heard, Standing, Topic
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, DedupState, HintCallback, HintTopic
 
 #: Of so many, the oldest are forgotten.
 _MOST = 100_000
 
 
-class MemoryGuard:
+class MemoryDeduplicator:
     """The port Guard."""
 
     def __init__(self, now: Callable[[], int], *, most: int = _MOST) -> None:
         self._now = now
         self._most = most
         #: By consumer and message, in the order in which they were last seen.
-        self._seen: dict[tuple[str, str], tuple[Standing, int]] = {}
+        self._seen: dict[tuple[str, str], tuple[DedupState, int]] = {}
 
-    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> Standing:
+    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """See Guard.begin."""
         name, until_at = (
             (checked_key("consumer", consumer), checked_key("message", message)),
             self._now() + checked_ttl(ttl_ms),
         )
-        standing, known_until = self._seen.get(name, (Standing.NEW, 0))
+        standing, known_until = self._seen.get(name, (DedupState.NEW, 0))
         if known_until > self._now():
             return standing
-        self._keep(name, Standing.IN_FLIGHT, until_at)
-        return Standing.NEW
+        self._keep(name, DedupState.IN_FLIGHT, until_at)
+        return DedupState.NEW
 
-    async def processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
+    async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
         """See Guard.processed."""
         name, until_at = (
             (checked_key("consumer", consumer), checked_key("message", message)),
             self._now() + checked_ttl(ttl_ms),
         )
-        self._keep(name, Standing.PROCESSED, until_at)
+        self._keep(name, DedupState.PROCESSED, until_at)
 
     async def give_up(self, consumer: str, message: str) -> None:
         """See Guard.give_up."""
         name = checked_key("consumer", consumer), checked_key("message", message)
-        if self._seen.get(name, (Standing.NEW, 0))[0] is Standing.IN_FLIGHT:
+        if self._seen.get(name, (DedupState.NEW, 0))[0] is DedupState.IN_FLIGHT:
             del self._seen[name]
 
-    def _keep(self, name: tuple[str, str], standing: Standing, until_at: int) -> None:
+    def _keep(self, name: tuple[str, str], standing: DedupState, until_at: int) -> None:
         self._seen.pop(name, None)
         self._seen[name] = standing, until_at
         if len(self._seen) > self._most:
@@ -83,21 +83,21 @@ class MemoryCounters:
             self._counts.pop(checked_key("name", name), None)
 
 
-class Board:
+class HintChannel:
     """Where those who share it hear each other."""
 
     def __init__(self) -> None:
-        self.listeners: dict[MemoryHints, Heard] = {}
+        self.listeners: dict[MemoryHints, HintCallback] = {}
 
 
 class MemoryHints:
     """The port Hints."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: HintChannel) -> None:
         self._board = board
         self._closed = False
 
-    def tell(self, topic: Topic) -> None:
+    def tell(self, topic: HintTopic) -> None:
         """See Hints.tell."""
         if self._closed:
             return
@@ -106,10 +106,10 @@ class MemoryHints:
             if other is not self:
                 loop.call_soon(heard, topic)
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: HintCallback) -> None:
         """See Hints.listen."""
         self._board.listeners[self] = heard
-        for topic in Topic:
+        for topic in HintTopic:
             heard(topic)
 
     async def close(self) -> None:

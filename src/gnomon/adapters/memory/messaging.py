@@ -6,13 +6,13 @@ from msgspec import Struct
 
 from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
 from gnomon.errors import BusUnavailable
-from gnomon.ports.messaging import Delivered, Parcel, Respond
+from gnomon.ports.messaging import InboundMessage, OutboundTask, RequestHandler
 
 #: What NATS takes, unless it is told otherwise.
 _LARGEST = 2**20
 
 
-class _Message(Struct):
+class _QueuedMessage(Struct):
     """A message, and until when somebody has it."""
 
     name: str
@@ -26,10 +26,10 @@ class _Message(Struct):
 class _Stream:
     """Messages that are given out again and again until somebody is done with them."""
 
-    def __init__(self, name: str, bus: "MemoryBus") -> None:
+    def __init__(self, name: str, bus: "MemoryBroker") -> None:
         self.name = name
         self._bus = bus
-        self.messages: dict[int, _Message] = {}
+        self.messages: dict[int, _QueuedMessage] = {}
         self._names: set[str] = set()
         self._last = self.forgot = 0
 
@@ -38,12 +38,12 @@ class _Stream:
         if name not in self._names:
             self._names.add(name)
             self._last += 1
-            self.messages[self._last] = _Message(name, body, again)
+            self.messages[self._last] = _QueuedMessage(name, body, again)
 
-    def deliver(self, limit: int) -> list[Delivered]:
+    def deliver(self, limit: int) -> list[InboundMessage]:
         """What can be given to somebody now."""
         now = self._bus.now()
-        found: list[Delivered] = []
+        found: list[InboundMessage] = []
         for number, message in list(self.messages.items()):
             if message.visible_at > now or len(found) == limit:
                 continue
@@ -54,15 +54,15 @@ class _Stream:
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
             doubtful = self._bus.forgetful or message.doubtful
-            found.append(Delivered(message.body, message.tries, number, doubtful))
+            found.append(InboundMessage(message.body, message.tries, number, doubtful))
         return found
 
-    def drop(self, delivered: Sequence[Delivered]) -> None:
+    def drop(self, delivered: Sequence[InboundMessage]) -> None:
         """They do not come again."""
         for one in delivered:
             self.messages.pop(one.handle, None)
 
-    def lose_names(self) -> None:
+    def forget_message_ids(self) -> None:
         """What comes again is there again."""
         self._names.clear()
 
@@ -72,14 +72,14 @@ class _Stream:
         for message in self.messages.values():
             message.tries, message.visible_at, message.doubtful = 0, 0, True
 
-    def hold(self, delivered: Sequence[Delivered], for_ms: int) -> None:
+    def hold(self, delivered: Sequence[InboundMessage], for_ms: int) -> None:
         """They come again after so long."""
         for one in delivered:
             if one.handle in self.messages:
                 self.messages[one.handle].visible_at = self._bus.now() + for_ms
 
 
-class MemoryBus:
+class MemoryBroker:
     """What servers and workers share."""
 
     def __init__(self, now: Callable[[], int], *, ack_wait_ms: int = 30_000, max_deliver: int = 100) -> None:
@@ -91,12 +91,12 @@ class MemoryBus:
         self.forgetful = False
         self.work: dict[str, _Stream] = {}
         #: What has come to workers by name, as long as they listen.
-        self.direct: dict[str, list[Delivered]] = {}
+        self.direct: dict[str, list[InboundMessage]] = {}
         self.reports = _Stream(REPORTS, self)
         #: Which stream, what it was, and why it was put away.
         self.dead: list[tuple[str, bytes, str]] = []
-        self.heartbeats: Respond | None = None
-        self.grants: Respond | None = None
+        self.heartbeats: RequestHandler | None = None
+        self.grants: RequestHandler | None = None
 
     def of(self, pool: str) -> _Stream:
         """The messages for workers of a pool."""
@@ -109,10 +109,10 @@ class MemoryBus:
             raise BusUnavailable("the bus is away")
 
 
-class MemoryServerSide:
+class MemoryServerBus:
     """See ServerSide."""
 
-    def __init__(self, bus: MemoryBus) -> None:
+    def __init__(self, bus: MemoryBroker) -> None:
         self._bus = bus
 
     async def prepare(self, pools: Collection[str]) -> None:
@@ -124,7 +124,7 @@ class MemoryServerSide:
         """See Outgoing.under_way."""
         return len(self._bus.of(pool).messages)
 
-    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
         """See Outgoing.publish."""
         self._bus.reach()
         for parcel in parcels:
@@ -132,75 +132,75 @@ class MemoryServerSide:
             if parcel.to is None:
                 self._bus.of(parcel.pool).add(parcel.name, parcel.body, again=parcel.again)
             elif parcel.to in self._bus.direct:
-                self._bus.direct[parcel.to].append(Delivered(parcel.body, 1, None))
+                self._bus.direct[parcel.to].append(InboundMessage(parcel.body, 1, None))
         return frozenset(one.name for one in parcels if one.to is None or one.to in self._bus.direct)
 
-    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See Incoming.collect. Nobody waits where time stands still."""
         del wait_ms
         self._bus.reach()
         return self._bus.reports.deliver(limit)
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """See Incoming.acknowledge."""
         self._bus.reports.drop(delivered)
 
-    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+    async def redeliver_later(self, delivered: Sequence[InboundMessage], *, after_ms: int) -> None:
         """See Incoming.put_off."""
         self._bus.reports.hold(delivered, after_ms)
 
-    async def caught_up(self) -> None:
+    async def wait_caught_up(self) -> None:
         """See Incoming.caught_up. Nobody waits where time stands still."""
         self._bus.reach()
         if self._bus.reports.messages:
             raise BusUnavailable("there are reports that nobody has dealt with")
 
-    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+    async def dead_letter_message(self, delivered: InboundMessage, *, reason: str) -> None:
         """See Incoming.put_away."""
         self._bus.reach()
         self._bus.dead.append((REPORTS, delivered.body, reason))
         self._bus.reports.drop([delivered])
 
-    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+    async def answer(self, *, heartbeats: RequestHandler, grants: RequestHandler) -> None:
         """See Incoming.answer."""
         self._bus.heartbeats, self._bus.grants = heartbeats, grants
 
 
-class MemoryWorkerSide:
+class MemoryWorkerBus:
     """See WorkerSide."""
 
-    def __init__(self, bus: MemoryBus, *, worker: str = "worker_1", pool: str = DEFAULT_POOL) -> None:
+    def __init__(self, bus: MemoryBroker, *, worker: str = "worker_1", pool: str = DEFAULT_POOL) -> None:
         self._bus = bus
         self._pool = pool
         self._direct = bus.direct.setdefault(worker, [])
 
     @property
-    def doubts(self) -> int:
+    def delivery_gaps(self) -> int:
         """See WorkerSide.doubts."""
         return self._bus.work[self._pool].forgot if self._pool in self._bus.work else 0
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See WorkerSide.pull. Nobody waits where time stands still."""
         del wait_ms
         self._bus.reach()
         come = [self._direct.pop(0) for _ in range(min(limit, len(self._direct)))]
         return [*come, *self._bus.of(self._pool).deliver(limit - len(come))]
 
-    async def stop_pulling(self) -> Sequence[Delivered]:
+    async def stop_pulling(self) -> Sequence[InboundMessage]:
         """See WorkerSide.stop_pulling. Nothing comes without being pulled, but for what is for us alone."""
         come = list(self._direct)
         self._direct.clear()
         return come
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.acknowledge."""
         self._bus.of(self._pool).drop(delivered)
 
-    async def extend(self, delivered: Sequence[Delivered]) -> None:
+    async def extend(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.extend."""
         self._bus.of(self._pool).hold(delivered, self._bus.ack_wait_ms)
 
-    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+    async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.terminate."""
         self._bus.of(self._pool).drop(delivered)
 
@@ -218,7 +218,7 @@ class MemoryWorkerSide:
         """See WorkerSide.ask."""
         return await self._asked(self._bus.grants, body)
 
-    async def _asked(self, respond: Respond | None, body: bytes) -> bytes:
+    async def _asked(self, respond: RequestHandler | None, body: bytes) -> bytes:
         self._bus.reach()
         if respond is None:
             raise BusUnavailable("no server answers")

@@ -5,24 +5,24 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.backfills import MemoryBackfills
-from gnomon.adapters.memory.maintenance import MemoryVitals
+from gnomon.adapters.memory.maintenance import MemoryInvariantChecks
 from gnomon.core import audit as trail
-from gnomon.core.audit import AuditEntry, Head, Kept
+from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry
 from gnomon.core.ids import SHARDS, run_id
-from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
-from gnomon.core.ledger.plan import run, settled, tick, unchanged
+from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
+from gnomon.core.ledger.plan import run_record, schedule_after, tick_record, unchanged
 from gnomon.core.model import ENGINE, Run, RunId, RunStatus, Schedule, ScheduleUid, Task, Tick, Verdict
 from gnomon.core.runs.backfill import Backfill
-from gnomon.core.runs.external_events import Entry, Event
-from gnomon.core.runs.launch import Cancelling, Launch, Launching, first_tasks
+from gnomon.core.runs.external_events import EventEffect, ExternalEvent
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, first_tasks
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.ledger import Attendance, Terms
-from gnomon.ports.schedules import Application, Gone, Pause, Revision
+from gnomon.ports.ledger import ShardRenewal, Terms
+from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision
 
 
-class MemoryBooks(MemoryBackfills, MemoryVitals):
+class UnauditedMemoryStore(MemoryBackfills, MemoryInvariantChecks):
     """Every port of a store but the audit trail, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -63,12 +63,12 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         current = self._schedules.get(before.uid)
         if current is None or not unchanged(before, current):
             return False
-        self._schedules[before.uid] = settled(verdict)
+        self._schedules[before.uid] = schedule_after(verdict)
         for decision in verdict.decisions:
-            row = tick(before, decision, now=now, term=self._terms[before.shard])
+            row = tick_record(before, decision, now=now, term=self._terms[before.shard])
             self._ticks[row.uid, decision.planned_at] = row
-            if decision.starts_a_run:
-                made = run(before, decision, now=now)
+            if decision.starts_run:
+                made = run_record(before, decision, now=now)
                 self._runs[made.run_id] = made
                 self._tasks.add(first_tasks(made, before.spec.first_steps, now=now))
         if verdict.replaces:
@@ -128,13 +128,13 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         self._keep_revision(replace(schedule, revision=schedule.revision + 1, updated_at=now), actor, "")
 
     def _retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
-        verdict = verdict_before(schedule, now=now)
+        verdict = verdict_before_edit(schedule, now=now)
         self._carry_out(verdict, now=now)
         if status is RunStatus.COMPLETED:
-            self._delete(schedule.uid, now, CARETAKER)
+            self._delete(schedule.uid, now, SYSTEM_ACTOR)
         else:
-            self._schedules[schedule.uid] = stopped = self._counted(paused(verdict, now=now))
-            self._keep_pause(schedule, stopped, now, CARETAKER)
+            self._schedules[schedule.uid] = stopped = self._counted(paused_schedule(verdict, now=now))
+            self._keep_pause(schedule, stopped, now, SYSTEM_ACTOR)
 
     def _counted(self, after: Schedule) -> Schedule:
         """The schedule with its runs as they are counted now: those that were replaced may have made room at once."""
@@ -162,7 +162,7 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         wanted = [one for one in versions if version in (None, one.version)]
         return max(wanted, key=lambda one: one.version, default=None)
 
-    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+    async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
         """See Jobs.page_of_workflows."""
         names = sorted(name for owner, name in self._workflows if owner == tenant and name > after)
         return await self.newest_workflows(tenant, names[:limit])
@@ -172,7 +172,7 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         found = [await self.workflow(tenant, name) for name in sorted(set(workflow_ids))]
         return [one for one in found if one is not None]
 
-    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply."""
         taken = any((one.tenant, one.schedule_id) in self._names for one in wish.added)
         known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in wish.workflows])
@@ -214,11 +214,11 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
         """See History.pauses."""
         return tuple(self._pauses.get(uid, ()))
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """See History.gone."""
         last = [kept[-1] for uid, kept in self._revisions.items() if uid not in self._schedules]
         found = [
-            Gone(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)
+            DeletedSchedule(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)
             for one in last
             if (one.schedule.tenant, one.schedule.schedule_id) == (tenant, schedule_id)
         ]
@@ -226,14 +226,14 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
 
     # ---- shards ------------------------------------------------------------------------------
 
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
         """See Shards.attend."""
         now = self._now()
         self._nodes = {name: until for name, until in self._nodes.items() if until > now} | {holder: now + ttl_ms}
         held = {shard: self._terms[shard] for shard, (owner, _) in self._leases.items() if owner == holder}
         self._leases |= dict.fromkeys(held, (holder, now + ttl_ms))
         others = [until for owner, until in self._leases.values() if owner != holder and until > now]
-        return Attendance(held, len(self._nodes), now, min(others, default=None))
+        return ShardRenewal(held, len(self._nodes), now, min(others, default=None))
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""
@@ -258,89 +258,89 @@ class MemoryBooks(MemoryBackfills, MemoryVitals):
                 del self._leases[shard]
 
 
-class MemoryStore(MemoryBooks):
+class MemoryStore(UnauditedMemoryStore):
     """Every port of a store, on dictionaries."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
-        self._audit: list[Kept] = []
+        self._audit: list[StoredAuditEntry] = []
 
     def _write(self, entries: Iterable[AuditEntry | None]) -> None:
         for entry in entries:
             if entry is not None:
-                self._audit.append(Kept(number=len(self._audit) + 1, entry=entry))
+                self._audit.append(StoredAuditEntry(number=len(self._audit) + 1, entry=entry))
 
     # ---- changes -----------------------------------------------------------------------------
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""
         taken = await super().add(schedules, actor=actor, tzdata=tzdata)
-        self._write(trail.registered(one, actor) for one in schedules if one.schedule_id not in taken)
+        self._write(trail.registered_entry(one, actor) for one in schedules if one.schedule_id not in taken)
         return taken
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
         done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done:
-            self._write([trail.changed(verdict.schedule, changed, actor, now)])
+            self._write([trail.changed_entry(verdict.schedule, changed, actor, now)])
         return done
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
         done = await super().delete(verdict, now=now, actor=actor)
         if done:
-            self._write([trail.deleted(verdict.schedule, actor, now)])
+            self._write([trail.deleted_entry(verdict.schedule, actor, now)])
         return done
 
-    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply. Its schedules are added and changed by the methods above, which write of them."""
         before = len(self._audit)
         done = await super().apply(wish, now=now, actor=actor, tzdata=tzdata)
         if done:
             of_schedules = [one.entry for one in self._audit[before:]]
             del self._audit[before:]
-            self._write([*(trail.deployed(one, actor, now) for one in wish.workflows), *of_schedules])
+            self._write([*(trail.deployed_entry(one, actor, now) for one in wish.workflows), *of_schedules])
         return done
 
-    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+    async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         """See Runs.launch."""
         became = await super().launch(launches, now=now)
-        self._write(trail.launched(wish, one, now) for wish, one in zip(launches, became, strict=True))
+        self._write(trail.launched_entry(wish, one, now) for wish, one in zip(launches, became, strict=True))
         return became
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         """See Runs.cancel."""
         before = self._runs.get(run_id)
         became = await super().cancel(run_id, reason=reason, now=now)
-        if before is not None and actor != ENGINE and became in (Cancelling.ASKED, Cancelling.CANCELLED):
-            self._write([trail.cancelled(before, self._runs[run_id], actor, now)])
+        if before is not None and actor != ENGINE and became in (CancelOutcome.ASKED, CancelOutcome.CANCELLED):
+            self._write([trail.cancelled_entry(before, self._runs[run_id], actor, now)])
         return became
 
     async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
         """See DeadLetters.resolve."""
         letters = [self._dead_letters[name] for name in sorted(set(dead_letter_ids)) if name in self._dead_letters]
         open_ones = [one for one in letters if one.tenant == tenant and one.resolved_at is None]
-        self._write(trail.resolved(one.dead_letter_id, tenant, by, now) for one in open_ones)
+        self._write(trail.resolved_entry(one.dead_letter_id, tenant, by, now) for one in open_ones)
         return await super().resolve(tenant, dead_letter_ids, by=by, now=now)
 
-    async def emit_event(self, event: Event, *, now: int) -> Sequence[Entry]:
+    async def emit_event(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
         """See EventLog.emit_event."""
         if event.event_id not in self._events:
-            self._write([trail.emitted(event)])
+            self._write([trail.emitted_entry(event)])
         return await super().emit_event(event, now=now)
 
     async def add_backfill(self, backfill: Backfill) -> bool:
         """See Backfills.add_backfill."""
         added = await super().add_backfill(backfill)
         if added:
-            self._write([trail.backfilled(backfill)])
+            self._write([trail.backfilled_entry(backfill)])
         return added
 
     async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
         """See Backfills.cancel_backfill."""
         done = await super().cancel_backfill(tenant, backfill_id, now=now)
         if done and actor != ENGINE:
-            self._write([trail.backfill_cancelled(self._backfills[backfill_id], actor, now)])
+            self._write([trail.backfill_cancelled_entry(self._backfills[backfill_id], actor, now)])
         return done
 
     async def add_audit(self, entry: AuditEntry) -> None:
@@ -349,33 +349,33 @@ class MemoryStore(MemoryBooks):
 
     # ---- looking -----------------------------------------------------------------------------
 
-    async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
+    async def list_audit(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
         """See AuditTrail.list_audit."""
         found = [kept for kept in reversed(self._audit) if _wanted(query, kept)]
         return found[: query.limit]
 
-    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[Kept]:
+    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[StoredAuditEntry]:
         """See AuditTrail.sealed_audit."""
         found = [kept for kept in self._audit if kept.seq is not None and kept.seq > after]
         return sorted(found, key=lambda kept: kept.seq or 0)[:limit]
 
-    async def audit_head(self) -> tuple[Head, int]:
+    async def audit_head(self) -> tuple[ChainHead, int]:
         """See AuditTrail.audit_head."""
         sealed = [kept for kept in self._audit if kept.seq is not None]
         last = sealed[-1] if sealed else None
-        head = Head() if last is None else Head(last.seq or 0, last.hash or "")
+        head = ChainHead() if last is None else ChainHead(last.seq or 0, last.hash or "")
         return head, len(self._audit) - len(sealed)
 
     async def seal_audit(self, *, limit: int) -> int:
         """See AuditTrail.seal_audit."""
         head, _ = await self.audit_head()
-        done = trail.sealed(head, [kept for kept in self._audit if kept.seq is None][:limit])
+        done = trail.seal_entries(head, [kept for kept in self._audit if kept.seq is None][:limit])
         for kept in done:
             self._audit[kept.number - 1] = kept
         return len(done)
 
 
-def _wanted(query: AuditQuery, kept: Kept) -> bool:
+def _wanted(query: AuditQuery, kept: StoredAuditEntry) -> bool:
     entry = kept.entry
     asked = (
         (query.actor, entry.actor),

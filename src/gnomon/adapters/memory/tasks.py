@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.completion import IN_HAND, MemoryEndings
+from gnomon.adapters.memory.completion import IN_HAND, MemoryCompletion
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -20,30 +20,30 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
-from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
-from gnomon.core.runs.launch import Cancelling, Launch, Launching, first_tasks, item_tasks, launching
-from gnomon.core.runs.outcomes import Ending, Outcome
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, decide_launch, first_tasks, item_tasks
+from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
-from gnomon.core.runs.routing import Placement, in_vain
+from gnomon.core.runs.routing import Placement, is_stranded
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.tasks import (
-    COMMON,
-    NOTHING,
-    Held,
-    OnTheWay,
-    OpenPage,
+    DEFAULT_TAKE_FILTER,
+    NO_KNOWN_TASKS,
+    AttemptRef,
+    InFlightCounts,
+    LeaseRenewal,
+    OpenAttemptsPage,
     QueuePosition,
-    Reach,
-    Renewal,
-    WorkerCard,
-    seats_of,
+    TakeFilter,
+    WorkerInfo,
+    worker_candidates,
 )
 
 _ANYWHERE = Placement()
 
 
-class MemoryPlacing(MemoryEndings):
+class MemoryPlacement(MemoryCompletion):
     """The part of the port Work that is about places."""
 
     def _scheduled(self) -> Iterable[Task]:
@@ -52,23 +52,23 @@ class MemoryPlacing(MemoryEndings):
     def _place_of(self, task: Task) -> Placement:
         return self._placements.get(task.task_id, _ANYWHERE)
 
-    def _in_reach(self, worker: str, reach: Reach) -> list[Task]:
+    def _in_reach(self, worker: str, reach: TakeFilter) -> list[Task]:
         """What the worker may take, in turn."""
         found = [task for task in self._scheduled() if _reaches(worker, reach, self._place_of(task))]
         return sorted(found, key=lambda task: (self._place_of(task).rank, task.available_at, task.task_id))
 
-    def _has_room(self, one: Admission) -> bool:
-        return one.room is None or self._on_the_way().tenants.get(one.room[0], 0) < one.room[1]
+    def _within_tenant_limit(self, one: Admission) -> bool:
+        return one.tenant_limit is None or self._on_the_way().tenants.get(one.tenant_limit[0], 0) < one.tenant_limit[1]
 
-    async def on_the_way(self) -> OnTheWay:
+    async def in_flight_counts(self) -> InFlightCounts:
         """See Work.on_the_way."""
         return self._on_the_way()
 
-    def _on_the_way(self) -> OnTheWay:
+    def _on_the_way(self) -> InFlightCounts:
         held = [one for one in self._attempts.values() if one.ended_at is None and one.worker != ENGINE]
         waiting = [(task.tenant, self._place_of(task)) for task in self._scheduled()]
         tenants = [*(self._tasks[one.task_id].tenant for one in held), *(tenant for tenant, _ in waiting)]
-        return OnTheWay(
+        return InFlightCounts(
             in_hand=Counter(one.worker for one in held),
             directed=Counter(at.directed_to for _, at in waiting if at.directed_to is not None),
             scheduled=Counter(at.pool for _, at in waiting if at.directed_to is None),
@@ -85,18 +85,18 @@ class MemoryPlacing(MemoryEndings):
         places = {self._place_of(task) for task in self._scheduled()}
         return {replace(at, rank=0) for at in places if at.directed_to is not None or at.function is not None}
 
-    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
+    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         now = self._now()
-        seats = seats_of(card for card, until in self._workers.values() if until > now)
-        gone = [task for task in self._scheduled() if in_vain(self._place_of(task), seats)]
+        seats = worker_candidates(card for card, until in self._workers.values() if until > now)
+        gone = [task for task in self._scheduled() if is_stranded(self._place_of(task), seats)]
         for task in gone:
             del self._placements[task.task_id]
             self._tasks[task.task_id] = replace(task, state=TaskState.PENDING, wait_reason=WaitReason.READY)
         return [(task.task_id, task.run_id) for task in gone]
 
 
-def _reaches(worker: str, reach: Reach, at: Placement) -> bool:
+def _reaches(worker: str, reach: TakeFilter, at: Placement) -> bool:
     if reach.chosen:
         called = at.directed_to is None and at.function is not None and at.function in (reach.functions or ())
         return at.pool == reach.pool and (at.directed_to == worker or called)
@@ -108,17 +108,17 @@ _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
 _FOREVER = 1 << 62
 
 
-class MemoryWork(MemoryPlacing):
+class MemoryTaskStore(MemoryPlacement):
     """What comes after a decision: the ports Work, Workers, Runs, Executions and DeadLetters."""
 
     # ---- work --------------------------------------------------------------------------------
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
         """See Work.waiting."""
         found = sorted((t for t in self._waiting_tasks() if t.available_at <= now), key=_earliest)
         return [self._with_run(task) for task in found[:limit]]
 
-    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
+    async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
         """See Work.turned_away."""
         tasks = (t for t in self._waiting_tasks() if t.wait_reason is WaitReason.ROUTE and t.routings)
         found = sorted((t for t in tasks if _earliest(t) > after), key=_earliest)
@@ -132,11 +132,11 @@ class MemoryWork(MemoryPlacing):
         tasks = self._tasks.live.values()
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
-    def _with_run(self, task: Task) -> Waiting:
+    def _with_run(self, task: Task) -> ReadyTask:
         # An item is given what was worked out for it, and nothing else.
         given = self._payloads.get((task.run_id, "input")) if task.parent is None else None
         own = self._payloads.get((task.task_id, "input"))
-        return Waiting(task=task, run=self._runs[task.run_id], input=given, own_input=own)
+        return ReadyTask(task=task, run=self._runs[task.run_id], input=given, own_input=own)
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         """See Work.admit."""
@@ -147,7 +147,7 @@ class MemoryWork(MemoryPlacing):
                 continue
             if one.behind is not None and self._state(one.behind) is not TaskState.SUCCEEDED:
                 continue
-            if not self._has_room(one):
+            if not self._within_tenant_limit(one):
                 continue
             if one.placement is not None:
                 self._placements[task.task_id] = one.placement
@@ -164,14 +164,14 @@ class MemoryWork(MemoryPlacing):
                 self._payloads[task.task_id, "input"] = one.own_input
             done.add(task.task_id)
             if one.over:
-                self._over(one, one.note, now)
+                self._after_task_end(one, one.note, now)
         return frozenset(done)
 
-    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """See Work.unfold."""
         return frozenset(one.task_id for one in unfoldings if self._unfold(one, now))
 
-    def _unfold(self, one: Unfolding, now: int) -> bool:
+    def _unfold(self, one: FanOut, now: int) -> bool:
         task = self._tasks.get(one.task_id)
         if task is None or task.state is not TaskState.PENDING or task.fence != one.fence:
             return False
@@ -187,7 +187,7 @@ class MemoryWork(MemoryPlacing):
         if one.launch is not None:
             self._launch(one.launch, now)
         elif not one.items:
-            self._end_inner(held, one.graph, Outcome(result=Result.SUCCEEDED, output=one.output), now)
+            self._end_engine_task(held, one.graph, AttemptOutcome(result=Result.SUCCEEDED, output=one.output), now)
         return True
 
     async def take(
@@ -198,9 +198,9 @@ class MemoryWork(MemoryPlacing):
         lease_ms: int,
         now: int,
         begin: bool = True,
-        known: Mapping[TaskId, Request] = NOTHING,
-        reach: Reach = COMMON,
-    ) -> Sequence[Waiting]:
+        known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
+        reach: TakeFilter = DEFAULT_TAKE_FILTER,
+    ) -> Sequence[ReadyTask]:
         """See Work.take."""
         del known  # reading is free
         taken = []
@@ -219,7 +219,9 @@ class MemoryWork(MemoryPlacing):
             taken.append(self._with_run(self._tasks[task.task_id]))
         return taken
 
-    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
+    async def begin(
+        self, held: Collection[AttemptRef], *, now: int, worker: str | None = None
+    ) -> frozenset[AttemptRef]:
         """See Work.begin."""
         granted = frozenset(one for one in held if self._state(one) is TaskState.DISPATCHED)
         for one in granted:
@@ -228,7 +230,7 @@ class MemoryWork(MemoryPlacing):
         running = (one for one in held if self._state(one) is TaskState.RUNNING)
         return granted | {one for one in running if self._attempts[one].worker == worker}
 
-    def _start(self, held: Held, now: int) -> None:
+    def _start(self, held: AttemptRef, now: int) -> None:
         task = self._tasks[held[0]] = replace(self._tasks[held[0]], state=TaskState.RUNNING)
         self._attempts[held] = replace(self._attempts[held], started_at=now)
         run = self._runs[task.run_id]
@@ -236,72 +238,72 @@ class MemoryWork(MemoryPlacing):
             self._runs[run.run_id] = replace(run, status=RunStatus.RUNNING, started_at=now)
             self._set_tick(run, TickStatus.STARTED)
 
-    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+    async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
         """See Work.renew."""
-        ours = [one for one in held if self._state(one) in IN_HAND and not self._with_another(one, worker)]
+        ours = [one for one in held if self._state(one) in IN_HAND and not self._started_by_other(one, worker)]
         for one in ours:
             self._attempts[one] = replace(self._attempts[one], lease_until=self._now() + lease_ms)
         to_cancel = (one for one in ours if self._runs[self._tasks[one[0]].run_id].cancel_requested_at is not None)
-        return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=frozenset(to_cancel))
+        return LeaseRenewal(lost=frozenset(held) - frozenset(ours), to_cancel=frozenset(to_cancel))
 
-    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+    async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         """See Work.report."""
         return frozenset((one.task_id, one.fence) for one in endings if self._end_attempt(one))
 
-    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+    async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
         """See Work.asked_to_stop."""
         ours = (held for held, one in self._attempts.items() if one.worker == worker and one.ended_at is None)
         return frozenset(
             held for held in ours if self._runs[self._tasks[held[0]].run_id].cancel_requested_at is not None
         )
 
-    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+    async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Work.handed_out."""
         return [self._with_run(self._tasks[one[0]]) for one in held if self._state(one) in IN_HAND]
 
-    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
         """See Work.open_attempts."""
         found = sorted(held for held, attempt in self._attempts.items() if attempt.ended_at is None and held[0] > after)
         tasks = [(self._tasks[task_id], self._attempts[task_id, number]) for task_id, number in found[:limit]]
         page = [OpenAttempt(task=task, run=self._runs[task.run_id], attempt=attempt) for task, attempt in tasks]
-        return OpenPage(page, self._now())
+        return OpenAttemptsPage(page, self._now())
 
     # ---- workers -----------------------------------------------------------------------------
 
-    async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
+    async def register_worker(self, card: WorkerInfo, *, ttl_ms: int) -> None:
         """See Workers.enlist."""
         now = self._now()
         self._workers[card.worker] = replace(card, seen_at=now), now + ttl_ms
 
-    async def workers(self) -> Sequence[WorkerCard]:
+    async def workers(self) -> Sequence[WorkerInfo]:
         """See Workers.workers."""
         now = self._now()
         return [card for _, (card, until) in sorted(self._workers.items()) if until > now]
 
-    async def dismiss(self, worker: str) -> None:
+    async def deregister_worker(self, worker: str) -> None:
         """See Workers.dismiss."""
         self._workers.pop(worker, None)
 
     # ---- runs --------------------------------------------------------------------------------
 
-    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+    async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         """See Runs.launch."""
         return [self._launch(one, now) for one in launches]
 
-    def _launch(self, wish: Launch, now: int) -> Launching:
+    def _launch(self, wish: LaunchRequest, now: int) -> LaunchOutcome:
         run = wish.run
         if run.run_id in self._runs:
-            return Launching.ALREADY
-        became, replaces, schedule = Launching.STARTED, False, None
+            return LaunchOutcome.ALREADY
+        became, replaces, schedule = LaunchOutcome.STARTED, False, None
         if run.schedule_uid is not None:
             schedule = self._schedules.get(run.schedule_uid)
             if schedule is None:
-                return Launching.GONE
+                return LaunchOutcome.GONE
             counts = {"active": schedule.active_runs, "queued": schedule.queued_runs}
-            became, replaces = launching(schedule.spec, **counts, force=wish.force)
-            if became not in (Launching.STARTED, Launching.QUEUED):
+            became, replaces = decide_launch(schedule.spec, **counts, force=wish.force)
+            if became not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
                 return became
-            run = replace(run, queued=became is Launching.QUEUED)
+            run = replace(run, queued=became is LaunchOutcome.QUEUED)
             if replaces:
                 schedule = replace(schedule, queued_runs=0)
         self._add_run(run, wish, schedule, now)
@@ -309,7 +311,7 @@ class MemoryWork(MemoryPlacing):
             self._supersede(schedule.uid, now, by=run.run_id)
         return became
 
-    def _add_run(self, run: Run, wish: Launch, schedule: Schedule | None, now: int) -> None:
+    def _add_run(self, run: Run, wish: LaunchRequest, schedule: Schedule | None, now: int) -> None:
         self._runs[run.run_id] = run
         self._tasks.add(first_tasks(run, wish.first_steps, now=now))
         if wish.input is not None:
@@ -321,16 +323,16 @@ class MemoryWork(MemoryPlacing):
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             self._schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         """See Runs.cancel."""
         del actor
         run = self._runs.get(run_id)
         if run is None:
-            return Cancelling.UNKNOWN
+            return CancelOutcome.UNKNOWN
         if run.over:
-            return Cancelling.OVER
+            return CancelOutcome.OVER
         self._cancel(run, reason, now)
-        return Cancelling.CANCELLED if self._runs[run_id].over else Cancelling.ASKED
+        return CancelOutcome.CANCELLED if self._runs[run_id].over else CancelOutcome.ASKED
 
     # ---- executions --------------------------------------------------------------------------
 
@@ -349,7 +351,7 @@ class MemoryWork(MemoryPlacing):
         ]
         return found[: query.limit]
 
-    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+    async def run_position(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """See Executions.place_of_run."""
         found = self._listed(query)[number - 1 : number]
         return (found[0].created_at, found[0].run_id) if found else None

@@ -4,7 +4,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from gnomon.config.sections import Nats
+from gnomon.config.sections import NatsSettings
 from gnomon.errors import BusUnavailable
 from gnomon.ports.runtime import Events
 
@@ -19,7 +19,7 @@ class NatsUnavailable(BusUnavailable):
     """NATS does not answer."""
 
 
-async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
+async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Client":
     """A connection that is tried again for ever once it was there; NatsUnavailable if it cannot be had now.
 
     Answers come to subjects that begin with the user's name, so that a server can keep users apart.
@@ -41,7 +41,7 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
                 connect_timeout=seconds,  # type: ignore[arg-type]
                 reconnect_time_wait=settings.reconnect_ms / 1000,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
-                **_announcing(events, name),
+                **_event_callbacks(events, name),
             )
     except (OSError, Error) as problem:
         # It was tried until our patience was over: why it could not be had says more than that.
@@ -54,7 +54,7 @@ async def connect(settings: Nats, events: Events, *, name: str) -> "Client":
     return client
 
 
-def _announcing(events: Events, name: str) -> dict[str, Any]:
+def _event_callbacks(events: Events, name: str) -> dict[str, Any]:
     """What the client calls when something happens to its connection."""
 
     async def error(problem: Exception) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.hint_batcher import Teller
+from gnomon.adapters.hint_batcher import HintBatcher
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
-from gnomon.config.sections import Nats
-from gnomon.ports.coordination import Heard, Topic
+from gnomon.config.sections import NatsSettings
+from gnomon.ports.coordination import HintCallback, HintTopic
 from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
@@ -24,27 +24,27 @@ _PAUSE_SECONDS = 0.5
 class NatsHints:
     """The port Hints, on a connection of its own."""
 
-    def __init__(self, settings: Nats, events: Events) -> None:
+    def __init__(self, settings: NatsSettings, events: Events) -> None:
         self._settings = settings
         self._events = events
-        self._teller = Teller(self._send, events)
-        self.tell = self._teller.tell
+        self._batcher = HintBatcher(self._send, events)
+        self.tell = self._batcher.tell
         #: By which we know our own voice.
         self._voice = secrets.token_hex(4).encode()
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
-        self._heard: Heard = lambda _: None
+        self._heard: HintCallback = lambda _: None
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: HintCallback) -> None:
         """See Hints.listen."""
         self._heard = heard
         self._listening = asyncio.create_task(self._begin_listening(), name="gnomon-listen")
 
     async def close(self) -> None:
         """See Hints.close."""
-        await self._teller.close()
+        await self._batcher.close()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -60,7 +60,7 @@ class NatsHints:
         if name == "nats_reconnected":
             self._look_at_all()
 
-    async def _send(self, topics: Collection[Topic]) -> None:
+    async def _send(self, topics: Collection[HintTopic]) -> None:
         from nats.errors import Error
 
         client = await self._connected()
@@ -87,11 +87,11 @@ class NatsHints:
 
     async def _hear(self, message: "Msg") -> None:
         topic = message.subject.removeprefix(f"{SUBJECT}.")
-        if message.data != self._voice and topic in list(Topic):
-            self._heard(Topic(topic))
+        if message.data != self._voice and topic in list(HintTopic):
+            self._heard(HintTopic(topic))
 
     def _look_at_all(self) -> None:
-        for topic in Topic:
+        for topic in HintTopic:
             self._heard(topic)
 
     async def _connected(self) -> "Client":

@@ -8,7 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
-from gnomon.config.sections import Nats
+from gnomon.config.sections import NatsSettings
 from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.core.model import SECOND_MS
 from gnomon.ports.runtime import Events
@@ -41,7 +41,7 @@ class NatsLeases:
     #: As long as the bucket is there.
     ordered = True
 
-    def __init__(self, client: "Client", settings: Nats) -> None:
+    def __init__(self, client: "Client", settings: NatsSettings) -> None:
         self._client = client
         self._settings = settings
         self._stream = client.jetstream(timeout=settings.timeout_ms / 1000)
@@ -161,12 +161,12 @@ def _subject(key: str) -> str:
     return f"$KV.{BUCKET}.{plain}"
 
 
-class LateNatsLeases:
+class LazyNatsLeases:
     """The same on a connection of its own, which is made when it is first needed."""
 
     ordered = True
 
-    def __init__(self, settings: Nats, events: Events) -> None:
+    def __init__(self, settings: NatsSettings, events: Events) -> None:
         self._settings = settings
         self._events = events
         self._client: Client | None = None

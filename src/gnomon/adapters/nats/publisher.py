@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _AT_A_STRETCH = 50
 
 
-class Message(NamedTuple):
+class StreamMessage(NamedTuple):
     """What is to be sent, by the name that it is known by, and what stands above it beside that name."""
 
     name: str
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Sender:
+class StreamPublisher:
     """Sends, and waits for answers on one subject of its own."""
 
     def __init__(self, client: "Client", events: Events, *, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Sender:
         self._arrived: set[str] = set()
         self._answered = asyncio.Event()
 
-    async def send(self, messages: Sequence[Message]) -> frozenset[str]:
+    async def send(self, messages: Sequence[StreamMessage]) -> frozenset[str]:
         """The names of those that surely arrived come back."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
@@ -60,7 +60,7 @@ class Sender:
                 await self._answered.wait()
         return frozenset(self._arrived)
 
-    async def _put_all(self, messages: Sequence[Message]) -> None:
+    async def _put_all(self, messages: Sequence[StreamMessage]) -> None:
         """All of them are on their way, or wait in vain for an answer."""
         from nats.errors import Error, MaxPayloadError
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gnomon.adapters.nats.connection import NatsUnavailable
-from gnomon.adapters.nats.consumer import AGAIN, Puller
-from gnomon.adapters.nats.publisher import Message, Sender
-from gnomon.config.sections import Nats
+from gnomon.adapters.nats.consumer import REDELIVERY_HEADER, PullConsumer
+from gnomon.adapters.nats.publisher import StreamMessage, StreamPublisher
+from gnomon.config.sections import NatsSettings
 from gnomon.core import subjects
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import FieldError
-from gnomon.ports.messaging import Delivered, Parcel, Respond
+from gnomon.ports.messaging import InboundMessage, OutboundTask, RequestHandler
 from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
@@ -42,20 +42,22 @@ _MAX_ACK_PENDING = 200_000
 _FOR_EVER = -1
 
 
-async def prepare(js: "JetStreamContext", settings: Nats, *, pools: Collection[str], ack_wait_ms: int) -> None:
+async def ensure_streams(
+    js: "JetStreamContext", settings: NatsSettings, *, pools: Collection[str], ack_wait_ms: int
+) -> None:
     """All streams and consumers stand as they should; FieldError names what cannot be changed, and how it differs."""
     from nats.errors import Error
 
     try:
         for stream in _streams(settings):
-            await _stand(js, stream)
+            await _ensure(js, stream)
         for consumer, stream_name in _consumers(pools, ack_wait_ms):
             await js.add_consumer(stream_name, consumer)
     except (Error, TimeoutError) as error:
         raise NatsUnavailable(f"cannot prepare the streams: {error!r}") from error
 
 
-def _streams(settings: Nats) -> "list[StreamConfig]":
+def _streams(settings: NatsSettings) -> "list[StreamConfig]":
     from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
 
     def stream(name: str, wanted: str, retention: RetentionPolicy, seconds: float) -> StreamConfig:
@@ -97,14 +99,14 @@ def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[Consumer
     # With a worker that is silent for as long as a lease lasts, the store has given up its attempts as well.
     seconds = ack_wait_ms / 1000
     executing = [
-        consumer(subjects.executors(pool), subjects.pool_subjects(pool), seconds, MAX_DELIVER) for pool in pools
+        consumer(subjects.consumer_name(pool), subjects.pool_subjects(pool), seconds, MAX_DELIVER) for pool in pools
     ]
-    patience = subjects.report_patience_ms(ack_wait_ms) / 1000
+    patience = subjects.report_ack_wait_ms(ack_wait_ms) / 1000
     reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience, _FOR_EVER)
     return [*((one, subjects.WORK) for one in executing), (reading, subjects.REPORTS)]
 
 
-async def _stand(js: "JetStreamContext", wanted: "StreamConfig") -> None:
+async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
     from nats.js.errors import NotFoundError
 
     assert wanted.name is not None  # noqa: S101 - we have just named it
@@ -132,24 +134,24 @@ _CATCHING_UP_SECONDS = 0.02
 _INBOXES = "_INBOX"
 
 
-class NatsServerSide:
+class NatsServerBus:
     """See ServerSide."""
 
-    def __init__(self, client: "Client", settings: Nats, events: Events, *, ack_wait_ms: int) -> None:
+    def __init__(self, client: "Client", settings: NatsSettings, events: Events, *, ack_wait_ms: int) -> None:
         self._client = client
         self._settings = settings
         self._events = events
         self._ack_wait_ms = ack_wait_ms
         self._seconds = settings.timeout_ms / 1000
         self._js = client.jetstream(timeout=self._seconds)
-        self._sender = Sender(client, events, seconds=self._seconds)
-        self._reports = Puller(client, subjects.REPORTS, subjects.SCHEDULERS)
+        self._sender = StreamPublisher(client, events, seconds=self._seconds)
+        self._reports = PullConsumer(client, subjects.REPORTS, subjects.SCHEDULERS)
         self._answering: set[asyncio.Task[None]] = set()
         self._watching = False
 
     async def prepare(self, pools: Collection[str]) -> None:
         """See Outgoing.prepare."""
-        await prepare(self._js, self._settings, pools=pools, ack_wait_ms=self._ack_wait_ms)
+        await ensure_streams(self._js, self._settings, pools=pools, ack_wait_ms=self._ack_wait_ms)
         if not self._watching:
             self._watching = True
             await self._client.subscribe(_MAX_DELIVERIES, queue=subjects.SCHEDULERS, cb=self._exhausted)
@@ -159,23 +161,23 @@ class NatsServerSide:
         from nats.errors import Error
 
         try:
-            found = await self._js.consumer_info(subjects.WORK, subjects.executors(pool), timeout=self._seconds)
+            found = await self._js.consumer_info(subjects.WORK, subjects.consumer_name(pool), timeout=self._seconds)
         except (Error, TimeoutError) as error:
             raise NatsUnavailable(f"cannot ask what is under way: {error!r}") from error
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
-    async def publish(self, parcels: Sequence[Parcel]) -> frozenset[str]:
+    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
         """See Outgoing.publish."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         handing = [self._handed(one) for one in parcels if one.to is not None]
-        pooled = [_addressed(one) for one in parcels if one.to is None]
+        pooled = [_stream_message(one) for one in parcels if one.to is None]
         arrived = (
             await asyncio.gather(self._sender.send(pooled), *handing) if pooled else await asyncio.gather(*handing)
         )
         return frozenset[str]().union(*arrived)
 
-    async def _handed(self, parcel: Parcel) -> frozenset[str]:
+    async def _handed(self, parcel: OutboundTask) -> frozenset[str]:
         """The parcel's name, if the worker that it is for says that it has it."""
         from nats.errors import Error
 
@@ -187,45 +189,45 @@ class NatsServerSide:
             return frozenset()
         return frozenset([parcel.name])
 
-    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See Incoming.collect."""
         return await self._reports.pull(limit=limit, wait_ms=wait_ms)
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """See Incoming.acknowledge."""
-        await _told(self._client, delivered, _ACK)
+        await _send_acks(self._client, delivered, _ACK)
 
-    async def put_off(self, delivered: Sequence[Delivered], *, after_ms: int) -> None:
+    async def redeliver_later(self, delivered: Sequence[InboundMessage], *, after_ms: int) -> None:
         """See Incoming.put_off."""
-        await _told(self._client, delivered, _NAK + msgspec.json.encode({"delay": after_ms * 1_000_000}))
+        await _send_acks(self._client, delivered, _NAK + msgspec.json.encode({"delay": after_ms * 1_000_000}))
 
-    async def caught_up(self) -> None:
+    async def wait_caught_up(self) -> None:
         """See Incoming.caught_up."""
         from nats.errors import Error
 
         try:
             async with asyncio.timeout(self._seconds):
                 last = (await self._js.stream_info(subjects.REPORTS)).state.last_seq
-                while not await self._dealt_with(last):  # noqa: ASYNC110 - nobody tells when the bus has heard it
+                while not await self._processed_up_to(last):  # noqa: ASYNC110 - nobody tells when the bus has heard it
                     await asyncio.sleep(_CATCHING_UP_SECONDS)
         except (Error, TimeoutError) as error:
             raise NatsUnavailable(f"reports are not dealt with yet: {error!r}") from error
 
-    async def _dealt_with(self, last: int) -> bool:
+    async def _processed_up_to(self, last: int) -> bool:
         found = await self._js.consumer_info(subjects.REPORTS, subjects.SCHEDULERS, timeout=self._seconds)
         floor = 0 if found.ack_floor is None else found.ack_floor.stream_seq
         return floor >= last or not (found.num_pending or found.num_ack_pending)
 
-    async def put_away(self, delivered: Delivered, *, reason: str) -> None:
+    async def dead_letter_message(self, delivered: InboundMessage, *, reason: str) -> None:
         """See Incoming.put_away."""
-        await self._bury(subjects.REPORTS, delivered.body, reason)
-        await _told(self._client, [delivered], _TERM)
+        await self._publish_dead_letter(subjects.REPORTS, delivered.body, reason)
+        await _send_acks(self._client, [delivered], _TERM)
 
-    async def answer(self, *, heartbeats: Respond, grants: Respond) -> None:
+    async def answer(self, *, heartbeats: RequestHandler, grants: RequestHandler) -> None:
         """See Incoming.answer."""
         from nats.errors import Error
 
-        async def heard(message: "Msg", respond: Respond) -> None:
+        async def heard(message: "Msg", respond: RequestHandler) -> None:
             # Each by itself: one that waits for the store does not hold up the others.
             task = asyncio.create_task(self._respond(message, respond))
             self._answering.add(task)
@@ -242,7 +244,7 @@ class NatsServerSide:
         with suppress(Error, OSError):  # if it is away, it hears of it when it is back
             await self._client.flush(timeout=self._settings.timeout_ms // 1000 or 1)
 
-    async def _respond(self, message: "Msg", respond: Respond) -> None:
+    async def _respond(self, message: "Msg", respond: RequestHandler) -> None:
         if not message.reply.startswith(_INBOXES):
             # An answer goes to whoever waits for one, and is no means to speak on other subjects in our name.
             self._events.emit("request_refused", subject=message.subject, reply=message.reply)
@@ -260,10 +262,10 @@ class NatsServerSide:
         with suppress(Error, TimeoutError, KeyError, msgspec.DecodeError, NatsUnavailable):
             number = int(msgspec.json.decode(message.data)["stream_seq"])
             found = await self._js.get_msg(subjects.WORK, number)
-            await self._bury(subjects.WORK, found.data or b"", _TOO_OFTEN)
+            await self._publish_dead_letter(subjects.WORK, found.data or b"", _TOO_OFTEN)
             await self._js.delete_msg(subjects.WORK, number)
 
-    async def _bury(self, stream: str, body: bytes, reason: str) -> None:
+    async def _publish_dead_letter(self, stream: str, body: bytes, reason: str) -> None:
         from nats.errors import Error
 
         try:
@@ -277,17 +279,17 @@ class NatsServerSide:
         for task in self._answering:
             task.cancel()
         # What nobody has looked at is for others, and now.
-        await self.put_off(await self._reports.stop(), after_ms=0)
+        await self.redeliver_later(await self._reports.stop(), after_ms=0)
 
 
-class NatsWorkerSide:
+class NatsWorkerBus:
     """See WorkerSide."""
 
-    def __init__(self, client: "Client", settings: Nats, *, worker: str, pool: str = DEFAULT_POOL) -> None:
+    def __init__(self, client: "Client", settings: NatsSettings, *, worker: str, pool: str = DEFAULT_POOL) -> None:
         self._client = client
         self._seconds = settings.timeout_ms / 1000
         self._js = client.jetstream(timeout=self._seconds)
-        self._work = Puller(client, subjects.WORK, subjects.executors(pool))
+        self._work = PullConsumer(client, subjects.WORK, subjects.consumer_name(pool))
         self._reports = subjects.report_subject(worker)
         self._heartbeats = subjects.heartbeat_subject(worker)
         self._grants = subjects.grant_subject(worker)
@@ -295,17 +297,17 @@ class NatsWorkerSide:
         self._listening: Subscription | None = None
 
     @property
-    def doubts(self) -> int:
+    def delivery_gaps(self) -> int:
         """See WorkerSide.doubts."""
-        return self._work.doubts
+        return self._work.delivery_gaps
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[Delivered]:
+    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See WorkerSide.pull."""
         if self._listening is None:
             self._listening = await self._client.subscribe(self._direct, cb=self._handed)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
-    async def stop_pulling(self) -> Sequence[Delivered]:
+    async def stop_pulling(self) -> Sequence[InboundMessage]:
         """See WorkerSide.stop_pulling."""
         if self._listening is not None:
             with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
@@ -314,21 +316,21 @@ class NatsWorkerSide:
 
     async def _handed(self, message: "Msg") -> None:
         """What is for us alone is ours as soon as whoever sent it has heard so; no message is left to let go of."""
-        self._work.offer(Delivered(message.data, 1, None))
+        self._work.offer(InboundMessage(message.data, 1, None))
         if message.reply:
             await self._client.publish(message.reply, b"")
 
-    async def acknowledge(self, delivered: Sequence[Delivered]) -> None:
+    async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.acknowledge."""
-        await _told(self._client, delivered, _ACK)
+        await _send_acks(self._client, delivered, _ACK)
 
-    async def extend(self, delivered: Sequence[Delivered]) -> None:
+    async def extend(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.extend."""
-        await _told(self._client, delivered, _PROGRESS)
+        await _send_acks(self._client, delivered, _PROGRESS)
 
-    async def terminate(self, delivered: Sequence[Delivered]) -> None:
+    async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
         """See WorkerSide.terminate."""
-        await _told(self._client, delivered, _TERM)
+        await _send_acks(self._client, delivered, _TERM)
 
     async def report(self, name: str, body: bytes) -> None:
         """See WorkerSide.report."""
@@ -356,12 +358,12 @@ class NatsWorkerSide:
             raise NatsUnavailable(f"no server answers: {error!r}") from error
 
 
-def _addressed(parcel: Parcel) -> Message:
-    headers = {AGAIN: "1"} if parcel.again else {}
-    return Message(parcel.name, subjects.work_subject(parcel.job, parcel.pool), parcel.body, headers)
+def _stream_message(parcel: OutboundTask) -> StreamMessage:
+    headers = {REDELIVERY_HEADER: "1"} if parcel.again else {}
+    return StreamMessage(parcel.name, subjects.work_subject(parcel.job, parcel.pool), parcel.body, headers)
 
 
-async def _told(client: "Client", delivered: Sequence[Delivered], what: bytes) -> None:
+async def _send_acks(client: "Client", delivered: Sequence[InboundMessage], what: bytes) -> None:
     """The stream hears what becomes of these; if it does not, they come again, which does no harm."""
     from nats.errors import Error
 

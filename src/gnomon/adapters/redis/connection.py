@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gnomon.config.sections import Redis
+from gnomon.config.sections import RedisSettings
 from gnomon.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ class RedisUnavailable(Unavailable):
     """Redis does not answer, or not as it should."""
 
 
-def client_of(settings: Redis) -> "Client":
+def create_client(settings: RedisSettings) -> "Client":
     """A client that connects when it is first asked, and again whenever it has to. UsageError for a wrong address."""
     from redis.asyncio import Redis as Client
     from redis.asyncio.retry import Retry
@@ -36,7 +36,7 @@ def client_of(settings: Redis) -> "Client":
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """RedisUnavailable instead of whatever the client raises."""
     from redis.exceptions import RedisError
 

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.redis.connection import RedisUnavailable, translated
+from gnomon.adapters.redis.connection import RedisUnavailable, translated_errors
 from gnomon.core.leases import checked_key, checked_ttl
-from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Standing
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, DedupState
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client
@@ -23,7 +23,7 @@ _COUNT = (
 )
 
 
-class RedisGuard:
+class RedisDeduplicator:
     """The port Guard."""
 
     def __init__(self, client: "Client", prefix: str) -> None:
@@ -32,27 +32,27 @@ class RedisGuard:
         self._begin = client.register_script(_BEGIN)
         self._give_up = client.register_script(_GIVE_UP)
 
-    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> Standing:
+    async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """See Guard.begin."""
         name, span = self._name(consumer, message), checked_ttl(ttl_ms)
-        with translated():
-            known = await self._begin(keys=[name], args=[Standing.IN_FLIGHT.value, span, Standing.NEW.value])
+        with translated_errors():
+            known = await self._begin(keys=[name], args=[DedupState.IN_FLIGHT.value, span, DedupState.NEW.value])
         try:
-            return Standing(known)
+            return DedupState(known)
         except ValueError as error:
             raise RedisUnavailable(f"Redis: {name} holds something that is not ours") from error
 
-    async def processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
+    async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
         """See Guard.processed."""
         name, span = self._name(consumer, message), checked_ttl(ttl_ms)
-        with translated():
-            await self._client.set(name, Standing.PROCESSED.value, px=span)
+        with translated_errors():
+            await self._client.set(name, DedupState.PROCESSED.value, px=span)
 
     async def give_up(self, consumer: str, message: str) -> None:
         """See Guard.give_up."""
         name = self._name(consumer, message)
-        with translated():
-            await self._give_up(keys=[name], args=[Standing.IN_FLIGHT.value])
+        with translated_errors():
+            await self._give_up(keys=[name], args=[DedupState.IN_FLIGHT.value])
 
     def _name(self, consumer: str, message: str) -> str:
         # With its length, so that no two pairs of names have the same key.
@@ -71,7 +71,7 @@ class RedisCounters:
     async def count(self, name: str, *, ttl_ms: int) -> int:
         """See Counters.count."""
         key, span = self._key(name), checked_ttl(ttl_ms)
-        with translated():
+        with translated_errors():
             return int(await self._count(keys=[key], args=[span]))
 
     async def counted(self, names: Sequence[str]) -> Sequence[int]:
@@ -79,14 +79,14 @@ class RedisCounters:
         if not names:
             return []
         keys = [self._key(name) for name in names]
-        with translated():
+        with translated_errors():
             return [int(count or 0) for count in await self._client.mget(keys)]
 
     async def forget(self, names: Sequence[str]) -> None:
         """See Counters.forget."""
         keys = [self._key(name) for name in names]
         if keys:
-            with translated():
+            with translated_errors():
                 await self._client.delete(*keys)
 
     def _key(self, name: str) -> str:
@@ -115,21 +115,21 @@ class RedisLeases:
         """See Leases.acquire."""
         name, value, span = self._name(key), checked_key("owner", owner), checked_ttl(ttl_ms)
         token = secrets.randbits(63)
-        with translated():
+        with translated_errors():
             taken = await self._client.set(name, _mark(token) + value, nx=True, px=span)
         return token if taken else None
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
         name, span = self._name(key), checked_ttl(ttl_ms)
-        with translated():
+        with translated_errors():
             renewed = await self._renew(keys=[name], args=[_mark(token), span])
         return token if renewed else None
 
     async def release(self, key: str, token: int) -> bool:
         """See Leases.release."""
         name = self._name(key)
-        with translated():
+        with translated_errors():
             return bool(await self._release(keys=[name], args=[_mark(token)]))
 
     def _name(self, key: str) -> str:

@@ -6,22 +6,22 @@ from typing import ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.transactions import Job, Transactions
-from gnomon.ports.commit_observer import Tally
-from gnomon.ports.coordination import Topic
+from gnomon.adapters.sql.transactions import TransactionBody, Transactions
+from gnomon.ports.commit_observer import CommitObserver
+from gnomon.ports.coordination import HintTopic
 
 T = TypeVar("T")
-Note = TypeVar("Note")
+NoteT = TypeVar("NoteT")
 
 
-def leave_note(conn: sa.Connection, place: str, note: object) -> None:
+def append_note(conn: sa.Connection, place: str, note: object) -> None:
     """Remember this until the transaction is committed, if anyone listens there."""
     notes: list[object] | None = conn.info.get(place)
     if notes is not None:
         notes.append(note)
 
 
-class AfterCommit(ABC, Generic[Note]):
+class AfterCommitTransactions(ABC, Generic[NoteT]):
     """An engine that tells after each commit what its jobs have noted. What was taken back is never told."""
 
     #: Where jobs leave their notes.
@@ -31,16 +31,16 @@ class AfterCommit(ABC, Generic[Note]):
         self._engine = engine
 
     @abstractmethod
-    def _tell(self, notes: Sequence[Note]) -> None:
+    def _notify(self, notes: Sequence[NoteT]) -> None:
         """They have come true, in this order."""
 
-    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
 
-        def noting(conn: sa.Connection) -> tuple[T, list[Note]]:
-            notes: list[Note] = []
+        def noting(conn: sa.Connection) -> tuple[T, list[NoteT]]:
+            notes: list[NoteT] = []
             # Somebody else may listen there, too.
-            others: list[Note] | None = conn.info.pop(self.place, None)
+            others: list[NoteT] | None = conn.info.pop(self.place, None)
             conn.info[self.place] = notes
             try:
                 return job(conn), notes
@@ -51,10 +51,10 @@ class AfterCommit(ABC, Generic[Note]):
                     conn.info[self.place] = others
 
         done, notes = await self._engine.write(noting, apart=apart)
-        self._tell(notes)
+        self._notify(notes)
         return done
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: TransactionBody[T]) -> T:
         """See Transactions.read."""
         return await self._engine.read(job)
 
@@ -70,44 +70,44 @@ class AfterCommit(ABC, Generic[Note]):
 _TOPICS = "gnomon.hints"
 
 
-def hint(conn: sa.Connection, topic: Topic) -> None:
+def hint_after_commit(conn: sa.Connection, topic: HintTopic) -> None:
     """Remember to tell this once the transaction is committed, if anyone listens."""
-    leave_note(conn, _TOPICS, topic)
+    append_note(conn, _TOPICS, topic)
 
 
-class Hinted(AfterCommit[Topic]):
+class HintingTransactions(AfterCommitTransactions[HintTopic]):
     """An engine that tells others what its jobs have hinted at, each topic once."""
 
     place = _TOPICS
 
-    def __init__(self, engine: Transactions, tell: Callable[[Topic], None]) -> None:
+    def __init__(self, engine: Transactions, tell: Callable[[HintTopic], None]) -> None:
         super().__init__(engine)
-        self._tell_others = tell
+        self._send_hint = tell
 
-    def _tell(self, notes: Sequence[Topic]) -> None:
+    def _notify(self, notes: Sequence[HintTopic]) -> None:
         for topic in dict.fromkeys(notes):
-            self._tell_others(topic)
+            self._send_hint(topic)
 
 
 #: What is to be told.
-CommitNote = Callable[[Tally], None]
+CommitNotice = Callable[[CommitObserver], None]
 _NOTES = "gnomon.notes"
 
 
-def note(conn: sa.Connection, told: CommitNote) -> None:
+def notify_after_commit(conn: sa.Connection, told: CommitNotice) -> None:
     """Remember to tell this once the transaction is committed, if anyone listens."""
-    leave_note(conn, _NOTES, told)
+    append_note(conn, _NOTES, told)
 
 
-class Tallied(AfterCommit[CommitNote]):
+class ObservedTransactions(AfterCommitTransactions[CommitNotice]):
     """An engine that tells whoever counts what its jobs have noted."""
 
     place = _NOTES
 
-    def __init__(self, engine: Transactions, tally: Tally) -> None:
+    def __init__(self, engine: Transactions, tally: CommitObserver) -> None:
         super().__init__(engine)
-        self._tally = tally
+        self._observer = tally
 
-    def _tell(self, notes: Sequence[CommitNote]) -> None:
+    def _notify(self, notes: Sequence[CommitNotice]) -> None:
         for told in notes:
-            told(self._tally)
+            told(self._observer)

@@ -7,31 +7,31 @@ import sqlalchemy as sa
 from msgspec.structs import astuple
 
 from gnomon.adapters.sql import audit, bulk, schema
-from gnomon.adapters.sql.after_commit import hint
-from gnomon.adapters.sql.completion import Rooms
+from gnomon.adapters.sql.after_commit import hint_after_commit
+from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.launches import launch
-from gnomon.adapters.sql.rows import Row, named
+from gnomon.adapters.sql.rows import Row, column_list
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core import audit as trail
 from gnomon.core.model import ENGINE, ScheduleUid
 from gnomon.core.runs.backfill import (
     Backfill,
+    BackfillBatch,
+    BackfillProgress,
     BackfillTick,
-    Carried,
-    EntryReason,
-    Lot,
+    BackfillTickReason,
+    BatchOutcome,
     OpenBackfill,
-    Progress,
-    as_launched,
-    carried_out,
+    backfill_after_batch,
+    batch_ticks_after_launch,
 )
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 
 _backfill = schema.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
 _ENTRY = tuple(BackfillTick.__struct_fields__)
 _OPENED = bulk.statement(
-    f"SELECT {named(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608 - our own names, here and below
+    f"SELECT {column_list(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608 - our own names, here and below
     " AND t.backfill_id = backfill.backfill_id AND t.planned_at = run.planned_at"
     f" WHERE run.schedule_uid = backfill.schedule_uid AND run.{schema.NOT_OVER})"
     f" FROM backfill WHERE {schema.OPEN} ORDER BY backfill_id LIMIT ?"
@@ -48,7 +48,7 @@ _CANCEL = bulk.statement(
     f"UPDATE backfill SET ended_at = ?, cancelled = TRUE WHERE tenant = ? AND backfill_id = ? AND {schema.OPEN}"  # noqa: S608
     " RETURNING backfill_id"
 )
-_FIND = bulk.statement(f"SELECT {named(_BACKFILL)} FROM backfill WHERE tenant = ? AND backfill_id = ?")  # noqa: S608
+_FIND = bulk.statement(f"SELECT {column_list(_BACKFILL)} FROM backfill WHERE tenant = ? AND backfill_id = ?")  # noqa: S608
 _ADD = bulk.statement(
     f"INSERT INTO backfill ({', '.join(Backfill.__struct_fields__)})"  # noqa: S608
     f" VALUES ({', '.join('?' * len(Backfill.__struct_fields__))}) ON CONFLICT (backfill_id) DO NOTHING"
@@ -75,10 +75,10 @@ class SqlBackfills:
         """See Backfills.add_backfill."""
 
         def add(conn: sa.Connection) -> bool:
-            if not bulk.rows(conn, _ADD, *astuple(backfill)):
+            if not bulk.fetch_rows(conn, _ADD, *astuple(backfill)):
                 return False
-            audit.write(conn, [trail.backfilled(backfill)])
-            hint(conn, Topic.CHANGES)
+            audit.write(conn, [trail.backfilled_entry(backfill)])
+            hint_after_commit(conn, HintTopic.CHANGES)
             return True
 
         return await self.transactions.write(add)
@@ -87,11 +87,13 @@ class SqlBackfills:
         """See Backfills.open_backfills."""
         return await self.transactions.read(lambda conn: opened(conn, limit))
 
-    async def have_run(self, uid: ScheduleUid, *, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+    async def times_already_run(
+        self, uid: ScheduleUid, *, first_at: int, last_at: int
+    ) -> Mapping[int, BackfillTickReason]:
         """See Backfills.have_run."""
-        return await self.transactions.read(lambda conn: have_run(conn, uid, first_at, last_at))
+        return await self.transactions.read(lambda conn: times_already_run(conn, uid, first_at, last_at))
 
-    async def carry_out_lot(self, lot: Lot, *, now: int) -> Carried:
+    async def apply_backfill_batch(self, lot: BackfillBatch, *, now: int) -> BatchOutcome:
         """See Backfills.carry_out_lot."""
         return await self.transactions.write(lambda conn: carry_out(conn, lot, now))
 
@@ -99,58 +101,62 @@ class SqlBackfills:
         """See Backfills.cancel_backfill."""
         return await self.transactions.write(lambda conn: cancel(conn, tenant, backfill_id, now, actor))
 
-    async def find_backfill(self, tenant: str, backfill_id: str) -> Progress | None:
+    async def find_backfill(self, tenant: str, backfill_id: str) -> BackfillProgress | None:
         """See Backfills.find_backfill."""
         return await self.transactions.read(lambda conn: _find(conn, tenant, backfill_id))
 
     async def list_backfills(
         self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> Sequence[Progress]:
+    ) -> Sequence[BackfillProgress]:
         """See Backfills.list_backfills."""
         return await self.transactions.read(lambda conn: listed(conn, tenant, job, after, limit))
 
 
 def opened(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
     """See Backfills.open_backfills."""
-    return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in bulk.rows(conn, _OPENED, limit)]
+    return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in bulk.fetch_rows(conn, _OPENED, limit)]
 
 
-def have_run(conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int) -> Mapping[int, EntryReason]:
+def times_already_run(
+    conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int
+) -> Mapping[int, BackfillTickReason]:
     """See Backfills.have_run."""
-    before = {at: EntryReason.BACKFILLED_BEFORE for (at,) in bulk.rows(conn, _BEFORE, uid, first_at, last_at)}
-    return before | {at: EntryReason.HAD_A_RUN for (at,) in bulk.rows(conn, _OWN, uid, first_at, last_at)}
+    before = {
+        at: BackfillTickReason.BACKFILLED_BEFORE for (at,) in bulk.fetch_rows(conn, _BEFORE, uid, first_at, last_at)
+    }
+    return before | {at: BackfillTickReason.HAD_A_RUN for (at,) in bulk.fetch_rows(conn, _OWN, uid, first_at, last_at)}
 
 
-def carry_out(conn: sa.Connection, lot: Lot, now: int) -> Carried:
+def carry_out(conn: sa.Connection, lot: BackfillBatch, now: int) -> BatchOutcome:
     """See Backfills.carry_out_lot."""
-    backfill, after = lot.backfill, carried_out(lot, now=now)
-    if Rooms(conn, [backfill.schedule_uid]).counts(backfill.schedule_uid) is None:
-        return Carried.GONE
-    if not bulk.rows(conn, _MOVE, after.mark_at, after.ended_at, backfill.backfill_id, backfill.mark_at):
-        return Carried.VOID
+    backfill, after = lot.backfill, backfill_after_batch(lot, now=now)
+    if ConcurrencyCounters(conn, [backfill.schedule_uid]).counts(backfill.schedule_uid) is None:
+        return BatchOutcome.GONE
+    if not bulk.fetch_rows(conn, _MOVE, after.mark_at, after.ended_at, backfill.backfill_id, backfill.mark_at):
+        return BatchOutcome.VOID
     became = launch(conn, lot.launches, now) if lot.launches else ()
-    entries = [_entry_row(entry) for entry in as_launched(lot, became)]
-    bulk.insert(conn, schema.backfill_tick, entries, _ENTRY)
-    return Carried.DONE
+    entries = [_entry_row(entry) for entry in batch_ticks_after_launch(lot, became)]
+    bulk.insert_rows(conn, schema.backfill_tick, entries, _ENTRY)
+    return BatchOutcome.DONE
 
 
 def cancel(conn: sa.Connection, tenant: str, backfill_id: str, now: int, actor: str) -> bool:
     """See Backfills.cancel_backfill."""
-    done = bool(bulk.rows(conn, _CANCEL, now, tenant, backfill_id))
+    done = bool(bulk.fetch_rows(conn, _CANCEL, now, tenant, backfill_id))
     if done and actor != ENGINE:
-        [before] = bulk.rows(conn, _FIND, tenant, backfill_id)
-        audit.write(conn, [trail.backfill_cancelled(_backfill_of(before), actor, now)])
+        [before] = bulk.fetch_rows(conn, _FIND, tenant, backfill_id)
+        audit.write(conn, [trail.backfill_cancelled_entry(_backfill_of(before), actor, now)])
     return done
 
 
-def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> Progress | None:
-    found = bulk.rows(conn, _FIND, tenant, backfill_id)
+def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> BackfillProgress | None:
+    found = bulk.fetch_rows(conn, _FIND, tenant, backfill_id)
     return _progress(conn, _backfill_of(found[0])) if found else None
 
 
 def listed(
     conn: sa.Connection, tenant: str, job: str | None, after: tuple[int, str] | None, limit: int
-) -> Sequence[Progress]:
+) -> Sequence[BackfillProgress]:
     """See Backfills.list_backfills."""
     asked = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
     if after is not None:
@@ -158,9 +164,9 @@ def listed(
     return [_progress(conn, _backfill_of(row)) for row in conn.execute(asked, {"owner": tenant, "limit": limit}).all()]
 
 
-def _progress(conn: sa.Connection, backfill: Backfill) -> Progress:
-    counts = {(kind, status): count for kind, status, count in bulk.rows(conn, _COUNTS, backfill.backfill_id)}
-    return Progress(
+def _progress(conn: sa.Connection, backfill: Backfill) -> BackfillProgress:
+    counts = {(kind, status): count for kind, status, count in bulk.fetch_rows(conn, _COUNTS, backfill.backfill_id)}
+    return BackfillProgress(
         backfill=backfill,
         fired=sum(count for (kind, _), count in counts.items() if kind == "fired"),
         skipped=sum(count for (kind, _), count in counts.items() if kind == "skipped"),

@@ -65,7 +65,7 @@ class Statement(NamedTuple):
     postgresql: str
 
 
-class Several(NamedTuple):
+class MultiRowStatement(NamedTuple):
     """The same for SQLite with many rows: they stand where `rows` is in the text, each as so many question marks."""
 
     text: str
@@ -77,20 +77,20 @@ class Several(NamedTuple):
         return self.text.format(rows=", ".join([row] * count))
 
 
-class Insertion(NamedTuple):
+class BulkInsert(NamedTuple):
     """One thing to insert, by the row."""
 
     sqlite: str
     postgresql: str
-    several: Several
+    several: MultiRowStatement
 
 
-class Change(NamedTuple):
+class BulkUpdate(NamedTuple):
     """The same with many rows, each of which holds new values and then the key of the row that gets them."""
 
     sqlite: str
     postgresql: str
-    several: Several
+    several: MultiRowStatement
     #: For rows that are alike but for the first part of their key: a list of these stands at the place `key`.
     alike: Statement
     key: int
@@ -120,7 +120,7 @@ def _unjournaled(sql: str) -> str:
     return re.sub("^UPDATE ", "UPDATE OR FAIL ", sql)
 
 
-def rows(conn: sa.Connection, asked: Statement, *parameters: Any) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - columns
+def fetch_rows(conn: sa.Connection, asked: Statement, *parameters: Any) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - columns
     """The rows that the statement finds."""
     if conn.dialect.name == "sqlite":
         found: list[tuple[Any, ...]] = conn.connection.cursor().execute(asked.sqlite, _as_json(parameters)).fetchall()
@@ -128,7 +128,7 @@ def rows(conn: sa.Connection, asked: Statement, *parameters: Any) -> Sequence[Se
     return conn.exec_driver_sql(asked.postgresql, parameters).all()
 
 
-def run(conn: sa.Connection, asked: Statement, *parameters: Any) -> None:  # noqa: ANN401 - as the columns are
+def execute_statement(conn: sa.Connection, asked: Statement, *parameters: Any) -> None:  # noqa: ANN401 - as the columns are
     """The statement is carried out."""
     if conn.dialect.name == "sqlite":
         conn.connection.cursor().execute(asked.sqlite, _as_json(parameters))
@@ -147,48 +147,48 @@ def _json(keys: list[str]) -> str:
 # ---- by rows -------------------------------------------------------------------------------------
 
 
-def changing(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> Change:
+def update_statement(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> BulkUpdate:
     """The statement that sets the columns `new` where the columns `by` are equal; a row holds both, in this order."""
     update = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in new)}"  # noqa: S608 - our own names
     others = "".join(f" AND {name} = ?" for name in by[1:])
     names = [f"new_{name}" for name in new] + [f"by_{name}" for name in by]
-    return Change(
+    return BulkUpdate(
         f"{update} WHERE {by[0]} = ?{others}",
         f"UPDATE {table.name} SET {', '.join(f'{name} = v.new_{name}' for name in new)}"  # noqa: S608 - our own names
         f" FROM unnest({_arrays([table.c[name] for name in (*new, *by)])}) AS v ({', '.join(names)})"
         f" WHERE {' AND '.join(f'{table.name}.{name} = v.by_{name}' for name in by)}",
-        _changing_several(table, new, by),
+        _multi_row_update(table, new, by),
         statement(f"{update} WHERE {by[0]} IN KEYS{others}", keys=table.c[by[0]]),
         len(new),
     )
 
 
-def _changing_several(table: sa.Table, new: Sequence[str], by: Sequence[str]) -> Several:
+def _multi_row_update(table: sa.Table, new: Sequence[str], by: Sequence[str]) -> MultiRowStatement:
     set_to = ", ".join(f"{name} = v.column{number}" for number, name in enumerate(new, 1))
     equal = " AND ".join(f"{table.name}.{name} = v.column{number}" for number, name in enumerate(by, len(new) + 1))
     text = f"UPDATE OR FAIL {table.name} SET {set_to} FROM (VALUES {{rows}}) AS v WHERE {equal}"  # noqa: S608 - our own names
-    return Several(text, len(new) + len(by))
+    return MultiRowStatement(text, len(new) + len(by))
 
 
 @cache
-def inserting(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> Insertion:
+def insert_statement(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> BulkInsert:
     """The statement that inserts rows of these columns."""
     into = f"INTO {table.name} ({', '.join(columns)})"
     # The condition keeps the parser from taking ON CONFLICT for the condition of a join.
     arrays = _arrays([table.c[name] for name in columns])
-    return Insertion(
+    return BulkInsert(
         f"INSERT {into} VALUES ({', '.join('?' * len(columns))}) {conflict}",  # noqa: S608 - our own names, here and below
         f"INSERT {into} SELECT * FROM unnest({arrays}) AS v WHERE true {conflict}",  # noqa: S608
         # It need not be able to take itself back, either: see _unjournaled.
-        Several(f"INSERT OR FAIL {into} VALUES {{rows}} {conflict}", len(columns)),  # noqa: S608
+        MultiRowStatement(f"INSERT OR FAIL {into} VALUES {{rows}} {conflict}", len(columns)),  # noqa: S608
     )
 
 
-def many(conn: sa.Connection, asked: Statement | Insertion | Change, rows: Rows) -> None:
+def execute_many(conn: sa.Connection, asked: Statement | BulkInsert | BulkUpdate, rows: Rows) -> None:
     """The statement is carried out for every row."""
     if not rows:
         return
-    if isinstance(asked, Change) and _change_alike(conn, asked, rows):
+    if isinstance(asked, BulkUpdate) and _update_alike(conn, asked, rows):
         return
     if conn.dialect.name != "sqlite":
         conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True)))
@@ -198,7 +198,7 @@ def many(conn: sa.Connection, asked: Statement | Insertion | Change, rows: Rows)
         _in_portions(conn, asked, rows)
 
 
-def _in_portions(conn: sa.Connection, asked: Insertion | Change, rows: Rows) -> None:
+def _in_portions(conn: sa.Connection, asked: BulkInsert | BulkUpdate, rows: Rows) -> None:
     """The rows by a few statements, most of which have many.
 
     That takes no less work; but after every single one the driver would wait for its turn among all other threads.
@@ -219,11 +219,11 @@ def _portions(rows: Rows) -> Iterator[tuple[int, Rows]]:
 
 
 @cache
-def _several(asked: Several, size: int) -> str:
+def _several(asked: MultiRowStatement, size: int) -> str:
     return asked.of(size)
 
 
-def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
+def _update_alike(conn: sa.Connection, asked: BulkUpdate, rows: Rows) -> bool:
     """Whether the rows were so much alike that they could be changed by few statements, on PostgreSQL by one."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     key = asked.key
@@ -233,11 +233,13 @@ def _change_alike(conn: sa.Connection, asked: Change, rows: Rows) -> bool:
         if len(alike) > most:
             return False
     for values, keys in alike.items():
-        run(conn, asked.alike, *values[:key], keys, *values[key:])
+        execute_statement(conn, asked.alike, *values[:key], keys, *values[key:])
     return True
 
 
-def those(conn: sa.Connection, asked: Insertion, rows: Rows, key: str, *, at: int = 0) -> Collection[str]:
+def execute_returning_keys(
+    conn: sa.Connection, asked: BulkInsert, rows: Rows, key: str, *, at: int = 0
+) -> Collection[str]:
     """The statement is carried out for every row; the keys of those for which it did anything come back.
 
     A row has its key at that place.
@@ -251,7 +253,7 @@ def those(conn: sa.Connection, asked: Insertion, rows: Rows, key: str, *, at: in
     return {name for (name,) in found}
 
 
-def returned(conn: sa.Connection, asked: Statement, rows: Rows) -> Sequence[Sequence[Any]]:
+def execute_returning_rows(conn: sa.Connection, asked: Statement, rows: Rows) -> Sequence[Sequence[Any]]:
     """The statement is carried out for every row; what it returns comes back."""
     if not rows:
         return ()
@@ -261,7 +263,7 @@ def returned(conn: sa.Connection, asked: Statement, rows: Rows) -> Sequence[Sequ
     return conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True))).all()
 
 
-def insert(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple[str, ...] = ()) -> None:
+def insert_rows(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple[str, ...] = ()) -> None:
     """Every row stands in the table; without columns it is as its table begins. All others have their defaults."""
     if not rows:
         return
@@ -269,10 +271,10 @@ def insert(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple[str,
     if len(rows) >= _WORTH_A_COPY and conn.get_execution_options().get(MAY_COPY):
         _copy(conn, table, columns, rows)
     else:
-        many(conn, inserting(table, columns), rows)
+        execute_many(conn, insert_statement(table, columns), rows)
 
 
-def move_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
+def update_unchanged_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
     """Each schedule that is still as it was read has its new mark and counts; the uids of these come back.
 
     A row holds the new mark, next fire and counts, then the uid, and what was read: the mark, the revision, the
@@ -288,7 +290,7 @@ def move_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
     for size, portion in _portions(rows):
         read = [value for row in portion for value in row[4:]]
         movable |= set(msgspec.json.decode(execute(_several(_MOVABLE, size), read).fetchone()[0]))
-    many(conn, _MOVE_TO, [row[:5] for row in rows if row[4] in movable])
+    execute_many(conn, _MOVE_TO, [row[:5] for row in rows if row[4] in movable])
     return movable
 
 
@@ -306,5 +308,5 @@ def _arrays(columns: Sequence[sa.Column[Any]]) -> str:
 
 
 _MOVE = _MOVE_POSTGRESQL.format(arrays=_arrays([schema.schedule.c[name] for name in _MOVED]))
-_MOVABLE = Several(_MOVABLE_SQLITE, len(_MOVED) - 4)
-_MOVE_TO = changing(schema.schedule, _MOVED[:4], by=("uid",))
+_MOVABLE = MultiRowStatement(_MOVABLE_SQLITE, len(_MOVED) - 4)
+_MOVE_TO = update_statement(schema.schedule, _MOVED[:4], by=("uid",))

@@ -6,37 +6,39 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
-from gnomon.adapters.sql.after_commit import hint, note
-from gnomon.adapters.sql.rows import RUN, named, run_of
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
+from gnomon.adapters.sql.rows import RUN, column_list, run_of
 from gnomon.adapters.sql.runs import log_lengths
 from gnomon.core.model import Run, RunStatus, ScheduleUid, Source, TickStatus
-from gnomon.core.runs.launch import room_made
-from gnomon.core.runs.outcomes import Ending, tick_status
+from gnomon.core.runs.launch import advance_queue
+from gnomon.core.runs.outcomes import TaskCompletion, tick_status
 from gnomon.core.runs.states import WaitReason
-from gnomon.ports.coordination import Topic
+from gnomon.ports.coordination import HintTopic
 
 _ATTEMPTED = ("state", "wait_reason", "available_at", "attempts", "losses", "routings", "note")
-_END_TASK = bulk.changing(schema.task, _ATTEMPTED, by=("task_id",))
-_END = bulk.changing(schema.attempt, ("ended_at", "result", "error"), by=("task_id", "number"))
+_END_TASK = bulk.update_statement(schema.task, _ATTEMPTED, by=("task_id",))
+_END_ATTEMPT = bulk.update_statement(schema.attempt, ("ended_at", "result", "error"), by=("task_id", "number"))
 #: What a task is given or gives back; the newest counts.
-KEEP = bulk.inserting(
+INSERT_PAYLOAD = bulk.insert_statement(
     schema.payload, ("owner_id", "kind", "body"), "ON CONFLICT (owner_id, kind) DO UPDATE SET body = excluded.body"
 )
 
 
-def write_down(conn: sa.Connection, endings: Sequence[Ending]) -> None:
+def write_attempt_ends(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
     """The attempts are over, and their tasks are where that leads them."""
-    bulk.many(conn, _END_TASK, [_ended_row(one) for one in endings])
+    bulk.execute_many(conn, _END_TASK, [_ended_row(one) for one in endings])
     ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
-    bulk.many(conn, _END, ended)
-    bulk.many(conn, KEEP, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
+    bulk.execute_many(conn, _END_ATTEMPT, ended)
+    bulk.execute_many(
+        conn, INSERT_PAYLOAD, [(one.task_id, "output", one.output) for one in endings if one.output is not None]
+    )
     _keep_logs(conn, [one for one in endings if one.logs])
     if not all(one.over for one in endings):
-        hint(conn, Topic.READY)
-    note(conn, lambda tally: tally.tried(endings))
+        hint_after_commit(conn, HintTopic.READY)
+    notify_after_commit(conn, lambda tally: tally.tried(endings))
 
 
-def _ended_row(one: Ending) -> tuple[object, ...]:
+def _ended_row(one: TaskCompletion) -> tuple[object, ...]:
     return (
         one.state.value,
         one.wait_reason.value,
@@ -49,7 +51,7 @@ def _ended_row(one: Ending) -> tuple[object, ...]:
     )
 
 
-def _keep_logs(conn: sa.Connection, endings: Sequence[Ending]) -> None:
+def _keep_logs(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
     if not endings:
         return
     names = [one.task_id for one in endings]
@@ -59,7 +61,7 @@ def _keep_logs(conn: sa.Connection, endings: Sequence[Ending]) -> None:
         for one in endings
         for number, line in enumerate(one.logs, said.get(one.task_id, 0) + 1)
     ]
-    bulk.insert(conn, schema.task_log, lines)
+    bulk.insert_rows(conn, schema.task_log, lines)
 
 
 #: Only these columns: also a schedule that cannot be read here has to count.
@@ -67,9 +69,9 @@ _COUNTS = bulk.statement(
     "SELECT uid, active_runs, queued_runs, delete_after_run FROM schedule"
     " WHERE uid IN KEYS AND deleted_at IS NULL ORDER BY uid FOR UPDATE"
 )
-_SET_COUNTS = bulk.changing(schema.schedule, ("active_runs", "queued_runs"), by=("uid",))
+_SET_COUNTS = bulk.update_statement(schema.schedule, ("active_runs", "queued_runs"), by=("uid",))
 _IN_LINE = f"""
-SELECT {named(RUN)} FROM run WHERE run.schedule_uid = {{uid}} AND queued
+SELECT {column_list(RUN)} FROM run WHERE run.schedule_uid = {{uid}} AND queued
 ORDER BY planned_at, run_id LIMIT {{most}}
 """  # noqa: S608 - our own names
 _NEXT = bulk.Statement(
@@ -77,11 +79,11 @@ _NEXT = bulk.Statement(
     "SELECT r.* FROM unnest($1::text[], $2::integer[]) AS v (uid, most)"  # noqa: S608 - our own names
     f" CROSS JOIN LATERAL ({_IN_LINE.format(uid='v.uid', most='v.most')}) AS r",
 )
-_RELEASE = bulk.changing(schema.run, ("queued",), by=("run_id",))
-_WAKE = bulk.changing(schema.task, ("wait_reason",), by=("run_id",))
+_RELEASE = bulk.update_statement(schema.run, ("queued",), by=("run_id",))
+_WAKE = bulk.update_statement(schema.task, ("wait_reason",), by=("run_id",))
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """A run, as it was before its end, and how and when it ended."""
 
     run: Run
@@ -90,7 +92,7 @@ class Ended(NamedTuple):
     at: int
 
 
-class Counts:
+class RunCounts:
     """The runs of one schedule, counted."""
 
     __slots__ = ("active", "delete_after_run", "queued")
@@ -99,7 +101,7 @@ class Counts:
         self.active, self.queued, self.delete_after_run = active, queued, delete_after_run
 
 
-class Rooms:
+class ConcurrencyCounters:
     """The counts of schedules, nobody else's to change until the end of the transaction.
 
     Whoever changes runs or tasks for good begins with this: one order of locks for all, so that none waits for another
@@ -108,72 +110,74 @@ class Rooms:
 
     def __init__(self, conn: sa.Connection, uids: Iterable[ScheduleUid | None]) -> None:
         self._conn = conn
-        self._counts: dict[str, Counts | None] = {}
-        self.hold(uids)
+        self._counts: dict[str, RunCounts | None] = {}
+        self.lock(uids)
 
-    def hold(self, uids: Iterable[ScheduleUid | None]) -> None:
+    def lock(self, uids: Iterable[ScheduleUid | None]) -> None:
         """Those schedules are held as well."""
         new = sorted({uid for uid in uids if uid is not None and uid not in self._counts})
         if not new:
             return
         # The deleted ones have nothing to count, and need not be looked for again.
         self._counts |= dict.fromkeys(new)
-        for uid, active, queued, once in bulk.rows(self._conn, _COUNTS, new):
-            self._counts[uid] = Counts(active, queued, delete_after_run=bool(once))
+        for uid, active, queued, once in bulk.fetch_rows(self._conn, _COUNTS, new):
+            self._counts[uid] = RunCounts(active, queued, delete_after_run=bool(once))
 
-    def read_again(self, uid: ScheduleUid) -> None:
+    def reload(self, uid: ScheduleUid) -> None:
         """What others in this transaction have made of the counts of the schedule is known."""
         self._counts.pop(uid, None)
-        self.hold([uid])
+        self.lock([uid])
 
-    def counts(self, uid: ScheduleUid | None) -> Counts | None:
+    def counts(self, uid: ScheduleUid | None) -> RunCounts | None:
         """The counts of the schedule; None if it was deleted, or never was."""
         return None if uid is None else self._counts[uid]
 
-    def make(self, ended: Sequence[Ended]) -> None:
+    def release_slots(self, ended: Sequence[EndedRun]) -> None:
         """The runs are counted no longer; the next ones whose turn it then is go on."""
-        self.hold(one.run.schedule_uid for one in ended)
-        by_schedule: dict[str, list[Ended]] = {}
+        self.lock(one.run.schedule_uid for one in ended)
+        by_schedule: dict[str, list[EndedRun]] = {}
         for one in ended:
             if one.run.schedule_uid is not None and self._counts[one.run.schedule_uid] is not None:
                 by_schedule.setdefault(one.run.schedule_uid, []).append(one)
-        in_line = self._in_line(by_schedule)
+        in_line = self._queued_runs(by_schedule)
         freed: list[tuple[Run, int]] = []
         for uid, theirs in by_schedule.items():
             counts = self._counts[uid]
             assert counts is not None  # noqa: S101 - asked above
-            freed += _leave(counts, theirs, in_line.get(uid))
+            freed += _promote_queued(counts, theirs, in_line.get(uid))
         self._release(freed)
         self.write(by_schedule)
 
-    def _in_line(self, ended: dict[str, list[Ended]]) -> dict[str, list[Run]]:
+    def _queued_runs(self, ended: dict[str, list[EndedRun]]) -> dict[str, list[Run]]:
         """The first of those that wait for their turn: as many as may have it, and one more."""
         crowded = [(uid, len(theirs) + 1) for uid, theirs in ended.items() if (c := self._counts[uid]) and c.queued]
         if not crowded:
             return {}
         if self._conn.dialect.name == "sqlite":
-            rows = [row for uid, most in crowded for row in bulk.rows(self._conn, _NEXT, uid, most)]
+            rows = [row for uid, most in crowded for row in bulk.fetch_rows(self._conn, _NEXT, uid, most)]
         else:
             uids, most = zip(*crowded, strict=True)
-            rows = list(bulk.rows(self._conn, _NEXT, list(uids), list(most)))
+            rows = list(bulk.fetch_rows(self._conn, _NEXT, list(uids), list(most)))
         found: dict[str, list[Run]] = {uid: [] for uid, _ in crowded}
         for run in map(run_of, rows):
             found[str(run.schedule_uid)].append(run)
         return {uid: sorted(runs, key=lambda run: (run.planned_at, run.run_id)) for uid, runs in found.items()}
 
     def _release(self, freed: Sequence[tuple[Run, int]]) -> None:
-        bulk.many(self._conn, _RELEASE, [(False, run.run_id) for run, _ in freed])
+        bulk.execute_many(self._conn, _RELEASE, [(False, run.run_id) for run, _ in freed])
         if freed:
-            hint(self._conn, Topic.READY)
+            hint_after_commit(self._conn, HintTopic.READY)
         wait = [WaitReason.DELAY if run.fire_at > at else WaitReason.READY for run, at in freed]
-        bulk.many(self._conn, _WAKE, [(why.value, run.run_id) for why, (run, _) in zip(wait, freed, strict=True)])
+        bulk.execute_many(
+            self._conn, _WAKE, [(why.value, run.run_id) for why, (run, _) in zip(wait, freed, strict=True)]
+        )
 
-    def recount(self, uid: ScheduleUid, *, active: int, queued: int, now: int) -> None:
+    def recount_runs(self, uid: ScheduleUid, *, active: int, queued: int, now: int) -> None:
         """So many are under way and waiting, whatever was counted; if none is, the first that waits goes on."""
         counts = self._counts[uid]
         assert counts is not None  # noqa: S101 - only those that are there are counted
         counts.active, counts.queued = active, queued
-        room = room_made(active=active, waiting=tuple(self._in_line({uid: []}).get(uid, ())))
+        room = advance_queue(active=active, waiting=tuple(self._queued_runs({uid: []}).get(uid, ())))
         if room.released is not None:
             counts.active, counts.queued = room.active, queued - 1
             self._release([(room.released, now)])
@@ -182,10 +186,10 @@ class Rooms:
     def write(self, uids: Iterable[str]) -> None:
         """What is counted of these schedules stands in the database."""
         counted = [(uid, self._counts[uid]) for uid in sorted(uids)]
-        bulk.many(self._conn, _SET_COUNTS, [(c.active, c.queued, uid) for uid, c in counted if c is not None])
+        bulk.execute_many(self._conn, _SET_COUNTS, [(c.active, c.queued, uid) for uid, c in counted if c is not None])
 
 
-def _leave(counts: Counts, ended: Sequence[Ended], in_line: list[Run] | None) -> list[tuple[Run, int]]:
+def _promote_queued(counts: RunCounts, ended: Sequence[EndedRun], in_line: list[Run] | None) -> list[tuple[Run, int]]:
     """Those whose turn it is after the end of these, and since when."""
     if in_line is None:
         counts.active -= len(ended)
@@ -195,7 +199,7 @@ def _leave(counts: Counts, ended: Sequence[Ended], in_line: list[Run] | None) ->
     for one in ended:
         counts.active -= not one.run.queued
         counts.queued -= one.run.queued
-        room = room_made(active=counts.active, waiting=tuple(in_line))
+        room = advance_queue(active=counts.active, waiting=tuple(in_line))
         if room.released is not None:
             counts.active, counts.queued = room.active, counts.queued - 1
             freed.append((in_line.pop(0), one.at))
@@ -206,71 +210,73 @@ def _leave(counts: Counts, ended: Sequence[Ended], in_line: list[Run] | None) ->
 
 
 _START = bulk.statement("UPDATE run SET status = 'running', started_at = ? WHERE run_id IN KEYS AND started_at IS NULL")
-_END_RUNS = bulk.changing(schema.run, ("status", "queued", "completed_at", "error"), by=("run_id",))
-_SHOW = bulk.changing(schema.tick, ("status",), by=("uid", "planned_at", "run_id"))
+_END_RUN = bulk.update_statement(schema.run, ("status", "queued", "completed_at", "error"), by=("run_id",))
+_SHOW = bulk.update_statement(schema.tick, ("status",), by=("uid", "planned_at", "run_id"))
 
 
 def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
     """Those of the runs that had not begun have."""
     names: list[str] = sorted({run.run_id for run in runs if run.started_at is None})
     if names:
-        bulk.run(conn, _START, now, names)
-        show_begun(conn, runs, now)
+        bulk.execute_statement(conn, _START, now, names)
+        record_started(conn, runs, now)
 
 
-def show_begun(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
+def record_started(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
     """Ticks and whoever counts show that those of the runs have begun that had not."""
     fresh = list({run.run_id: run for run in runs if run.started_at is None}.values())
     if fresh:
-        show_ticks(conn, ((run, TickStatus.STARTED) for run in fresh))
-        note(conn, lambda tally: tally.started(fresh, now))
+        set_tick_statuses(conn, ((run, TickStatus.STARTED) for run in fresh))
+        notify_after_commit(conn, lambda tally: tally.started(fresh, now))
 
 
-def end_runs(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
+def end_runs(conn: sa.Connection, ended: Sequence[EndedRun], rooms: ConcurrencyCounters) -> None:
     """The runs are over, and whoever waited for that goes on."""
     if not ended:
         return
-    bulk.many(
+    bulk.execute_many(
         conn,
-        _END_RUNS,
-        [(status.value, False, at, why(run, status, error), run.run_id) for run, status, error, at in ended],
+        _END_RUN,
+        [(status.value, False, at, run_error(run, status, error), run.run_id) for run, status, error, at in ended],
     )
-    show_ticks(conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, _, _ in ended))
+    set_tick_statuses(
+        conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, _, _ in ended)
+    )
     for run, status, _, at in ended:
         if run.replay_of is not None and status is RunStatus.COMPLETED:
             dead_letters.resolve(conn, run.tenant, [run.replay_of], f"replay {run.run_id}", at)
-    _make_room(conn, ended, rooms)
-    note(conn, lambda tally: tally.ended(ended))
+    _release_slots(conn, ended, rooms)
+    notify_after_commit(conn, lambda tally: tally.ended(ended))
 
 
-def why(run: Run, status: RunStatus, error: str | None) -> str | None:
+def run_error(run: Run, status: RunStatus, error: str | None) -> str | None:
     """What a run shows as the reason of its end."""
     return None if status is RunStatus.COMPLETED else run.error or error
 
 
-def _make_room(conn: sa.Connection, ended: Sequence[Ended], rooms: Rooms) -> None:
+def _release_slots(conn: sa.Connection, ended: Sequence[EndedRun], rooms: ConcurrencyCounters) -> None:
     """Those who waited go on. A one-shot whose run is over is gone if that went well, and paused if not."""
-    rooms.hold(one.run.schedule_uid for one in ended)
+    rooms.lock(one.run.schedule_uid for one in ended)
     done = 0
     for number, (run, status, _, at) in enumerate(ended, 1):
         counts = rooms.counts(run.schedule_uid)
         if counts is None or not counts.delete_after_run or run.source is not Source.CRON or run.schedule_uid is None:
             continue
-        rooms.make(ended[done:number])
+        rooms.release_slots(ended[done:number])
         done = number
         # Where schedules are changed runs are superseded, and so may end.
         from gnomon.adapters.sql import schedules
 
-        schedules.retire(conn, run.schedule_uid, status, at)
-        rooms.read_again(run.schedule_uid)
-    rooms.make(ended[done:])
+        schedules.retire_one_shot(conn, run.schedule_uid, status, at)
+        rooms.reload(run.schedule_uid)
+    rooms.release_slots(ended[done:])
 
 
-def show_ticks(conn: sa.Connection, shown: Iterable[tuple[Run, TickStatus]]) -> None:
+def set_tick_statuses(conn: sa.Connection, shown: Iterable[tuple[Run, TickStatus]]) -> None:
     """The ticks that made these runs show it."""
     rows = [
         (status.value, run.schedule_uid, run.planned_at, run.run_id)
         for run, status in shown
         if run.source is Source.CRON
     ]
-    bulk.many(conn, _SHOW, rows)
+    bulk.execute_many(conn, _SHOW, rows)

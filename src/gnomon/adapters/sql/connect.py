@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from gnomon.adapters.sql import migrator
-from gnomon.adapters.sql.errors import unopened
+from gnomon.adapters.sql.errors import open_error
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.sql.transactions import PATIENCE_MS, Transactions
 from gnomon.errors import StoreUnavailable, UsageError
@@ -45,7 +45,7 @@ async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate
     try:
         return await _ready(transactions, partial(transactions.write, migrator.upgrade) if migrate else None)
     except StoreUnavailable as error:
-        raise unopened(path, error) from error
+        raise open_error(path, error) from error
 
 
 def _folder_exists(path: str) -> None:
@@ -85,7 +85,7 @@ async def open_postgres(
 async def _ready(transactions: Transactions, upgrade: Callable[[], Awaitable[object]] | None) -> SqlStore:
     """The store, once the schema is one that this program knows."""
     try:
-        if upgrade is not None and not await transactions.read(migrator.current):
+        if upgrade is not None and not await transactions.read(migrator.is_current):
             await upgrade()
         await transactions.read(migrator.check_schema)
     except BaseException:

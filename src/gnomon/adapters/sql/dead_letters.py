@@ -6,29 +6,29 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import note
+from gnomon.adapters.sql.after_commit import notify_after_commit
 from gnomon.adapters.sql.rows import (
     ATTEMPT,
     DEAD_LETTER,
     RUN,
     TASK,
     attempt_of,
+    column_list,
     dead_letter_of,
     dead_letter_row,
-    named,
-    waiting_of,
+    ready_task_of,
 )
 from gnomon.core.model import Attempt, DeadLetter, TaskId
-from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import dead_letter
 
 _letter = schema.dead_letter.c
 _TASKS = bulk.statement(
-    f"SELECT {named(TASK)}, {named(RUN)}, payload.body, NULL FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
+    f"SELECT {column_list(TASK)}, {column_list(RUN)}, payload.body, NULL FROM task JOIN run ON run.run_id = task.run_id"  # noqa: S608 - our own names
     " LEFT JOIN payload ON payload.owner_id = task.run_id AND payload.kind = 'input' WHERE task.task_id IN KEYS"
 )
-_ATTEMPTS = bulk.statement(f"SELECT {named(ATTEMPT)} FROM attempt WHERE task_id IN KEYS ORDER BY task_id, number")  # noqa: S608 - our own names
-_ADD = bulk.inserting(
+_ATTEMPTS = bulk.statement(f"SELECT {column_list(ATTEMPT)} FROM attempt WHERE task_id IN KEYS ORDER BY task_id, number")  # noqa: S608 - our own names
+_ADD = bulk.insert_statement(
     schema.dead_letter,
     tuple(column.name for column in DEAD_LETTER),
     "ON CONFLICT (dead_letter_id) DO NOTHING",
@@ -51,7 +51,7 @@ _LIST = (
 )
 
 
-class Dead(NamedTuple):
+class FailedTask(NamedTuple):
     """A task that has failed for good: why there will be no more attempts, and how and when the last one ended."""
 
     task_id: TaskId
@@ -60,27 +60,27 @@ class Dead(NamedTuple):
     at: int
 
 
-def write(conn: sa.Connection, dead: Sequence[Dead]) -> None:
+def write(conn: sa.Connection, dead: Sequence[FailedTask]) -> None:
     """Each of these tasks, whose end stands in the database already, has left its dead letter."""
     if not dead:
         return
     names: list[str] = sorted({one.task_id for one in dead})
-    found = {waiting.task.task_id: waiting for waiting in map(waiting_of, bulk.rows(conn, _TASKS, names))}
+    found = {waiting.task.task_id: waiting for waiting in map(ready_task_of, bulk.fetch_rows(conn, _TASKS, names))}
     tried: dict[str, list[Attempt]] = {name: [] for name in names}
     for attempt in attempts(conn, names):
         tried[attempt.task_id].append(attempt)
     letters = [_letter_of(one, found[one.task_id], tried[one.task_id]) for one in dead]
-    bulk.many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
-    note(conn, lambda tally: tally.buried([letter.job for letter in letters]))
+    bulk.execute_many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
+    notify_after_commit(conn, lambda tally: tally.dead_lettered([letter.job for letter in letters]))
 
 
-def _letter_of(one: Dead, of: Waiting, tried: Sequence[Attempt]) -> DeadLetter:
+def _letter_of(one: FailedTask, of: ReadyTask, tried: Sequence[Attempt]) -> DeadLetter:
     return dead_letter(of.task, of.run, tried, one.reason, one.error, of.input, now=one.at)
 
 
 def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
     """See Executions.attempts."""
-    return [attempt_of(row) for row in bulk.rows(conn, _ATTEMPTS, list(tasks))]
+    return [attempt_of(row) for row in bulk.fetch_rows(conn, _ATTEMPTS, list(tasks))]
 
 
 def find(conn: sa.Connection, tenant: str, dead_letter_id: str) -> DeadLetter | None:

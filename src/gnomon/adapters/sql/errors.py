@@ -41,14 +41,14 @@ SQLSTATES = {
     "XX": "internal error, or corrupt",
 }
 #: Two stood in each other's way, and this one was given up: not serialisable, and a deadlock. Nothing of it is done.
-CROSSED = frozenset(("40001", "40P01"))
+CONFLICT_SQLSTATES = frozenset(("40001", "40P01"))
 #: What the server says of a setting that it does not know.
 _NO_SUCH_THING, _UNKNOWN_SETTING = "42704", "unrecognized configuration parameter"
 #: The class of SQLSTATE of values that the server cannot hold.
 _BAD_VALUE = "22"
 
 
-def translated(error: Exception) -> Exception:
+def translate_error(error: Exception) -> Exception:
     """StoreUnavailable if the world failed, UsageError if a value was given that the database cannot hold.
 
     Else the error itself, which is a fault in the program or an answer.
@@ -60,21 +60,21 @@ def translated(error: Exception) -> Exception:
     if sqlstate_of(error) == _NO_SUCH_THING and _UNKNOWN_SETTING in str(_origin(error)):
         # Whoever wrote the address wrote a setting that the server does not know.
         return UsageError(f"the address of the database: {_first_line(error)[:_LONGEST]}")
-    if not _worldly(error):
+    if not _is_environment_failure(error):
         return error
     failure = StoreUnavailable(_first_line(error))
     failure.__cause__ = error
     return failure
 
 
-def lost(error: Exception) -> StoreUnavailable:
+def lost_transaction_error(error: Exception) -> StoreUnavailable:
     """What to tell those whose work went down together with the transaction."""
     failure = StoreUnavailable(_first_line(error))
     failure.__cause__ = error
     return failure
 
 
-def unopened(path: str, failure: StoreUnavailable) -> StoreUnavailable | UsageError:
+def open_error(path: str, failure: StoreUnavailable) -> StoreUnavailable | UsageError:
     """What to tell whoever asked for a file that could not be opened: its name, and UsageError if it is something else.
 
     SQLite itself names no files.
@@ -91,7 +91,7 @@ def sqlstate_of(error: BaseException) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def hung_up(error: sa.exc.DBAPIError) -> bool:
+def connection_closed(error: sa.exc.DBAPIError) -> bool:
     """Whether the server had closed the connection, as far as the driver has noticed."""
     return error.connection_invalidated or _kind(_origin(error)) in _HANGING_UP
 
@@ -107,7 +107,7 @@ def _refused_value(error: Exception) -> bool:
     return (sqlstate_of(error) or "").startswith(_BAD_VALUE) or _BAD_INPUT in (_kind(origin), _kind(origin.__cause__))
 
 
-def _worldly(error: Exception) -> bool:
+def _is_environment_failure(error: Exception) -> bool:
     if getattr(error, "connection_invalidated", False):
         return True
     origin = _origin(error)

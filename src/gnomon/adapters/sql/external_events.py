@@ -7,36 +7,38 @@ import sqlalchemy as sa
 from msgspec.structs import astuple, replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.completion import Rooms
+from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.launches import launch
-from gnomon.adapters.sql.rows import SCHEDULE, Row, definition, named
-from gnomon.adapters.sql.unreadable import Unreadable
+from gnomon.adapters.sql.rows import SCHEDULE, Row, column_list, load_workflow
+from gnomon.adapters.sql.unreadable import UnreadableSchedules
 from gnomon.core.model import MINUTE_MS, Schedule, ScheduleUid
 from gnomon.core.runs.external_events import (
-    Entry,
-    EntryKind,
-    Event,
-    Gathering,
-    became,
-    gathered,
-    skipped_because,
-    wanted_by,
+    EventBatch,
+    EventEffect,
+    EventEffectKind,
+    ExternalEvent,
+    add_to_batch,
+    effect_of_launch,
+    event_skip_reason,
+    launch_for_events,
 )
 from gnomon.core.triggers import OnEvent
 
 _event = schema.event.c
-_EVENT = tuple(schema.event.c[name] for name in Event.__struct_fields__)
-_ENTRY = tuple(schema.event_entry.c[name] for name in Entry.__struct_fields__)
-_KEEP = bulk.inserting(schema.event, tuple(column.name for column in _EVENT), "ON CONFLICT (event_id) DO NOTHING")
+_EVENT = tuple(schema.event.c[name] for name in ExternalEvent.__struct_fields__)
+_ENTRY = tuple(schema.event_entry.c[name] for name in EventEffect.__struct_fields__)
+_KEEP = bulk.insert_statement(
+    schema.event, tuple(column.name for column in _EVENT), "ON CONFLICT (event_id) DO NOTHING"
+)
 _LISTENERS = bulk.statement(f"SELECT uid FROM schedule WHERE tenant = ? AND expression = ? AND {schema.LISTENS}")  # noqa: S608 - our own names, here and below
-_SCHEDULES = bulk.statement(f"SELECT {named(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608
-_ENTRIES = bulk.statement(f"SELECT {named(_ENTRY)} FROM event_entry WHERE event_id IN KEYS")  # noqa: S608
-_ADD_ENTRY = bulk.inserting(schema.event_entry, tuple(column.name for column in _ENTRY))
-_CHANGE_ENTRY = bulk.changing(
+_SCHEDULES = bulk.statement(f"SELECT {column_list(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608
+_ENTRIES = bulk.statement(f"SELECT {column_list(_ENTRY)} FROM event_entry WHERE event_id IN KEYS")  # noqa: S608
+_ADD_ENTRY = bulk.insert_statement(schema.event_entry, tuple(column.name for column in _ENTRY))
+_CHANGE_ENTRY = bulk.update_statement(
     schema.event_entry, ("kind", "reason", "run_id", "decided_at"), by=("event_id", "schedule_uid")
 )
 _GATHERINGS = bulk.statement("SELECT schedule_uid, first_at, due_at, count FROM gathering WHERE schedule_uid IN KEYS")
-_GATHER = bulk.inserting(
+_GATHER = bulk.insert_statement(
     schema.gathering,
     ("schedule_uid", "first_at", "due_at", "count"),
     "ON CONFLICT (schedule_uid) DO UPDATE SET due_at = excluded.due_at, count = excluded.count",
@@ -45,12 +47,13 @@ _NEXT = bulk.statement("SELECT due_at FROM gathering ORDER BY due_at, schedule_u
 _DUE = bulk.statement("SELECT schedule_uid FROM gathering WHERE due_at <= ? ORDER BY due_at, schedule_uid LIMIT ?")
 _CLOSE = bulk.statement("DELETE FROM gathering WHERE schedule_uid IN KEYS AND due_at <= ? RETURNING schedule_uid")
 _THERE = bulk.statement("SELECT uid FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")
-_PUT_OFF = bulk.changing(schema.gathering, ("due_at",), by=("schedule_uid",))
+_PUT_OFF = bulk.update_statement(schema.gathering, ("due_at",), by=("schedule_uid",))
 _GATHERED = bulk.statement(
-    f"SELECT {named(_ENTRY)}, {named(_EVENT)} FROM event_entry JOIN event ON event.event_id = event_entry.event_id"  # noqa: S608
+    f"SELECT {column_list(_ENTRY)}, {column_list(_EVENT)} FROM event_entry"  # noqa: S608
+    " JOIN event ON event.event_id = event_entry.event_id"
     f" WHERE event_entry.schedule_uid IN KEYS AND event_entry.{schema.GATHERED}"
 )
-_FIND = bulk.statement(f"SELECT {named(_EVENT)} FROM event WHERE event_id = ?")  # noqa: S608
+_FIND = bulk.statement(f"SELECT {column_list(_EVENT)} FROM event WHERE event_id = ?")  # noqa: S608
 _LIST = (
     sa.select(*_EVENT)
     .where(_event.tenant == sa.bindparam("owner"))
@@ -64,50 +67,50 @@ _PUT_OFF_MS = MINUTE_MS
 # ---- emitting ------------------------------------------------------------------------------------
 
 
-def emit(conn: sa.Connection, event: Event, now: int, unreadable: Unreadable) -> Sequence[Entry]:
+def emit(conn: sa.Connection, event: ExternalEvent, now: int, unreadable: UnreadableSchedules) -> Sequence[EventEffect]:
     """See EventLog.emit_event."""
-    if bulk.those(conn, _KEEP, [astuple(event)], "event_id"):
-        uids = [uid for (uid,) in bulk.rows(conn, _LISTENERS, event.tenant, event.name)]
+    if bulk.execute_returning_keys(conn, _KEEP, [astuple(event)], "event_id"):
+        uids = [uid for (uid,) in bulk.fetch_rows(conn, _LISTENERS, event.tenant, event.name)]
         # What was changed before they were held counts.
         listening = [one for one in _held(conn, uids, unreadable) if _listens(one, event)]
         decided = {one.uid: _first_look(one, event, now) for one in listening}
-        waiting = [one for one in listening if decided[one.uid].kind is EntryKind.GATHERED]
+        waiting = [one for one in listening if decided[one.uid].kind is EventEffectKind.GATHERED]
         full = _gather(conn, waiting, now)
         firing = [(one, [event]) for one in listening if not decided[one.uid].reason]
         for uid, told in _started(conn, firing, now).items():
             decided[uid] = replace(decided[uid], **told, decided_at=now)
-        bulk.many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
+        bulk.execute_many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
         _close(conn, full, {one.uid: one for one in waiting}, now)
     return entries(conn, [event.event_id])
 
 
-def _held(conn: sa.Connection, uids: Sequence[str], unreadable: Unreadable) -> Sequence[Schedule]:
+def _held(conn: sa.Connection, uids: Sequence[str], unreadable: UnreadableSchedules) -> Sequence[Schedule]:
     """Those of the schedules that are there and can be read, nobody else's to change."""
     if not uids:
         return ()
-    Rooms(conn, map(ScheduleUid, uids))
-    found = unreadable.readable(bulk.rows(conn, _SCHEDULES, list(uids)))
+    ConcurrencyCounters(conn, map(ScheduleUid, uids))
+    found = unreadable.readable(bulk.fetch_rows(conn, _SCHEDULES, list(uids)))
     return sorted(found, key=lambda one: one.schedule_id)
 
 
-def _listens(schedule: Schedule, event: Event) -> bool:
+def _listens(schedule: Schedule, event: ExternalEvent) -> bool:
     trigger = schedule.spec.trigger
     return isinstance(trigger, OnEvent) and trigger.event == event.name
 
 
-def _first_look(schedule: Schedule, event: Event, now: int) -> Entry:
+def _first_look(schedule: Schedule, event: ExternalEvent, now: int) -> EventEffect:
     """What becomes of the event; without a reason if that is for a run to say."""
     trigger = _trigger(schedule)
-    entry = Entry(
+    entry = EventEffect(
         event_id=event.event_id,
         schedule_uid=schedule.uid,
         schedule_id=schedule.schedule_id,
-        kind=EntryKind.SKIPPED,
-        reason=skipped_because(schedule, trigger, event) or "",
+        kind=EventEffectKind.SKIPPED,
+        reason=event_skip_reason(schedule, trigger, event) or "",
         decided_at=now,
     )
-    if not entry.reason and trigger.gathers:
-        return replace(entry, kind=EntryKind.GATHERED, reason="waits_for_others")
+    if not entry.reason and trigger.is_batched:
+        return replace(entry, kind=EventEffectKind.GATHERED, reason="waits_for_others")
     return entry
 
 
@@ -123,51 +126,53 @@ def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Seq
         return ()
     names: list[str] = [one.uid for one in schedules]
     found = (
-        Gathering(schedule_uid=row[0], first_at=row[1], due_at=row[2], count=row[3])
-        for row in bulk.rows(conn, _GATHERINGS, names)
+        EventBatch(schedule_uid=row[0], first_at=row[1], due_at=row[2], count=row[3])
+        for row in bulk.fetch_rows(conn, _GATHERINGS, names)
     )
     so_far = {one.schedule_uid: one for one in found}
-    after = [gathered(_trigger(one), so_far.get(one.uid), one.uid, now=now) for one in schedules]
-    bulk.many(conn, _GATHER, [astuple(one) for one in after])
+    after = [add_to_batch(_trigger(one), so_far.get(one.uid), one.uid, now=now) for one in schedules]
+    bulk.execute_many(conn, _GATHER, [astuple(one) for one in after])
     return [one.schedule_uid for one in after if one.due_at <= now]
 
 
 def _started(
-    conn: sa.Connection, wanted: Sequence[tuple[Schedule, Sequence[Event]]], now: int
+    conn: sa.Connection, wanted: Sequence[tuple[Schedule, Sequence[ExternalEvent]]], now: int
 ) -> Mapping[ScheduleUid, Mapping[str, Any]]:
     """What became of the runs that each of the schedules was to start for its events, as an entry tells it."""
-    wishes = [wanted_by(schedule, events, _given(conn, schedule), now=now) for schedule, events in wanted]
+    wishes = [launch_for_events(schedule, events, _given(conn, schedule), now=now) for schedule, events in wanted]
     told: dict[ScheduleUid, Mapping[str, Any]] = {}
     for (schedule, _), wish, launching in zip(wanted, wishes, launch(conn, wishes, now) if wishes else (), strict=True):
-        kind, reason = became(launching)
-        run_id = None if kind is EntryKind.SKIPPED else wish.run.run_id
+        kind, reason = effect_of_launch(launching)
+        run_id = None if kind is EventEffectKind.SKIPPED else wish.run.run_id
         told[schedule.uid] = {"kind": kind, "reason": reason, "run_id": run_id}
     return told
 
 
 def _given(conn: sa.Connection, schedule: Schedule) -> Mapping[str, Any]:
     spec = schedule.spec
-    found = definition(conn, schedule.tenant, spec.workflow_id, spec.workflow_version)
+    found = load_workflow(conn, schedule.tenant, spec.workflow_id, spec.workflow_version)
     return found.input if found is not None else {}
 
 
 # ---- gathering -----------------------------------------------------------------------------------
 
 
-def next_gathering_at(conn: sa.Connection) -> int | None:
+def next_batch_at(conn: sa.Connection) -> int | None:
     """See EventLog.next_gathering_at."""
-    found = bulk.rows(conn, _NEXT)
+    found = bulk.fetch_rows(conn, _NEXT)
     return found[0][0] if found else None
 
 
-def close(conn: sa.Connection, now: int, limit: int, unreadable: Unreadable) -> Sequence[ScheduleUid]:
+def close(conn: sa.Connection, now: int, limit: int, unreadable: UnreadableSchedules) -> Sequence[ScheduleUid]:
     """See EventLog.close_gatherings."""
-    due = [uid for (uid,) in bulk.rows(conn, _DUE, now, limit)]
+    due = [uid for (uid,) in bulk.fetch_rows(conn, _DUE, now, limit)]
     if not due:
         return []
     schedules = {one.uid: one for one in _held(conn, due, unreadable)}
-    there = {uid for (uid,) in bulk.rows(conn, _THERE, due)}
-    bulk.many(conn, _PUT_OFF, [(now + _PUT_OFF_MS, uid) for uid in due if uid in there and uid not in schedules])
+    there = {uid for (uid,) in bulk.fetch_rows(conn, _THERE, due)}
+    bulk.execute_many(
+        conn, _PUT_OFF, [(now + _PUT_OFF_MS, uid) for uid in due if uid in there and uid not in schedules]
+    )
     return _close(conn, due, schedules, now)
 
 
@@ -178,7 +183,7 @@ def _close(
     if not due:
         return ()
     # Another may have closed some, or another event have put them off, before we held them.
-    closed = {uid for (uid,) in bulk.rows(conn, _CLOSE, list(due), now)}
+    closed = {uid for (uid,) in bulk.fetch_rows(conn, _CLOSE, list(due), now)}
     waiting = _waiting(conn, sorted(closed))
     there = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
     told: dict[ScheduleUid, Mapping[str, Any]] = dict.fromkeys(waiting, _skipped("gone"))
@@ -186,18 +191,18 @@ def _close(
     told |= _started(conn, [(one, events) for one, events in there if one.paused_at is None], now)
     after = [replace(entry, **told[uid]) for uid, of in waiting.items() for entry, _ in of]
     changed = [(one.kind.value, one.reason, one.run_id, now, one.event_id, one.schedule_uid) for one in after]
-    bulk.many(conn, _CHANGE_ENTRY, changed)
+    bulk.execute_many(conn, _CHANGE_ENTRY, changed)
     return [uid for uid in due if uid in closed]
 
 
 def _skipped(reason: str) -> Mapping[str, Any]:
-    return {"kind": EntryKind.SKIPPED, "reason": reason}
+    return {"kind": EventEffectKind.SKIPPED, "reason": reason}
 
 
-def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[tuple[Entry, Event]]]:
+def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]]:
     """The events that each of the schedules has gathered, oldest first."""
-    found: dict[ScheduleUid, list[tuple[Entry, Event]]] = {}
-    for row in bulk.rows(conn, _GATHERED, uids) if uids else ():
+    found: dict[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]] = {}
+    for row in bulk.fetch_rows(conn, _GATHERED, uids) if uids else ():
         entry = _entry_of(row[: len(_ENTRY)])
         found.setdefault(entry.schedule_uid, []).append((entry, _event_of(row[len(_ENTRY) :])))
     return {uid: sorted(of, key=lambda one: (one[1].emitted_at, one[1].event_id)) for uid, of in found.items()}
@@ -208,7 +213,7 @@ def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[
 
 def listed(
     conn: sa.Connection, tenant: str, name: str | None, after: tuple[int, str] | None, limit: int
-) -> Sequence[Event]:
+) -> Sequence[ExternalEvent]:
     """See EventLog.list_events."""
     asked = _LIST
     if name is not None:
@@ -218,26 +223,26 @@ def listed(
     return [_event_of(row) for row in conn.execute(asked, {"owner": tenant, "limit": limit})]
 
 
-def find(conn: sa.Connection, event_id: str) -> Event | None:
+def find(conn: sa.Connection, event_id: str) -> ExternalEvent | None:
     """See EventLog.find_event."""
-    found = bulk.rows(conn, _FIND, event_id)
+    found = bulk.fetch_rows(conn, _FIND, event_id)
     return _event_of(found[0]) if found else None
 
 
-def entries(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[Entry]:
+def entries(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[EventEffect]:
     """See EventLog.entries."""
-    found = map(_entry_of, bulk.rows(conn, _ENTRIES, list(event_ids)))
+    found = map(_entry_of, bulk.fetch_rows(conn, _ENTRIES, list(event_ids)))
     return sorted(found, key=lambda entry: (entry.event_id, entry.schedule_id))
 
 
-def _event_of(row: Row) -> Event:
-    return Event(**dict(zip(Event.__struct_fields__, row, strict=True)))
+def _event_of(row: Row) -> ExternalEvent:
+    return ExternalEvent(**dict(zip(ExternalEvent.__struct_fields__, row, strict=True)))
 
 
-def _entry_of(row: Row) -> Entry:
-    said = dict(zip(Entry.__struct_fields__, row, strict=True))
-    return Entry(**said | {"kind": EntryKind(said["kind"])})
+def _entry_of(row: Row) -> EventEffect:
+    said = dict(zip(EventEffect.__struct_fields__, row, strict=True))
+    return EventEffect(**said | {"kind": EventEffectKind(said["kind"])})
 
 
-def _entry_row(entry: Entry) -> tuple[Any, ...]:
-    return tuple(str(said) if isinstance(said, EntryKind) else said for said in astuple(entry))
+def _entry_row(entry: EventEffect) -> tuple[Any, ...]:
+    return tuple(str(said) if isinstance(said, EventEffectKind) else said for said in astuple(entry))

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
 from gnomon.core.model import Run, ScheduleUid, Task, Tick
-from gnomon.ports.schedules import Gone, Pause, Revision
+from gnomon.ports.schedules import DeletedSchedule, Pause, Revision
 
 _tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
 _UID = sa.bindparam("uid", type_=schema.Name)
@@ -85,7 +85,9 @@ def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
     return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))
 
 
-def gone(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[Gone]:
+def gone(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[DeletedSchedule]:
     """See History.gone."""
     found = conn.execute(_GONE, {"tenant": tenant, "name": schedule_id, "limit": limit})
-    return [Gone(schedule=schedule_of(row), deleted_at=row.deleted_at, deleted_by=row.actor) for row in found]
+    return [
+        DeletedSchedule(schedule=schedule_of(row), deleted_at=row.deleted_at, deleted_by=row.actor) for row in found
+    ]

@@ -5,57 +5,67 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.completion import Ended, Rooms
+from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun
 from gnomon.adapters.sql.graph import (
     STEPS,
-    Going,
-    Inner,
-    advance,
-    end_inner,
+    AdvancingRun,
+    EngineTaskEnd,
+    advance_runs,
+    cascade_run_ends,
+    end_engine_tasks,
     end_tasks,
-    follow,
-    outcome_of,
-    rooms_for,
-    together,
+    fan_out_outcome,
+    lock_counters,
+    sub_run_outcome,
 )
-from gnomon.adapters.sql.rows import RUN, SCHEDULE, definition, named, run_of, task_of
-from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.invariants import Ailment, Counted, Diagnosis, Orphan, Overdue, diagnosis, waits_for_run
+from gnomon.adapters.sql.rows import RUN, SCHEDULE, column_list, load_workflow, run_of, task_of
+from gnomon.adapters.sql.unreadable import UnreadableSchedules
+from gnomon.core.invariants import (
+    OrphanedAttempt,
+    OverdueSchedule,
+    RunCountCheck,
+    StuckReason,
+    StuckRun,
+    diagnose_run,
+    waits_for_run,
+)
 from gnomon.core.model import Run, RunId, RunStatus, Schedule, ScheduleUid, Task, TaskId
 from gnomon.core.runs.launch import sub_run_id
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
-from gnomon.ports.maintenance import Ailing, OpenPlace
+from gnomon.ports.maintenance import OpenRunPosition, StuckRunsPage
 
-_OPEN = f"SELECT {named(RUN)} FROM run WHERE {schema.NOT_OVER} AND created_at < ?"  # noqa: S608 - our own names, here and below
+_OPEN = f"SELECT {column_list(RUN)} FROM run WHERE {schema.NOT_OVER} AND created_at < ?"  # noqa: S608 - our own names, here and below
 _LOOSE = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at > ? ORDER BY planned_at LIMIT ?")
 _LOOSE_AT = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at = ?")
 _OF_SCHEDULES = bulk.statement(
     f"{_OPEN} AND (schedule_uid, planned_at) > (?, ?) ORDER BY schedule_uid, planned_at LIMIT ?"
 )
 _AT = bulk.statement(f"{_OPEN} AND schedule_uid = ? AND planned_at = ?")
-_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS")  # noqa: S608
+_RUNS_BY_ID = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS")  # noqa: S608
 _OWNERS = bulk.statement(f"SELECT run_id, schedule_uid FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER}")  # noqa: S608
 _HOLD = bulk.statement(
-    f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER} ORDER BY run_id FOR UPDATE"  # noqa: S608
+    f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER} ORDER BY run_id FOR UPDATE"  # noqa: S608
 )
 _LOWEST = -(1 << 62)
 
 
-def ailing(conn: sa.Connection, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+def stuck_runs(conn: sa.Connection, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
     """See Mending.ailing."""
     runs, further = _page(conn, before_at, after, limit)
     found = {run.run_id: told.ailment for run, _, told in _diagnosed(conn, runs) if told is not None}
-    return Ailing(found, further)
+    return StuckRunsPage(found, further)
 
 
-def _page(conn: sa.Connection, before_at: int, after: OpenPlace, limit: int) -> tuple[list[Run], OpenPlace | None]:
+def _page(
+    conn: sa.Connection, before_at: int, after: OpenRunPosition, limit: int
+) -> tuple[list[Run], OpenRunPosition | None]:
     """Runs in the order of the index; all that share the last place, of which there may be many, come together."""
     uid, at = after
     if uid:
-        rows = bulk.rows(conn, _OF_SCHEDULES, before_at, uid, at, limit + 1)
+        rows = bulk.fetch_rows(conn, _OF_SCHEDULES, before_at, uid, at, limit + 1)
     else:
-        rows = bulk.rows(conn, _LOOSE, before_at, at, limit + 1)
+        rows = bulk.fetch_rows(conn, _LOOSE, before_at, at, limit + 1)
     runs = [run_of(row) for row in rows]
     if len(runs) <= limit:
         # Behind those without a schedule come those of the first.
@@ -64,21 +74,23 @@ def _page(conn: sa.Connection, before_at: int, after: OpenPlace, limit: int) -> 
     whole = [run for run in runs if _place(run) != last]
     if whole:
         return whole, _place(whole[-1])
-    asked = bulk.rows(conn, _AT, before_at, *last) if uid else bulk.rows(conn, _LOOSE_AT, before_at, last[1])
+    asked = (
+        bulk.fetch_rows(conn, _AT, before_at, *last) if uid else bulk.fetch_rows(conn, _LOOSE_AT, before_at, last[1])
+    )
     return [run_of(row) for row in asked], last
 
 
-def _place(run: Run) -> OpenPlace:
+def _place(run: Run) -> OpenRunPosition:
     return run.schedule_uid or "", run.planned_at
 
 
-def _diagnosed(conn: sa.Connection, runs: Sequence[Run]) -> list[tuple[Run, Workflow | None, Diagnosis | None]]:
+def _diagnosed(conn: sa.Connection, runs: Sequence[Run]) -> list[tuple[Run, Workflow | None, StuckRun | None]]:
     """Each of the runs with what it is made from and what is wrong with it."""
     steps: dict[str, list[Task]] = {run.run_id: [] for run in runs}
-    for task in map(task_of, bulk.rows(conn, STEPS, list(steps))) if steps else ():
+    for task in map(task_of, bulk.fetch_rows(conn, STEPS, list(steps))) if steps else ():
         steps[task.run_id].append(task)
     versions = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
-    known = {version: definition(conn, *version) for version in versions}
+    known = {version: load_workflow(conn, *version) for version in versions}
     made = [(run, known[run.tenant, run.workflow_id, run.workflow_version]) for run in runs]
     waited_for: list[str] = [
         sub_run_id(task)
@@ -87,48 +99,50 @@ def _diagnosed(conn: sa.Connection, runs: Sequence[Run]) -> list[tuple[Run, Work
         if graph is not None and waits_for_run(task, graph)
     ]
     over = {run.run_id for run in _found(conn, waited_for).values() if run.over}
-    return [(run, graph, diagnosis(run, graph, steps[run.run_id], over)) for run, graph in made]
+    return [(run, graph, diagnose_run(run, graph, steps[run.run_id], over)) for run, graph in made]
 
 
 def _found(conn: sa.Connection, names: Sequence[str]) -> Mapping[str, Run]:
-    rows = bulk.rows(conn, _RUNS, list(names)) if names else ()
+    rows = bulk.fetch_rows(conn, _RUNS_BY_ID, list(names)) if names else ()
     return {run.run_id: run for run in map(run_of, rows)}
 
 
-def mend(conn: sa.Connection, run_ids: Collection[RunId], now: int) -> Sequence[RunId]:
+def repair_runs(conn: sa.Connection, run_ids: Collection[RunId], now: int) -> Sequence[RunId]:
     """See Mending.mend."""
     names: list[str] = sorted(run_ids)
-    rooms = rooms_for(conn, [(run_id, uid) for run_id, uid in bulk.rows(conn, _OWNERS, names)])
-    held = [run_of(row) for row in bulk.rows(conn, _HOLD, names)]
+    rooms = lock_counters(conn, [(run_id, uid) for run_id, uid in bulk.fetch_rows(conn, _OWNERS, names)])
+    held = [run_of(row) for row in bulk.fetch_rows(conn, _HOLD, names)]
     mended: list[RunId] = []
-    ended: list[Ended] = []
-    going: list[Going] = []
-    inner: list[Inner] = []
+    ended: list[EndedRun] = []
+    going: list[AdvancingRun] = []
+    inner: list[EngineTaskEnd] = []
     for run, graph, told in _diagnosed(conn, held):
         if told is None:
             continue
         mended.append(run.run_id)
         if graph is None:
-            ended.append(Ended(run, RunStatus.FAILED, "its workflow is gone", now))
-        elif told.ailment is Ailment.STEP_NOT_ENDED:
-            inner += [Inner(task, run, graph, _outcome(conn, task, run, graph, now), now) for task in told.steps]
+            ended.append(EndedRun(run, RunStatus.FAILED, "its workflow is gone", now))
+        elif told.ailment is StuckReason.STEP_NOT_ENDED:
+            inner += [
+                EngineTaskEnd(task, run, graph, _outcome(conn, task, run, graph, now), now) for task in told.steps
+            ]
         else:
-            going.append(Going(run, graph, now))
-    follow(conn, [*ended, *advance(conn, going)], rooms)
-    end_tasks(conn, end_inner(conn, inner), rooms)
+            going.append(AdvancingRun(run, graph, now))
+    cascade_run_ends(conn, [*ended, *advance_runs(conn, going)], rooms)
+    end_tasks(conn, end_engine_tasks(conn, inner), rooms)
     return mended
 
 
-def _outcome(conn: sa.Connection, task: Task, run: Run, graph: Workflow, now: int) -> Outcome:
+def _outcome(conn: sa.Connection, task: Task, run: Run, graph: Workflow, now: int) -> AttemptOutcome:
     """How a step has ended that waited for what is over."""
     if not waits_for_run(task, graph):
-        return together(conn, task, run)
+        return fan_out_outcome(conn, task, run)
     below = _found(conn, [sub_run_id(task)])[sub_run_id(task)]
-    return outcome_of(conn, Ended(below, below.status, below.error, now))
+    return sub_run_outcome(conn, EndedRun(below, below.status, below.error, now))
 
 
 _IDLE = bulk.statement(
-    f"SELECT {named(SCHEDULE)} FROM schedule WHERE {schema.IDLE} AND uid > ? ORDER BY uid LIMIT ?"  # noqa: S608 - our own names, here and below
+    f"SELECT {column_list(SCHEDULE)} FROM schedule WHERE {schema.IDLE} AND uid > ? ORDER BY uid LIMIT ?"  # noqa: S608 - our own names, here and below
 )
 _GIVE = bulk.statement(
     "UPDATE schedule SET next_fire_at = ? WHERE uid = ? AND revision = ? AND mark_at = ?"  # noqa: S608
@@ -144,21 +158,23 @@ _OLDEST = bulk.statement(
 )
 _UID = [column.name for column in SCHEDULE].index("uid")
 _LED = bulk.statement("SELECT holder FROM shard WHERE shard = ? AND lease_until > ? AND holder IS NOT NULL")
-_CHECKED_RUNS = f"(SELECT count(*) FROM run WHERE run.schedule_uid = schedule.uid AND {schema.NOT_OVER}"  # noqa: S608
+_COUNT_OPEN_RUNS = f"(SELECT count(*) FROM run WHERE run.schedule_uid = schedule.uid AND {schema.NOT_OVER}"  # noqa: S608
 _COUNTS = (
     "SELECT uid, schedule_id, active_runs, queued_runs,"  # noqa: S608
-    f" {_CHECKED_RUNS} AND NOT queued), {_CHECKED_RUNS} AND queued) FROM schedule"
+    f" {_COUNT_OPEN_RUNS} AND NOT queued), {_COUNT_OPEN_RUNS} AND queued) FROM schedule"
 )
 _PAGE = bulk.statement(f"{_COUNTS} WHERE deleted_at IS NULL AND uid > ? ORDER BY uid LIMIT ?")
 _THESE = bulk.statement(f"{_COUNTS} WHERE deleted_at IS NULL AND uid IN KEYS")
 
 
-def idle_schedules(conn: sa.Connection, after: str, limit: int, unreadable: Unreadable) -> Sequence[Schedule]:
+def schedules_without_next_fire(
+    conn: sa.Connection, after: str, limit: int, unreadable: UnreadableSchedules
+) -> Sequence[Schedule]:
     """See Vitals.idle_schedules."""
     found: list[Schedule] = []
     while len(found) < limit:
         wanted = limit - len(found)
-        rows = bulk.rows(conn, _IDLE, after, wanted)
+        rows = bulk.fetch_rows(conn, _IDLE, after, wanted)
         found += unreadable.readable(rows)
         if len(rows) < wanted:
             break
@@ -166,39 +182,39 @@ def idle_schedules(conn: sa.Connection, after: str, limit: int, unreadable: Unre
     return found
 
 
-def give_next_fire(conn: sa.Connection, schedule: Schedule, next_fire_at: int) -> bool:
+def set_next_fire(conn: sa.Connection, schedule: Schedule, next_fire_at: int) -> bool:
     """See Vitals.give_next_fire."""
-    return bool(bulk.rows(conn, _GIVE, next_fire_at, schedule.uid, schedule.revision, schedule.mark_at))
+    return bool(bulk.fetch_rows(conn, _GIVE, next_fire_at, schedule.uid, schedule.revision, schedule.mark_at))
 
 
-def orphans(conn: sa.Connection, before_at: int, limit: int) -> Sequence[Orphan]:
+def orphaned_attempts(conn: sa.Connection, before_at: int, limit: int) -> Sequence[OrphanedAttempt]:
     """See Vitals.orphans."""
-    found = bulk.rows(conn, _ORPHANS, before_at, limit)
-    return [Orphan(task_id=TaskId(task), worker=worker, lease_until=until) for task, worker, until in found]
+    found = bulk.fetch_rows(conn, _ORPHANS, before_at, limit)
+    return [OrphanedAttempt(task_id=TaskId(task), worker=worker, lease_until=until) for task, worker, until in found]
 
 
-def oldest_due(conn: sa.Connection, now: int) -> Overdue | None:
+def oldest_due(conn: sa.Connection, now: int) -> OverdueSchedule | None:
     """See Vitals.oldest_due."""
-    for uid, name, next_fire_at, shard in bulk.rows(conn, _OLDEST):
-        led = bool(bulk.rows(conn, _LED, shard, now))
-        return Overdue(uid=uid, schedule_id=name, next_fire_at=next_fire_at, led=led)
+    for uid, name, next_fire_at, shard in bulk.fetch_rows(conn, _OLDEST):
+        led = bool(bulk.fetch_rows(conn, _LED, shard, now))
+        return OverdueSchedule(uid=uid, schedule_id=name, next_fire_at=next_fire_at, led=led)
     return None
 
 
-def counted(conn: sa.Connection, after: str, limit: int) -> Sequence[Counted]:
+def counted(conn: sa.Connection, after: str, limit: int) -> Sequence[RunCountCheck]:
     """See Vitals.counted."""
-    return [_counted(row) for row in bulk.rows(conn, _PAGE, after, limit)]
+    return [_counted(row) for row in bulk.fetch_rows(conn, _PAGE, after, limit)]
 
 
-def _counted(row: Sequence[object]) -> Counted:
-    return Counted(**dict(zip(Counted.__struct_fields__, row, strict=True)))  # type: ignore[arg-type]
+def _counted(row: Sequence[object]) -> RunCountCheck:
+    return RunCountCheck(**dict(zip(RunCountCheck.__struct_fields__, row, strict=True)))  # type: ignore[arg-type]
 
 
-def recount(conn: sa.Connection, uids: Collection[ScheduleUid], now: int) -> Sequence[ScheduleUid]:
+def recount_runs(conn: sa.Connection, uids: Collection[ScheduleUid], now: int) -> Sequence[ScheduleUid]:
     """See Vitals.recount. Whoever changes runs holds their schedule first, so that nothing changes while we count."""
-    rooms = Rooms(conn, uids)
+    rooms = ConcurrencyCounters(conn, uids)
     names: list[str] = sorted(uids)
-    wrong = [one for row in bulk.rows(conn, _THESE, names) if (one := _counted(row)).wrong]
+    wrong = [one for row in bulk.fetch_rows(conn, _THESE, names) if (one := _counted(row)).mismatched]
     for one in wrong:
-        rooms.recount(one.uid, active=one.active, queued=one.queued, now=now)
+        rooms.recount_runs(one.uid, active=one.active, queued=one.queued, now=now)
     return sorted(one.uid for one in wrong)

@@ -6,11 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import hint
+from gnomon.adapters.sql.after_commit import hint_after_commit
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.leases import checked_key, checked_ttl
-from gnomon.ports.coordination import Topic
-from gnomon.ports.ledger import Attendance, Terms
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.ledger import ShardRenewal, Terms
 
 _shard, _node = schema.shard.c, schema.node.c
 _HELD = (
@@ -26,7 +26,7 @@ _EXTEND = _THESE.values(lease_until=sa.bindparam("until"))
 _TAKE = _THESE.values(term=_shard.term + 1, holder=sa.bindparam("by"), lease_until=sa.bindparam("until")).returning(
     _shard.shard, _shard.term
 )
-_RELEASE = _THESE.where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0)
+_RELEASE_SHARDS = _THESE.where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0)
 _LEAVE = (
     sa.update(schema.shard).where(_shard.holder == sa.bindparam("by")).values(holder=None, lease_until=0),
     sa.delete(schema.node).where(_node.holder == sa.bindparam("by")),
@@ -40,19 +40,19 @@ _OTHERS_END = sa.select(sa.func.min(_shard.lease_until)).where(
 _ALIVE = sa.select(sa.func.count()).select_from(schema.node).where(_node.seen_until > sa.bindparam("now"))
 
 
-def attend(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> Attendance:
+def renew_shards(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> ShardRenewal:
     """See Shards.attend."""
-    _see(conn, holder, now + ttl_ms)
+    _record_node(conn, holder, now + ttl_ms)
     # Whoever is just showing up is skipped, not waited for: two could wait for each other.
     conn.execute(_FORGET, {"now": now})
     held = dict(conn.execute(_HELD, {"by": holder}).all())
     if held:
         conn.execute(_EXTEND, {"shards": list(held), "until": now + ttl_ms})
     alive = conn.scalar(_ALIVE, {"now": now}) or 0
-    return Attendance(held, alive, now, conn.scalar(_OTHERS_END, {"by": holder, "now": now}))
+    return ShardRenewal(held, alive, now, conn.scalar(_OTHERS_END, {"by": holder, "now": now}))
 
 
-def _see(conn: sa.Connection, holder: str, until: int) -> None:
+def _record_node(conn: sa.Connection, holder: str, until: int) -> None:
     if conn.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert
     else:
@@ -77,15 +77,15 @@ def claim(conn: sa.Connection, holder: str, ttl_ms: int, limit: int, now: int, *
 
 def release(conn: sa.Connection, holder: str, shards: Collection[int]) -> None:
     """See Shards.release."""
-    conn.execute(_RELEASE, {"by": holder, "shards": sorted(shards)})
-    hint(conn, Topic.SHARDS)
+    conn.execute(_RELEASE_SHARDS, {"by": holder, "shards": sorted(shards)})
+    hint_after_commit(conn, HintTopic.SHARDS)
 
 
 def leave(conn: sa.Connection, holder: str) -> None:
     """See Shards.leave."""
     for statement in _LEAVE:
         conn.execute(statement, {"by": holder})
-    hint(conn, Topic.SHARDS)
+    hint_after_commit(conn, HintTopic.SHARDS)
 
 
 _TAKE_TURN = bulk.statement(
@@ -100,7 +100,7 @@ _ACQUIRE = bulk.statement(
 )
 _RENEW = bulk.statement("UPDATE turn SET until_at = ? WHERE name = ? AND token = ? AND until_at > ? RETURNING token")
 #: The row stays, so that the next token is higher.
-_RELEASE_SINGLETON = bulk.statement(
+_RELEASE_LEASE = bulk.statement(
     "UPDATE turn SET until_at = 0 WHERE name = ? AND token = ? AND until_at > ? RETURNING token"
 )
 _GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ? AND name NOT LIKE ?")
@@ -108,14 +108,14 @@ _GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ? AND nam
 _PREFIX = "lease:"
 
 
-def take_turn(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
+def acquire_singleton(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
     """See Turns.take_turn."""
-    return bool(bulk.rows(conn, _TAKE_TURN, name, holder, until_at, now))
+    return bool(bulk.fetch_rows(conn, _TAKE_TURN, name, holder, until_at, now))
 
 
-def give_turns_up(conn: sa.Connection, holder: str) -> None:
+def release_singletons(conn: sa.Connection, holder: str) -> None:
     """See Turns.give_turns_up."""
-    bulk.run(conn, _GIVE_UP, holder, f"{_PREFIX}%")
+    bulk.execute_statement(conn, _GIVE_UP, holder, f"{_PREFIX}%")
 
 
 class SqlLeases:
@@ -132,7 +132,7 @@ class SqlLeases:
 
         def acquire(conn: sa.Connection) -> int | None:
             now = self._transactions.now(conn)
-            return _token(bulk.rows(conn, _ACQUIRE, name, holder, now + span, now))
+            return _token(bulk.fetch_rows(conn, _ACQUIRE, name, holder, now + span, now))
 
         return await self._transactions.write(acquire)
 
@@ -142,7 +142,7 @@ class SqlLeases:
 
         def renew(conn: sa.Connection) -> int | None:
             now = self._transactions.now(conn)
-            return _token(bulk.rows(conn, _RENEW, now + span, name, token, now))
+            return _token(bulk.fetch_rows(conn, _RENEW, now + span, name, token, now))
 
         return await self._transactions.write(renew)
 
@@ -151,7 +151,7 @@ class SqlLeases:
         name = _PREFIX + checked_key("key", key)
 
         def release(conn: sa.Connection) -> bool:
-            return bool(bulk.rows(conn, _RELEASE_SINGLETON, name, token, self._transactions.now(conn)))
+            return bool(bulk.fetch_rows(conn, _RELEASE_LEASE, name, token, self._transactions.now(conn)))
 
         return await self._transactions.write(release)
 

@@ -6,12 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import note
+from gnomon.adapters.sql.after_commit import notify_after_commit
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.rows import SCHEDULE, run_row, task_row, tick_row
-from gnomon.adapters.sql.unreadable import NOT_KNOWN, Unreadable
+from gnomon.adapters.sql.unreadable import NOT_KNOWN, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
-from gnomon.core.ledger.plan import run, tick
+from gnomon.core.ledger.plan import run_record, tick_record
 from gnomon.core.model import Schedule, ScheduleUid, Verdict
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
@@ -41,7 +41,7 @@ _MOST_PAGES = 8
 
 
 def due(
-    conn: sa.Connection, now: int, shards: frozenset[int], limit: int, unreadable: Unreadable
+    conn: sa.Connection, now: int, shards: frozenset[int], limit: int, unreadable: UnreadableSchedules
 ) -> Sequence[Schedule]:
     """See Ledger.due. Those that cannot be read are passed over, and remembered as such."""
     found: list[Schedule] = []
@@ -57,7 +57,7 @@ def due(
     return found
 
 
-def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: Unreadable) -> int | None:
+def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: UnreadableSchedules) -> int | None:
     """See Ledger.next_due_at. Those known to be unreadable are never due, so nobody is woken for them."""
     if not shards:
         return None
@@ -67,7 +67,7 @@ def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: Unreada
 
 
 def _only(
-    query: sa.Select[Any], shards: frozenset[int], unreadable: Unreadable
+    query: sa.Select[Any], shards: frozenset[int], unreadable: UnreadableSchedules
 ) -> tuple[sa.Select[Any], dict[str, list[Any]]]:
     """The query, narrowed down to the shards unless they are all there are, and to what may be readable."""
     narrowed: dict[str, list[Any]] = {}
@@ -86,29 +86,31 @@ def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Te
     stale = tuple(sorted(shard for shard in shards if shard not in terms or terms[shard] != current.get(shard)))
     if stale:
         raise StaleTerm(stale)
-    return carry_out(conn, verdicts, now=now, terms=current)
+    return apply_verdicts(conn, verdicts, now=now, terms=current)
 
 
 def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False) -> dict[int, int]:
     """The terms of the shards as they are; as they will be until the end of the transaction, if held."""
-    found = bulk.rows(conn, _HELD_TERMS if hold else _TERMS, sorted(shards))
+    found = bulk.fetch_rows(conn, _HELD_TERMS if hold else _TERMS, sorted(shards))
     return {shard: term for shard, term in found}  # noqa: C416 - rows are no tuples to a type checker
 
 
-def carry_out(conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+def apply_verdicts(
+    conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms
+) -> frozenset[ScheduleUid]:
     """Every verdict is carried out whose schedule is still as it was read; their uids come back."""
     # Sorted, so that two who move the same schedules mostly take their locks in the same order. PostgreSQL may
     # join in another one: whoever then is the victim of a deadlock is run again. The first verdict on a schedule
     # makes any other void.
     first = {verdict.schedule.uid: verdict for verdict in reversed(verdicts)}
     by_uid = [first[uid] for uid in sorted(first)]
-    moved = bulk.move_schedules(conn, [_moved(verdict) for verdict in by_uid])
+    moved = bulk.update_unchanged_schedules(conn, [_moved(verdict) for verdict in by_uid])
     carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
-    _write_down(conn, carried, now, terms)
+    _write_verdicts(conn, carried, now, terms)
     # The newest is the one that replaces; those it replaces may make room for it at once.
     replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
-    note(conn, lambda tally: tally.decided(carried, now))
+    notify_after_commit(conn, lambda tally: tally.decided(carried, now))
     return frozenset(verdict.schedule.uid for verdict in carried)
 
 
@@ -128,17 +130,17 @@ def _moved(verdict: Verdict) -> tuple[object, ...]:
     )
 
 
-def _write_down(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> None:
+def _write_verdicts(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> None:
     ticks, made, tasks = [], [], []
     for verdict in verdicts:
         schedule = verdict.schedule
         term = terms[schedule.shard]
         for decision in verdict.decisions:
-            ticks.append(tick_row(tick(schedule, decision, now=now, term=term)))
-            if decision.starts_a_run:
-                new = run(schedule, decision, now=now)
+            ticks.append(tick_row(tick_record(schedule, decision, now=now, term=term)))
+            if decision.starts_run:
+                new = run_record(schedule, decision, now=now)
                 made.append(run_row(new))
                 tasks += [task_row(task) for task in first_tasks(new, schedule.spec.first_steps, now=now)]
-    bulk.insert(conn, schema.tick, ticks)
-    bulk.insert(conn, schema.run, made)
-    bulk.insert(conn, schema.task, tasks)
+    bulk.insert_rows(conn, schema.tick, ticks)
+    bulk.insert_rows(conn, schema.run, made)
+    bulk.insert_rows(conn, schema.task, tasks)

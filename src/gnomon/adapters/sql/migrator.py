@@ -41,12 +41,12 @@ def upgrade(conn: sa.Connection, to: str = "head") -> str:
 VERSION_TABLE = "gnomon_migration"
 
 
-def current(conn: sa.Connection) -> bool:
+def is_current(conn: sa.Connection) -> bool:
     """Whether there is nothing to migrate."""
-    return numbers(conn)[0] >= SCHEMA
+    return schema_numbers(conn)[0] >= SCHEMA
 
 
-def numbers(conn: sa.Connection) -> tuple[int, int]:
+def schema_numbers(conn: sa.Connection) -> tuple[int, int]:
     """The number of the schema, and of the oldest program that it works with; zeros for an empty database."""
     if not sa.inspect(conn).has_table(gnomon_meta.name):
         return 0, 0
@@ -56,7 +56,7 @@ def numbers(conn: sa.Connection) -> tuple[int, int]:
 
 def check_schema(conn: sa.Connection) -> None:
     """UsageError, with what to do about it, unless this program can work with the schema."""
-    schema, min_compatible = numbers(conn)
+    schema, min_compatible = schema_numbers(conn)
     if schema < SCHEMA:
         raise UsageError(f"the database has schema {schema}, this program needs {SCHEMA}: migrate the database")
     if min_compatible > SCHEMA:

@@ -9,12 +9,12 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.workers import workers
 from gnomon.core.model import ENGINE, RunId, TaskId
 from gnomon.core.runs.admission import Admission
-from gnomon.core.runs.routing import Placement, in_vain
-from gnomon.ports.tasks import OnTheWay, Reach, seats_of
+from gnomon.core.runs.routing import Placement, is_stranded
+from gnomon.ports.tasks import InFlightCounts, TakeFilter, worker_candidates
 
 #: In the order in which tasks are taken: the index has it, also for those whose pool is null.
-IN_TURN = "task.pool, task.rank, task.available_at, task.task_id"
-_PLACE = bulk.changing(schema.task, ("pool", "rank", "directed_to", "function"), by=("task_id",))
+TAKE_ORDER = "task.pool, task.rank, task.available_at, task.task_id"
+_PLACE = bulk.update_statement(schema.task, ("pool", "rank", "directed_to", "function"), by=("task_id",))
 _HELD = bulk.statement(
     "SELECT attempt.worker, task.tenant, count(*) FROM attempt JOIN task ON task.task_id = attempt.task_id"  # noqa: S608 - our own names, here and below
     f" WHERE {schema.OPEN} AND attempt.worker <> '{ENGINE}' GROUP BY attempt.worker, task.tenant"
@@ -25,27 +25,27 @@ _SCHEDULED = bulk.statement(
 _PLACED = bulk.statement(
     f"SELECT task_id, pool, rank, directed_to, function FROM task WHERE task_id IN KEYS AND {schema.SCHEDULED}"  # noqa: S608
 )
-_CHOOSY = bulk.statement(f"SELECT DISTINCT pool, directed_to, function FROM task WHERE {schema.CHOOSY}")  # noqa: S608
+_TARGETED = bulk.statement(f"SELECT DISTINCT pool, directed_to, function FROM task WHERE {schema.TARGETED}")  # noqa: S608
 _RECALL = (
     "UPDATE task SET state = 'PENDING', wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL,"  # noqa: S608
-    f" function = NULL WHERE {schema.CHOOSY} AND {{those}} RETURNING task_id, run_id"
+    f" function = NULL WHERE {schema.TARGETED} AND {{those}} RETURNING task_id, run_id"
 )
 #: As the index has it.
-_CHOOSY_TASK = "(task.directed_to IS NOT NULL OR task.function IS NOT NULL)"
+_TARGETED_TASK = "(task.directed_to IS NOT NULL OR task.function IS NOT NULL)"
 _ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
 
 
-def within(reach: Reach) -> str:
+def take_condition(reach: TakeFilter) -> str:
     """The condition of tasks that a worker may take. Its parameters are those of `reached`."""
     pool = "task.pool IS NULL" if reach.pool is None else "task.pool = ?"
     if reach.chosen:
         ours = "task.directed_to = ? OR (task.directed_to IS NULL AND task.function IN KEYS)"
-        return f"{schema.SCHEDULED} AND {_CHOOSY_TASK} AND {pool} AND ({ours})"
+        return f"{schema.SCHEDULED} AND {_TARGETED_TASK} AND {pool} AND ({ours})"
     functions = "" if reach.functions is None else " AND (task.function IS NULL OR task.function IN KEYS)"
     return f"{schema.SCHEDULED} AND {pool}{functions} AND (task.directed_to IS NULL OR task.directed_to = ?)"
 
 
-def reached(reach: Reach, worker: str) -> list[object]:
+def take_parameters(reach: TakeFilter, worker: str) -> list[object]:
     """The parameters of the condition `within`."""
     pool = [] if reach.pool is None else [reach.pool]
     if reach.chosen:
@@ -54,28 +54,28 @@ def reached(reach: Reach, worker: str) -> list[object]:
     return [*pool, *functions, worker]
 
 
-def place(conn: sa.Connection, admissions: Collection[Admission]) -> None:
+def write_placements(conn: sa.Connection, admissions: Collection[Admission]) -> None:
     """Those that were placed wait where they were placed."""
     placed = [(one.task_id, one.placement) for one in admissions if one.placement is not None]
-    bulk.many(conn, _PLACE, [(at.pool, at.rank, at.directed_to, at.function, name) for name, at in placed])
+    bulk.execute_many(conn, _PLACE, [(at.pool, at.rank, at.directed_to, at.function, name) for name, at in placed])
 
 
-def hold_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> None:
+def lock_tenant_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> None:
     """Nobody else lets tasks of these tenants through until the end of the transaction, if they have limits."""
     if conn.dialect.name == "postgresql":
-        for tenant in sorted({one.room[0] for one in admissions if one.room is not None}):
+        for tenant in sorted({one.tenant_limit[0] for one in admissions if one.tenant_limit is not None}):
             conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
-def with_room(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:
+def within_tenant_limits(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:
     """The admissions without those for which their tenants have no room."""
-    if all(one.room is None for one in admitted.values()):
+    if all(one.tenant_limit is None for one in admitted.values()):
         return admitted
-    on_their_way = Counter(on_the_way(conn).tenants)
+    on_their_way = Counter(in_flight_counts(conn).tenants)
     kept = {}
     for name, one in admitted.items():
-        if one.room is not None:
-            tenant, most = one.room
+        if one.tenant_limit is not None:
+            tenant, most = one.tenant_limit
             if on_their_way[tenant] >= most:
                 continue
             on_their_way[tenant] += 1
@@ -83,43 +83,43 @@ def with_room(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[Ta
     return kept
 
 
-def on_the_way(conn: sa.Connection) -> OnTheWay:
+def in_flight_counts(conn: sa.Connection) -> InFlightCounts:
     """See Work.on_the_way."""
     in_hand, directed, tenants = Counter[str](), Counter[str](), Counter[str]()
     scheduled = Counter[str | None]()
-    for worker, tenant, count in bulk.rows(conn, _HELD):
+    for worker, tenant, count in bulk.fetch_rows(conn, _HELD):
         in_hand[worker] += count
         tenants[tenant] += count
-    for pool, directed_to, tenant, count in bulk.rows(conn, _SCHEDULED):
+    for pool, directed_to, tenant, count in bulk.fetch_rows(conn, _SCHEDULED):
         tenants[tenant] += count
         if directed_to is None:
             scheduled[pool] += count
         else:
             directed[directed_to] += count
-    return OnTheWay(in_hand=in_hand, directed=directed, scheduled=scheduled, tenants=tenants)
+    return InFlightCounts(in_hand=in_hand, directed=directed, scheduled=scheduled, tenants=tenants)
 
 
 def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
     """See Work.placements."""
     names: list[str] = list(tasks)
-    return {TaskId(name): Placement(*where) for name, *where in bulk.rows(conn, _PLACED, names)}
+    return {TaskId(name): Placement(*where) for name, *where in bulk.fetch_rows(conn, _PLACED, names)}
 
 
 def chosen(conn: sa.Connection) -> Collection[Placement]:
     """See Work.chosen."""
-    return [Placement(pool, 0, worker, function) for pool, worker, function in bulk.rows(conn, _CHOOSY)]
+    return [Placement(pool, 0, worker, function) for pool, worker, function in bulk.fetch_rows(conn, _TARGETED)]
 
 
-def recall(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:
+def recall_stranded(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:
     """See Work.recall."""
     places = chosen(conn)
-    seats = seats_of(workers(conn, now)) if places else []
+    seats = worker_candidates(workers(conn, now)) if places else []
     found: list[tuple[TaskId, RunId]] = []
     for where in places:
-        if in_vain(where, seats):
+        if is_stranded(where, seats):
             said = {"pool": where.pool, "directed_to": where.directed_to, "function": where.function}
             those = " AND ".join(f"{name} IS NULL" if it is None else f"{name} = ?" for name, it in said.items())
             values = [it for it in said.values() if it is not None]
-            recalled = bulk.rows(conn, bulk.statement(_RECALL.format(those=those)), *values)
+            recalled = bulk.fetch_rows(conn, bulk.statement(_RECALL.format(those=those)), *values)
             found += [(TaskId(task_id), RunId(run_id)) for task_id, run_id in recalled]
     return found

@@ -12,8 +12,21 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gnomon.adapters.sql.bulk import MAY_COPY
-from gnomon.adapters.sql.errors import CROSSED, hung_up, lost, sqlstate_of, translated
-from gnomon.adapters.sql.transactions import MOST_TOGETHER, PATIENCE_MS, Job, Outcome, run_together, settle
+from gnomon.adapters.sql.errors import (
+    CONFLICT_SQLSTATES,
+    connection_closed,
+    lost_transaction_error,
+    sqlstate_of,
+    translate_error,
+)
+from gnomon.adapters.sql.transactions import (
+    MOST_TOGETHER,
+    PATIENCE_MS,
+    TransactionBody,
+    TransactionResult,
+    resolve_futures,
+    run_batch,
+)
 from gnomon.errors import StoreUnavailable, UsageError
 
 _SHAPE = "postgresql://USER:PASSWORD@HOST:PORT/NAME"
@@ -121,12 +134,12 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         execution_options={MAY_COPY: statement_cache},
     )
     if statement_cache and patience_ms is not None:
-        _limit_each_connection(engine, patience_ms)
-    _doubt_the_idle(engine)
+        _set_connection_timeouts(engine, patience_ms)
+    _ping_idle_connections(engine)
     return engine
 
 
-def _doubt_the_idle(engine: AsyncEngine) -> None:
+def _ping_idle_connections(engine: AsyncEngine) -> None:
     """A connection is asked whether it is alive, unless it was just now: that would be a round trip for each use.
 
     One that the server has closed is known to be without asking.
@@ -146,22 +159,22 @@ def _doubt_the_idle(engine: AsyncEngine) -> None:
             raise sa.exc.InvalidatePoolError
 
 
-def _limit_each_connection(engine: AsyncEngine, patience_ms: int) -> None:
-    limits = _limits(patience_ms, sharing=1, local=False)
+def _set_connection_timeouts(engine: AsyncEngine, patience_ms: int) -> None:
+    limits = _timeout_parameters(patience_ms, sharing=1, local=False)
 
     @sa.event.listens_for(engine.sync_engine, "connect")
     def limit(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
         connection.run_async(lambda driver: driver.execute(_LIMIT, *limits))
 
 
-def _limits(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
+def _timeout_parameters(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
     """The parameters of _LIMIT. Those who may wait for a lock one after another share the patience."""
     wait = max(patience_ms // sharing, _SHORTEST_WAIT_MS)
     return str(wait), str(patience_ms), str(_LONGEST * patience_ms), local
 
 
-class _Asked(NamedTuple):
-    job: Job[Any]
+class _PostgresWrite(NamedTuple):
+    job: TransactionBody[Any]
     answer: "asyncio.Future[Any]"
 
 
@@ -178,11 +191,11 @@ class PostgresTransactions:
         self._writing = self._engine.execution_options(isolation_level=_TRANSACTIONS)
         self._patience_ms = patience_ms
         self._limited = statement_cache
-        self._asked: deque[_Asked] = deque()
+        self._pending_writes: deque[_PostgresWrite] = deque()
         self._writers: set[asyncio.Task[None]] = set()
         #: How many of them go on until all is written that was asked for, and whether one is about to.
-        self._going_on = 0
-        self._called = False
+        self._active_writers = 0
+        self._writer_starting = False
         self._closing = False
         #: How many transactions there were, with success or without.
         self.commits = 0
@@ -191,45 +204,45 @@ class PostgresTransactions:
         """See Transactions.now."""
         return int(conn.execute(_NOW).scalar_one())
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: TransactionBody[T]) -> T:
         """See Transactions.read."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
         try:
             return await self._read(job)
         except Exception as error:
-            failure = translated(error)
+            failure = translate_error(error)
             if failure is error:
                 raise
             raise failure from error
 
-    async def _read(self, job: Job[T]) -> T:
+    async def _read(self, job: TransactionBody[T]) -> T:
         try:
             async with self._engine.connect() as conn:
                 return await conn.run_sync(job)
         except sa.exc.DBAPIError as error:
-            if not hung_up(error):
+            if not connection_closed(error):
                 raise
         # Whoever only reads has done nothing yet, and need not know that the server had closed the connection.
         async with self._engine.connect() as conn:
             return await conn.run_sync(job)
 
-    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
-        asked = _Asked(job, asyncio.get_running_loop().create_future())
+        asked = _PostgresWrite(job, asyncio.get_running_loop().create_future())
         if apart:
-            self._have_written(self._write([asked]))
+            self._spawn_writer(self._write([asked]))
         else:
-            self._asked.append(asked)
-            if not self._called and self._going_on < _WRITERS:
-                self._called = True
-                self._have_written(self._write_all())
+            self._pending_writes.append(asked)
+            if not self._writer_starting and self._active_writers < _WRITERS:
+                self._writer_starting = True
+                self._spawn_writer(self._write_all())
         answer: T = await asked.answer
         return answer
 
-    def _have_written(self, writing: Coroutine[None, None, None]) -> None:
+    def _spawn_writer(self, writing: Coroutine[None, None, None]) -> None:
         writer = asyncio.create_task(writing, name="gnomon-write")
         self._writers.add(writer)
         writer.add_done_callback(self._writers.discard)
@@ -244,42 +257,44 @@ class PostgresTransactions:
 
     async def _write_all(self) -> None:
         """Write until nothing is left to write."""
-        self._called = False
-        self._going_on += 1
+        self._writer_starting = False
+        self._active_writers += 1
         try:
-            while self._asked:
-                await self._write([self._asked.popleft() for _ in range(min(len(self._asked), MOST_TOGETHER))])
+            while self._pending_writes:
+                await self._write(
+                    [self._pending_writes.popleft() for _ in range(min(len(self._pending_writes), MOST_TOGETHER))]
+                )
         finally:
-            self._going_on -= 1
+            self._active_writers -= 1
 
-    async def _write(self, batch: Sequence[_Asked]) -> None:
+    async def _write(self, batch: Sequence[_PostgresWrite]) -> None:
         outcomes = await self._run([asked.job for asked in batch])
-        settle([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
+        resolve_futures([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
 
-    async def _run(self, jobs: list[Job[Any]]) -> list[Outcome]:
-        outcomes = await self._run_together(jobs)
-        return [await self._again_if_crossed(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+    async def _run(self, jobs: list[TransactionBody[Any]]) -> list[TransactionResult]:
+        outcomes = await self._run_batch(jobs)
+        return [await self._retry_on_conflict(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
 
-    async def _again_if_crossed(self, job: Job[Any], outcome: Outcome) -> Outcome:
+    async def _retry_on_conflict(self, job: TransactionBody[Any], outcome: TransactionResult) -> TransactionResult:
         """What comes of the job when it is run again, if the server gave it up for the sake of another.
 
         Alone a job takes few locks, and mostly in the order in which others do; but a statement on many rows locks
         them in the order in which the server finds them. So even a lone job may be a victim, and more than once.
         """
         for _ in range(_RETRIES):
-            if not _crossed(outcome):
+            if not _is_conflict(outcome):
                 break
-            [outcome] = await self._run_together([job])
+            [outcome] = await self._run_batch([job])
         return outcome
 
-    async def _run_together(self, jobs: list[Job[Any]]) -> list[Outcome]:
+    async def _run_batch(self, jobs: list[TransactionBody[Any]]) -> list[TransactionResult]:
         try:
             async with self._writing.connect() as conn:
-                outcomes = await conn.run_sync(run_together, jobs, self._begin)
+                outcomes = await conn.run_sync(run_batch, jobs, self._begin)
                 self.commits += 1
                 return outcomes
         except Exception as error:  # noqa: BLE001 - it is handed to those who wait
-            return [Outcome(error=lost(error)) for _ in jobs]
+            return [TransactionResult(error=lost_transaction_error(error)) for _ in jobs]
 
     def _begin(self, conn: sa.Connection, sharing: int) -> None:
         """Until the end of this transaction neither we wait for others for ever, nor they for us.
@@ -287,9 +302,9 @@ class PostgresTransactions:
         Those who may wait for a lock one after another share the patience, so that it lasts for all of them.
         """
         if self._patience_ms is not None and not (self._limited and sharing == 1):
-            conn.exec_driver_sql(_LIMIT, _limits(self._patience_ms, sharing=sharing, local=True))
+            conn.exec_driver_sql(_LIMIT, _timeout_parameters(self._patience_ms, sharing=sharing, local=True))
 
 
-def _crossed(outcome: Outcome) -> bool:
+def _is_conflict(outcome: TransactionResult) -> bool:
     cause = outcome.error.__cause__ if outcome.error else None
-    return cause is not None and sqlstate_of(cause) in CROSSED
+    return cause is not None and sqlstate_of(cause) in CONFLICT_SQLSTATES

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from gnomon.adapters.hint_batcher import Teller
+from gnomon.adapters.hint_batcher import HintBatcher
 from gnomon.adapters.sql.postgres import server_address
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.coordination import Heard, Topic
+from gnomon.ports.coordination import HintCallback, HintTopic
 from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 CHANNEL = "gnomon_hints"
 #: How long the server may take over anything.
-_PATIENCE_SECONDS = 5.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
 #: From one try to be connected to the next.
 _PAUSE_SECONDS = 0.5
 #: How often to see whether anybody is at the other end: a connection that was cut half-way only falls silent.
-_PULSE_SECONDS = 10.0
+_LIVENESS_CHECK_SECONDS = 10.0
 
 
 class PostgresHints:
@@ -35,8 +35,8 @@ class PostgresHints:
         self._url = url
         self._events = events
         self._listens = listens
-        self._teller = Teller(self._send, events)
-        self.tell = self._teller.tell
+        self._batcher = HintBatcher(self._send, events)
+        self.tell = self._batcher.tell
         #: By which we know our own voice.
         self._voice = secrets.token_hex(4)
         self._connection: Connection[Any] | None = None
@@ -45,41 +45,41 @@ class PostgresHints:
         self._lost = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, heard: HintCallback) -> None:
         """See Hints.listen."""
         if self._listens:
             self._listening = asyncio.create_task(self._keep_listening(heard), name="gnomon-listen")
 
     async def close(self) -> None:
         """See Hints.close."""
-        await self._teller.close()
+        await self._batcher.close()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         if self._connection is not None:
             with suppress(Exception):
-                await self._connection.close(timeout=_PATIENCE_SECONDS)
+                await self._connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
 
-    async def _send(self, topics: Collection[Topic]) -> None:
+    async def _send(self, topics: Collection[HintTopic]) -> None:
         # One statement without parameters, so that no prepared one is left behind on a connection of a pooler.
         told = ", ".join(f"pg_notify('{CHANNEL}', '{topic} {self._voice}')" for topic in topics)
         async with self._connected() as connection:
-            await connection.execute(f"SELECT {told}", timeout=_PATIENCE_SECONDS)
+            await connection.execute(f"SELECT {told}", timeout=_CONNECT_TIMEOUT_SECONDS)
 
-    async def _keep_listening(self, heard: Heard) -> None:
+    async def _keep_listening(self, heard: HintCallback) -> None:
         """Listen, and again whenever the connection is lost, until cancelled."""
 
         def hear(_: object, __: int, ___: str, said: object) -> None:
             topic, _, voice = str(said).partition(" ")
-            if voice != self._voice and topic in list(Topic):
-                heard(Topic(topic))
+            if voice != self._voice and topic in list(HintTopic):
+                heard(HintTopic(topic))
 
         while True:
             with suppress(StoreUnavailable):
                 async with self._connected() as connection:
                     await connection.add_listener(CHANNEL, hear)
                 # Whatever was told while nobody listened.
-                for topic in Topic:
+                for topic in HintTopic:
                     heard(topic)
                 await self._until_lost()
                 self._events.emit("hints_interrupted")
@@ -89,10 +89,10 @@ class PostgresHints:
         with suppress(StoreUnavailable):
             while not self._lost.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._lost.wait(), _PULSE_SECONDS)
+                    await asyncio.wait_for(self._lost.wait(), _LIVENESS_CHECK_SECONDS)
                     return
                 async with self._connected() as connection:
-                    await connection.execute("SELECT 1", timeout=_PATIENCE_SECONDS)
+                    await connection.execute("SELECT 1", timeout=_CONNECT_TIMEOUT_SECONDS)
 
     @asynccontextmanager
     async def _connected(self) -> "AsyncIterator[Connection[Any]]":
@@ -114,7 +114,7 @@ class PostgresHints:
 
         address, told = server_address(self._url)
         _, options = address.get_dialect()().create_connect_args(address)
-        connection = await asyncpg.connect(**options, **told, timeout=_PATIENCE_SECONDS, statement_cache_size=0)
+        connection = await asyncpg.connect(**options, **told, timeout=_CONNECT_TIMEOUT_SECONDS, statement_cache_size=0)
         self._lost.clear()
         connection.add_termination_listener(lambda _: self._lost.set())
         return connection

@@ -7,41 +7,49 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.external_events import entries
-from gnomon.adapters.sql.rows import DEAD_LETTER, RUN, dead_letter_of, named, run_of, tick_of
+from gnomon.adapters.sql.rows import DEAD_LETTER, RUN, column_list, dead_letter_of, run_of, tick_of
 from gnomon.core.model import ENGINE, DeadLetter, Run, ScheduleUid
-from gnomon.core.retention import Horizons, Past, event_may_go, letter_may_go, rested_on, run_may_go, ticks_that_may_go
+from gnomon.core.retention import (
+    RetainedSchedule,
+    RetentionHorizons,
+    dead_letter_expired,
+    event_expired,
+    needed_by_dead_letter,
+    run_expired,
+    select_expired_ticks,
+)
 from gnomon.core.runs.launch import keyed_run_id
 from gnomon.core.runs.outcomes import dead_letter_id
-from gnomon.ports.maintenance import Kind, Lot, Record, RetentionPosition
+from gnomon.ports.maintenance import ArchiveRecord, RetentionBatch, RetentionKind, RetentionPosition
 
 _SIZES = bulk.statement("SELECT run_id, count(*) FROM task WHERE run_id IN KEYS GROUP BY run_id")
-_TASKS = bulk.statement("SELECT task_id FROM task WHERE task_id IN KEYS")
+_EXISTING_TASKS = bulk.statement("SELECT task_id FROM task WHERE task_id IN KEYS")
 #: Every attempt of a step that waited for a run had one of its own.
 _WAITED = bulk.statement(
     "SELECT task.run_id, task.tenant, attempt.task_id, attempt.number FROM task"  # noqa: S608 - our own names, here and below
     f" JOIN attempt ON attempt.task_id = task.task_id WHERE task.run_id IN KEYS AND attempt.worker = '{ENGINE}'"
 )
-_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS")  # noqa: S608
-_UNDER_WAY = bulk.statement(f"SELECT run_id FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER}")  # noqa: S608
+_RUNS_BY_ID = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS")  # noqa: S608
+_UNFINISHED_AMONG = bulk.statement(f"SELECT run_id FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER}")  # noqa: S608
 _FAILED = bulk.statement("SELECT run_id, task_id FROM task WHERE run_id IN KEYS AND state <> 'SUCCEEDED'")
 _UNRESOLVED = bulk.statement(
-    f"SELECT {named(DEAD_LETTER)} FROM dead_letter WHERE dead_letter_id IN KEYS AND resolved_at IS NULL"  # noqa: S608
+    f"SELECT {column_list(DEAD_LETTER)} FROM dead_letter WHERE dead_letter_id IN KEYS AND resolved_at IS NULL"  # noqa: S608
 )
 
 
-class Family(NamedTuple):
+class RunTree(NamedTuple):
     """A run, then all below it."""
 
     runs: Sequence[Run]
 
 
-def families(conn: sa.Connection, aged: Sequence[Run], limit: int) -> tuple[list[Family], Run | None]:
+def removable_run_trees(conn: sa.Connection, aged: Sequence[Run], limit: int) -> tuple[list[RunTree], Run | None]:
     """Those of the aged runs that may go, up to about so many tasks; and the last one looked at, if not all were."""
     if not aged:
         return [], None
     free = _without_parents(conn, aged)
-    few = _few(conn, free, limit)
-    going = [family for family in _with_below(conn, few) if all(run.over for run in family.runs)]
+    few = _up_to_limit(conn, free, limit)
+    going = [family for family in _with_sub_runs(conn, few) if all(run.over for run in family.runs)]
     needed = _rested_on(conn, [family.runs[0] for family in going])
     seen = few[-1] if len(few) < len(free) else None
     return [family for family in going if family.runs[0].run_id not in needed], seen
@@ -50,12 +58,12 @@ def families(conn: sa.Connection, aged: Sequence[Run], limit: int) -> tuple[list
 def _without_parents(conn: sa.Connection, runs: Sequence[Run]) -> list[Run]:
     """Those that no step of a run waited for that is still there."""
     parents: list[str] = [run.parent_task for run in runs if run.parent_task is not None]
-    there = {name for (name,) in bulk.rows(conn, _TASKS, parents)} if parents else set()
+    there = {name for (name,) in bulk.fetch_rows(conn, _EXISTING_TASKS, parents)} if parents else set()
     return [run for run in runs if run.parent_task not in there]
 
 
-def _few(conn: sa.Connection, runs: Sequence[Run], limit: int) -> list[Run]:
-    sizes = {name: count for name, count in bulk.rows(conn, _SIZES, [run.run_id for run in runs])}  # noqa: C416 - rows are no tuples to a type checker
+def _up_to_limit(conn: sa.Connection, runs: Sequence[Run], limit: int) -> list[Run]:
+    sizes = {name: count for name, count in bulk.fetch_rows(conn, _SIZES, [run.run_id for run in runs])}  # noqa: C416 - rows are no tuples to a type checker
     few: list[Run] = []
     tasks = 0
     for run in runs:
@@ -66,34 +74,34 @@ def _few(conn: sa.Connection, runs: Sequence[Run], limit: int) -> list[Run]:
     return few
 
 
-def _with_below(conn: sa.Connection, runs: Sequence[Run]) -> list[Family]:
+def _with_sub_runs(conn: sa.Connection, runs: Sequence[Run]) -> list[RunTree]:
     members: dict[str, list[Run]] = {run.run_id: [run] for run in runs}
     first_of: dict[str, str] = {name: name for name in members}
     level = list(members)
     while level:
         names = {
             keyed_run_id(tenant, task_id, str(number)): first_of[run_id]
-            for run_id, tenant, task_id, number in bulk.rows(conn, _WAITED, level)
+            for run_id, tenant, task_id, number in bulk.fetch_rows(conn, _WAITED, level)
         }
-        found = [run_of(row) for row in bulk.rows(conn, _RUNS, list(names))] if names else []
+        found = [run_of(row) for row in bulk.fetch_rows(conn, _RUNS_BY_ID, list(names))] if names else []
         for run in found:
             first_of[run.run_id] = names[run.run_id]
             members[names[run.run_id]].append(run)
         level = [run.run_id for run in found]
-    return [Family(family) for family in members.values()]
+    return [RunTree(family) for family in members.values()]
 
 
 def _rested_on(conn: sa.Connection, runs: Sequence[Run]) -> set[str]:
     """The runs that a dead letter still needs."""
     names: list[str] = [run.run_id for run in runs]
-    failed = {dead_letter_id(task): run_id for run_id, task in bulk.rows(conn, _FAILED, names)} if names else {}
+    failed = {dead_letter_id(task): run_id for run_id, task in bulk.fetch_rows(conn, _FAILED, names)} if names else {}
     letters: dict[str, list[DeadLetter]] = {}
-    for row in bulk.rows(conn, _UNRESOLVED, list(failed)) if failed else ():
+    for row in bulk.fetch_rows(conn, _UNRESOLVED, list(failed)) if failed else ():
         letter = dead_letter_of(row)
         letters.setdefault(failed[letter.dead_letter_id], []).append(letter)
     again: list[str] = [one.replayed_by for some in letters.values() for one in some if one.replayed_by is not None]
-    under_way = {name for (name,) in bulk.rows(conn, _UNDER_WAY, again)} if again else set()
-    return {run.run_id for run in runs if rested_on(run, letters.get(run.run_id, ()), under_way)}
+    under_way = {name for (name,) in bulk.fetch_rows(conn, _UNFINISHED_AMONG, again)} if again else set()
+    return {run.run_id for run in runs if needed_by_dead_letter(run, letters.get(run.run_id, ()), under_way)}
 
 
 _PASTS = bulk.statement(
@@ -108,19 +116,19 @@ _NEXT_TENANT = [
     for table in ("event", "dead_letter")
 ]
 _PAGE = "planned_at < ? AND (planned_at, run_id) > (?, ?) ORDER BY planned_at, run_id LIMIT ?"
-_AGED_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE schedule_uid = ? AND {_PAGE}")  # noqa: S608
-_LOOSE_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE schedule_uid IS NULL AND {_PAGE}")  # noqa: S608
+_AGED_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid = ? AND {_PAGE}")  # noqa: S608
+_LOOSE_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid IS NULL AND {_PAGE}")  # noqa: S608
 _TICKS = bulk.statement(
-    f"SELECT {named(schema.tick.c)} FROM tick"  # noqa: S608
+    f"SELECT {column_list(schema.tick.c)} FROM tick"  # noqa: S608
     " WHERE uid = ? AND planned_at > ? AND planned_at < ? ORDER BY planned_at LIMIT ?"
 )
 _THERE = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS")
 _EVENTS = bulk.statement(
-    f"SELECT {named(schema.event.c)} FROM event WHERE tenant = ? AND emitted_at < ?"  # noqa: S608
+    f"SELECT {column_list(schema.event.c)} FROM event WHERE tenant = ? AND emitted_at < ?"  # noqa: S608
     " AND (emitted_at, event_id) > (?, ?) ORDER BY emitted_at, event_id LIMIT ?"
 )
 _LETTERS = bulk.statement(
-    f"SELECT {named(DEAD_LETTER)} FROM dead_letter WHERE tenant = ? AND dead_letter_id > ?"  # noqa: S608
+    f"SELECT {column_list(DEAD_LETTER)} FROM dead_letter WHERE tenant = ? AND dead_letter_id > ?"  # noqa: S608
     " ORDER BY dead_letter_id LIMIT ?"
 )
 _DELETED = bulk.statement("SELECT deleted_at FROM schedule WHERE uid = ?")
@@ -128,10 +136,11 @@ _DELETED = bulk.statement("SELECT deleted_at FROM schedule WHERE uid = ?")
 _ROWS_OF_A_RUN = 4
 
 
-def pasts(conn: sa.Connection, after: str, limit: int) -> Sequence[Past]:
+def retained_schedules(conn: sa.Connection, after: str, limit: int) -> Sequence[RetainedSchedule]:
     """See Keeping.pasts."""
     return [
-        Past(**dict(zip(Past.__struct_fields__, row, strict=True))) for row in bulk.rows(conn, _PASTS, after, limit)
+        RetainedSchedule(**dict(zip(RetainedSchedule.__struct_fields__, row, strict=True)))
+        for row in bulk.fetch_rows(conn, _PASTS, after, limit)
     ]
 
 
@@ -140,7 +149,7 @@ def tenants(conn: sa.Connection) -> Sequence[str]:
     found: set[str] = set()
     for following in _NEXT_TENANT:
         after = ""
-        while rows := bulk.rows(conn, following, after):
+        while rows := bulk.fetch_rows(conn, following, after):
             after = rows[0][0]
             found.add(after)
     return sorted(found)
@@ -149,23 +158,29 @@ def tenants(conn: sa.Connection) -> Sequence[str]:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def aged_runs(conn: sa.Connection, past: Past | None, kept: Horizons, after: RetentionPosition, limit: int) -> Lot:
+def expired_runs(
+    conn: sa.Connection, past: RetainedSchedule | None, kept: RetentionHorizons, after: RetentionPosition, limit: int
+) -> RetentionBatch:
     """See Keeping.aged_runs."""
     most = max(1, limit // _ROWS_OF_A_RUN)
     place = (kept.runs_at, *after, most)
-    found = bulk.rows(conn, _LOOSE_RUNS, *place) if past is None else bulk.rows(conn, _AGED_RUNS, past.uid, *place)
+    found = (
+        bulk.fetch_rows(conn, _LOOSE_RUNS, *place)
+        if past is None
+        else bulk.fetch_rows(conn, _AGED_RUNS, past.uid, *place)
+    )
     page = [run_of(row) for row in found]
-    going, seen = families(conn, [run for run in page if run_may_go(run, kept)], limit)
+    going, seen = removable_run_trees(conn, [run for run in page if run_expired(run, kept)], limit)
     last = page[-1] if seen is None and len(page) == most else seen
-    return Lot(
-        kind=Kind.RUNS,
+    return RetentionBatch(
+        kind=RetentionKind.RUNS,
         names=tuple(run.run_id for family in going for run in family.runs),
         records=_records_of(conn, going),
         after=None if last is None else (last.planned_at, last.run_id),
     )
 
 
-def _records_of(conn: sa.Connection, going: Sequence[Family]) -> Sequence[Record]:
+def _records_of(conn: sa.Connection, going: Sequence[RunTree]) -> Sequence[ArchiveRecord]:
     """All that belongs to the runs, by the day on which the first of each family ended."""
     at: dict[str, int] = {run.run_id: family.runs[0].completed_at or 0 for family in going for run in family.runs}
     runs = list(at)
@@ -178,20 +193,20 @@ def _records_of(conn: sa.Connection, going: Sequence[Family]) -> Sequence[Record
 
 def records(
     conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: Mapping[str, int]
-) -> list[Record]:
+) -> list[ArchiveRecord]:
     """The rows of the table that have one of these keys, each by the instant that its key has."""
-    asked = bulk.statement(f"SELECT {named(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
-    found = bulk.rows(conn, asked, list(names)) if names else ()
-    rows = (row_as_data(table, row) for row in found)
-    return [Record(str(table.name), row, at[row[key]]) for row in rows]
+    asked = bulk.statement(f"SELECT {column_list(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
+    found = bulk.fetch_rows(conn, asked, list(names)) if names else ()
+    rows = (row_to_json(table, row) for row in found)
+    return [ArchiveRecord(str(table.name), row, at[row[key]]) for row in rows]
 
 
-def row_as_data(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
+def row_to_json(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
     """The row as JSON can hold it. Its bytes are JSON already, but for keys, which are digests."""
-    return {str(column.name): _said(column, value) for column, value in zip(table.columns, row, strict=True)}
+    return {str(column.name): _json_value(column, value) for column, value in zip(table.columns, row, strict=True)}
 
 
-def _said(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
+def _json_value(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
     if isinstance(value, bytes):
         return value.hex() if column.name == "key" else value.decode()
     # SQLite has no truth values, only numbers.
@@ -201,61 +216,67 @@ def _said(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the c
 # ---- everything else -----------------------------------------------------------------------------
 
 
-def aged_ticks(conn: sa.Connection, past: Past, kept: Horizons, after: RetentionPosition, limit: int) -> Lot:
+def expired_ticks(
+    conn: sa.Connection, past: RetainedSchedule, kept: RetentionHorizons, after: RetentionPosition, limit: int
+) -> RetentionBatch:
     """See Keeping.aged_ticks."""
-    page = [tick_of(row) for row in bulk.rows(conn, _TICKS, past.uid, after[0], kept.keys_at, limit)]
+    page = [tick_of(row) for row in bulk.fetch_rows(conn, _TICKS, past.uid, after[0], kept.keys_at, limit)]
     wanted: list[str] = [tick.run_id for tick in page if tick.run_id is not None]
-    there = {name for (name,) in bulk.rows(conn, _THERE, wanted)} if wanted else set()
-    going = {tick.decision.planned_at: tick.decided_at for tick in ticks_that_may_go(past, page, kept, there)}
-    rows = [row for row in bulk.rows(conn, _TICKS, past.uid, after[0], kept.keys_at, limit) if row[1] in going]
-    return Lot(
-        kind=Kind.TICKS,
+    there = {name for (name,) in bulk.fetch_rows(conn, _THERE, wanted)} if wanted else set()
+    going = {tick.decision.planned_at: tick.decided_at for tick in select_expired_ticks(past, page, kept, there)}
+    rows = [row for row in bulk.fetch_rows(conn, _TICKS, past.uid, after[0], kept.keys_at, limit) if row[1] in going]
+    return RetentionBatch(
+        kind=RetentionKind.TICKS,
         uid=past.uid,
         names=tuple(going),
-        records=[Record("tick", row_as_data(schema.tick, row), going[row[1]]) for row in rows],
+        records=[ArchiveRecord("tick", row_to_json(schema.tick, row), going[row[1]]) for row in rows],
         after=(page[-1].decision.planned_at, "") if len(page) == limit else None,
     )
 
 
-def aged_events(conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int) -> Lot:
+def expired_events(
+    conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int
+) -> RetentionBatch:
     """See Keeping.aged_events."""
-    page = {row[0]: row for row in bulk.rows(conn, _EVENTS, tenant, before_at, *after, limit)}
+    page = {row[0]: row for row in bulk.fetch_rows(conn, _EVENTS, tenant, before_at, *after, limit)}
     became: dict[str, list[Any]] = {name: [] for name in page}
     for entry in entries(conn, list(page)) if page else ():
         became[entry.event_id].append(entry)
-    going = [name for name in page if event_may_go(became[name])]
+    going = [name for name in page if event_expired(became[name])]
     at = {name: row[5] for name, row in page.items()}
-    found = [Record("event", row_as_data(schema.event, page[name]), at[name]) for name in going]
+    found = [ArchiveRecord("event", row_to_json(schema.event, page[name]), at[name]) for name in going]
     found += records(conn, schema.event_entry, "event_id", going, at)
     last = list(page)[-1] if len(page) == limit else None
     further = None if last is None else (at[last], last)
-    return Lot(kind=Kind.EVENTS, names=tuple(going), records=found, after=further)
+    return RetentionBatch(kind=RetentionKind.EVENTS, names=tuple(going), records=found, after=further)
 
 
-def aged_letters(conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int) -> Lot:
+def expired_dead_letters(
+    conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int
+) -> RetentionBatch:
     """See Keeping.aged_letters."""
-    page = [dead_letter_of(row) for row in bulk.rows(conn, _LETTERS, tenant, after[1], limit)]
+    page = [dead_letter_of(row) for row in bulk.fetch_rows(conn, _LETTERS, tenant, after[1], limit)]
     again: list[str] = [letter.replayed_by for letter in page if letter.replayed_by is not None]
-    under_way = {name for (name,) in bulk.rows(conn, _UNDER_WAY, again)} if again else set()
-    going = {one.dead_letter_id: one.created_at for one in page if letter_may_go(one, before_at, under_way)}
-    return Lot(
-        kind=Kind.DEAD_LETTERS,
+    under_way = {name for (name,) in bulk.fetch_rows(conn, _UNFINISHED_AMONG, again)} if again else set()
+    going = {one.dead_letter_id: one.created_at for one in page if dead_letter_expired(one, before_at, under_way)}
+    return RetentionBatch(
+        kind=RetentionKind.DEAD_LETTERS,
         names=tuple(going),
         records=records(conn, schema.dead_letter, "dead_letter_id", list(going), going),
         after=(0, page[-1].dead_letter_id) if len(page) == limit else None,
     )
 
 
-def aged_schedule(conn: sa.Connection, uid: ScheduleUid) -> Lot:
+def expired_schedule(conn: sa.Connection, uid: ScheduleUid) -> RetentionBatch:
     """See Keeping.aged_schedule."""
-    [(deleted_at,)] = bulk.rows(conn, _DELETED, uid) or [(None,)]
+    [(deleted_at,)] = bulk.fetch_rows(conn, _DELETED, uid) or [(None,)]
     kept = (schema.schedule, schema.schedule_revision, schema.pause)
     found = [record for table in kept for record in records(conn, table, "uid", [uid], {uid: deleted_at or 0})]
-    return Lot(kind=Kind.SCHEDULES, names=(uid,), records=found)
+    return RetentionBatch(kind=RetentionKind.SCHEDULES, names=(uid,), records=found)
 
 
 _OVER = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS AND completed_at IS NOT NULL")
-_REMOVED_TASKS = bulk.statement("SELECT task_id FROM task WHERE run_id IN KEYS LIMIT ?")
+_TASKS_OF_RUNS = bulk.statement("SELECT task_id FROM task WHERE run_id IN KEYS LIMIT ?")
 _OF_TASKS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608 - our own names, here and below
     for table, key in (("task_log", "task_id"), ("attempt", "task_id"), ("payload", "owner_id"), ("task", "task_id"))
@@ -267,38 +288,38 @@ _OF_RUNS = [
 _OTHERS = {
     kind: [bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS") for table in tables]  # noqa: S608
     for kind, key, tables in (
-        (Kind.EVENTS, "event_id", ("event_entry", "event")),
-        (Kind.DEAD_LETTERS, "dead_letter_id", ("dead_letter",)),
-        (Kind.SCHEDULES, "uid", ("schedule_revision", "pause", "schedule")),
+        (RetentionKind.EVENTS, "event_id", ("event_entry", "event")),
+        (RetentionKind.DEAD_LETTERS, "dead_letter_id", ("dead_letter",)),
+        (RetentionKind.SCHEDULES, "uid", ("schedule_revision", "pause", "schedule")),
     )
 }
-_REMOVED_TICKS = bulk.Statement(
+_REMOVE_TICKS = bulk.Statement(
     "DELETE FROM tick WHERE uid = ? AND planned_at = ?",
     "DELETE FROM tick USING unnest($1::text[], $2::bigint[]) AS v (uid, planned_at)"
     " WHERE tick.uid = v.uid AND tick.planned_at = v.planned_at",
 )
 
 
-def remove(conn: sa.Connection, lot: Lot, limit: int) -> bool:
+def remove(conn: sa.Connection, lot: RetentionBatch, limit: int) -> bool:
     """See Keeping.remove."""
-    if lot.kind is Kind.RUNS:
+    if lot.kind is RetentionKind.RUNS:
         return _remove_runs(conn, lot.names, limit)
-    if lot.kind is Kind.TICKS:
-        bulk.many(conn, _REMOVED_TICKS, [(lot.uid, at) for at in lot.names])
+    if lot.kind is RetentionKind.TICKS:
+        bulk.execute_many(conn, _REMOVE_TICKS, [(lot.uid, at) for at in lot.names])
         return True
     for statement in _OTHERS[lot.kind]:
-        bulk.run(conn, statement, list(lot.names))
+        bulk.execute_statement(conn, statement, list(lot.names))
     return True
 
 
 def _remove_runs(conn: sa.Connection, names: Sequence[str], limit: int) -> bool:
     """The rows that belong to tasks go first, and a run once nothing of it is left: so it is found again until then."""
-    over = [name for (name,) in bulk.rows(conn, _OVER, list(names))]
-    tasks = [name for (name,) in bulk.rows(conn, _REMOVED_TASKS, over, limit)]
+    over = [name for (name,) in bulk.fetch_rows(conn, _OVER, list(names))]
+    tasks = [name for (name,) in bulk.fetch_rows(conn, _TASKS_OF_RUNS, over, limit)]
     for statement in _OF_TASKS:
-        bulk.run(conn, statement, tasks)
+        bulk.execute_statement(conn, statement, tasks)
     if len(tasks) == limit:
         return False
     for statement in _OF_RUNS:
-        bulk.run(conn, statement, over)
+        bulk.execute_statement(conn, statement, over)
     return True

@@ -35,7 +35,7 @@ from gnomon.core.model import (
     TickKind,
     TickStatus,
 )
-from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
@@ -327,15 +327,15 @@ _VERSION = bulk.statement("SELECT definition FROM workflow WHERE tenant = ? AND 
 _DECODER = msgspec.json.Decoder(Workflow)
 
 
-def definition(conn: sa.Connection, tenant: str, workflow_id: str, version: int) -> Workflow | None:
+def load_workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int) -> Workflow | None:
     """That version of the workflow."""
-    found = bulk.rows(conn, _VERSION, tenant, workflow_id, version)
-    return decoded(found[0][0]) if found else None
+    found = bulk.fetch_rows(conn, _VERSION, tenant, workflow_id, version)
+    return decode_workflow(found[0][0]) if found else None
 
 
 # By its text and not by its name: a definition that another transaction took back was never there.
 @lru_cache(maxsize=512)
-def decoded(text: str) -> Workflow:
+def decode_workflow(text: str) -> Workflow:
     """The workflow that a text defines."""
     return _DECODER.decode(text)
 
@@ -356,7 +356,7 @@ _TASK_ENDS = len(TASK)
 _RUN_ENDS = _TASK_ENDS + len(RUN)
 
 
-def named(columns: Iterable[sa.Column[Any]], table: str | None = None) -> str:
+def column_list(columns: Iterable[sa.Column[Any]], table: str | None = None) -> str:
     """The columns as they stand in a statement of text, under another name of their table if it has one there."""
     return ", ".join(f"{table or column.table.name}.{column.name}" for column in columns)
 
@@ -374,7 +374,7 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 #: What a new run says; all else comes later.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
 #: What a run says besides, if somebody wanted it.
-WANTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth")
+REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -396,7 +396,7 @@ def run_row(run: Run) -> tuple[Any, ...]:
     )
 
 
-def wanted_row(run: Run) -> tuple[Any, ...]:
+def requested_run_row(run: Run) -> tuple[Any, ...]:
     """A new run as a row of WANTED_RUN."""
     return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth)
 
@@ -506,10 +506,10 @@ def task_and_run_of(row: Row) -> tuple[Task, Run]:
     return task_of(row[:_TASK_ENDS]), run_of(row[_TASK_ENDS:_RUN_ENDS])
 
 
-def waiting_of(row: Row) -> Waiting:
+def ready_task_of(row: Row) -> ReadyTask:
     """What stands in a row of TASK, RUN, the input of the run and that of the task itself."""
     task, run = task_and_run_of(row)
-    return Waiting(task=task, run=run, input=row[_RUN_ENDS], own_input=row[_RUN_ENDS + 1])
+    return ReadyTask(task=task, run=run, input=row[_RUN_ENDS], own_input=row[_RUN_ENDS + 1])
 
 
 # ---- attempts and dead letters -------------------------------------------------------------------

@@ -56,7 +56,7 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
     return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit}).all()]
 
 
-def place_of_run(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
+def run_position(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
     """See Executions.place_of_run. It is read off the index alone."""
     row = conn.execute(_narrowed(_PLACE, query).offset(number - 1), {"owner": query.tenant}).one_or_none()
     return None if row is None else (row.created_at, row.run_id)
@@ -83,13 +83,13 @@ def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
 
 def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
     """See Executions.payloads."""
-    return {owner_id: body for owner_id, body in bulk.rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
+    return {owner_id: body for owner_id, body in bulk.fetch_rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
 
 
 def log_lengths(conn: sa.Connection, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
     """See Executions.log_lengths."""
     names: list[str] = list(tasks)
-    return {task_id: last for task_id, last in bulk.rows(conn, _SAID, names)}  # noqa: C416 - rows are no tuples
+    return {task_id: last for task_id, last in bulk.fetch_rows(conn, _SAID, names)}  # noqa: C416 - rows are no tuples
 
 
 def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.cancellation import cancel_queued
-from gnomon.adapters.sql.ledger import carry_out, terms_of
+from gnomon.adapters.sql.ledger import apply_verdicts, terms_of
 from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
-from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.ledger.edits import CARETAKER, paused, verdict_before
-from gnomon.core.ledger.plan import settled
+from gnomon.adapters.sql.unreadable import UnreadableSchedules
+from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
+from gnomon.core.ledger.plan import schedule_after
 from gnomon.core.model import RunStatus, Schedule, ScheduleUid, Verdict
 from gnomon.errors import UsageError
-from gnomon.ports.schedules import Edit
+from gnomon.ports.schedules import ScheduleEdit
 
 _schedule, _pause = schema.schedule.c, schema.pause.c
 _EXISTING = sa.select(*SCHEDULE).where(_schedule.tenant == sa.bindparam("tenant"), _schedule.deleted_at.is_(None))
@@ -26,13 +26,13 @@ _PAGE = (
     .order_by(_schedule.schedule_id)
     .limit(sa.bindparam("limit"))
 )
-_ADD = bulk.inserting(
+_ADD = bulk.insert_statement(
     schema.schedule,
     tuple(column.name for column in SCHEDULE),
     "ON CONFLICT (tenant, schedule_id) WHERE deleted_at IS NULL DO NOTHING",
 )
 _CHANGE = sa.update(schema.schedule).where(_schedule.uid == sa.bindparam("changed"))
-_CHANGE_ALL = bulk.changing(schema.schedule, [column.name for column in SCHEDULE[1:]], by=("uid",))
+_CHANGE_ALL = bulk.update_statement(schema.schedule, [column.name for column in SCHEDULE[1:]], by=("uid",))
 _NEWEST_PAUSE = sa.select(sa.func.max(_pause.number)).where(_pause.uid == sa.bindparam("schedule"))
 _RESUME = (
     sa.update(schema.pause)
@@ -47,7 +47,9 @@ def find(conn: sa.Connection, tenant: str, schedule_id: str) -> Schedule | None:
     return None if row is None else schedule_of(row)
 
 
-def page(conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: Unreadable) -> Sequence[Schedule]:
+def page(
+    conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: UnreadableSchedules
+) -> Sequence[Schedule]:
     """See Schedules.page. Those that cannot be read are passed over: the page has others in their place."""
     found: list[Schedule] = []
     while (missing := limit - len(found)) > 0:
@@ -67,11 +69,11 @@ def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: 
         # As they will be decided: those of one moment then stand on few pages.
         in_line.sort(key=lambda schedule: schedule.uid)
     # Elsewhere, whoever adds a name waits for those who are adding it: by name, two do not wait for each other.
-    added = bulk.those(conn, _ADD, [schedule_row(schedule) for schedule in in_line], "uid")
+    added = bulk.execute_returning_keys(conn, _ADD, [schedule_row(schedule) for schedule in in_line], "uid")
     new = [schedule for schedule in in_line if schedule.uid in added]
-    bulk.insert(conn, schema.schedule_revision, [revision_row(schedule, actor, tzdata) for schedule in new])
+    bulk.insert_rows(conn, schema.schedule_revision, [revision_row(schedule, actor, tzdata) for schedule in new])
     paused_at_once = [(one.uid, 1, one.paused_at, actor) for one in new if one.paused_at is not None]
-    bulk.insert(conn, schema.pause, paused_at_once)
+    bulk.insert_rows(conn, schema.pause, paused_at_once)
     return frozenset(
         schedule.schedule_id
         for schedule in schedules
@@ -81,22 +83,22 @@ def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: 
 
 def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
     """See Schedules.change."""
-    return change_all(conn, [Edit(verdict, changed)], now, actor, tzdata)
+    return change_all(conn, [ScheduleEdit(verdict, changed)], now, actor, tzdata)
 
 
-def change_all(conn: sa.Connection, edits: Sequence[Edit], now: int, actor: str, tzdata: str) -> bool:
+def change_all(conn: sa.Connection, edits: Sequence[ScheduleEdit], now: int, actor: str, tzdata: str) -> bool:
     """Every edit is carried out; False, and some may have been, if any schedule was no longer as it was read."""
     if not edits:
         return True
     verdicts = [edit.verdict for edit in edits]
     terms = terms_of(conn, {verdict.schedule.shard for verdict in verdicts})
-    if len(carry_out(conn, verdicts, now=now, terms=terms)) < len(edits):
+    if len(apply_verdicts(conn, verdicts, now=now, terms=terms)) < len(edits):
         return False
     after = [_counted(conn, edit.verdict, edit.changed) for edit in edits]
-    bulk.many(conn, _CHANGE_ALL, [(*schedule_row(one)[1:], one.uid) for one in after])
+    bulk.execute_many(conn, _CHANGE_ALL, [(*schedule_row(one)[1:], one.uid) for one in after])
     before = [verdict.schedule for verdict in verdicts]
     kept = [new for old, new in zip(before, after, strict=True) if new.revision != old.revision]
-    bulk.insert(conn, schema.schedule_revision, [revision_row(one, actor, tzdata) for one in kept])
+    bulk.insert_rows(conn, schema.schedule_revision, [revision_row(one, actor, tzdata) for one in kept])
     for old, new in zip(before, after, strict=True):
         _keep_pause(conn, old, new, now, actor)
     return True
@@ -106,16 +108,16 @@ def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
     """See Schedules.delete."""
     if not _settle(conn, verdict, now):
         return False
-    last = _counted(conn, verdict, settled(verdict))
+    last = _counted(conn, verdict, schedule_after(verdict))
     last = replace(last, revision=last.revision + 1, updated_at=now)
     gone = {"revision": last.revision, "updated_at": now, "deleted_at": now, "next_fire_at": None}
     conn.execute(_CHANGE.values(gone), {"changed": last.uid})
     cancel_queued(conn, last.uid, now)
-    bulk.insert(conn, schema.schedule_revision, [revision_row(last, actor, "")])
+    bulk.insert_rows(conn, schema.schedule_revision, [revision_row(last, actor, "")])
     return True
 
 
-def retire(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -> None:
+def retire_one_shot(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -> None:
     """A one-shot has done its work: it is gone if that went well, paused if not."""
     row = conn.execute(_BY_UID, {"wanted": uid}).one_or_none()
     try:
@@ -125,16 +127,16 @@ def retire(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -
         return
     if schedule is None:
         return
-    verdict = verdict_before(schedule, now=now)
+    verdict = verdict_before_edit(schedule, now=now)
     if status is RunStatus.COMPLETED:
-        delete(conn, verdict, now, CARETAKER)
+        delete(conn, verdict, now, SYSTEM_ACTOR)
     else:
-        change(conn, verdict, paused(verdict, now=now), now, CARETAKER, "")
+        change(conn, verdict, paused_schedule(verdict, now=now), now, SYSTEM_ACTOR, "")
 
 
 def _settle(conn: sa.Connection, verdict: Verdict, now: int) -> bool:
     shard = verdict.schedule.shard
-    return bool(carry_out(conn, [verdict], now=now, terms=terms_of(conn, [shard])))
+    return bool(apply_verdicts(conn, [verdict], now=now, terms=terms_of(conn, [shard])))
 
 
 def _counted(conn: sa.Connection, verdict: Verdict, after: Schedule) -> Schedule:
@@ -150,6 +152,6 @@ def _keep_pause(conn: sa.Connection, before: Schedule, changed: Schedule, now: i
         return
     newest = conn.scalar(_NEWEST_PAUSE, {"schedule": changed.uid}) or 0
     if changed.paused_at is not None:
-        bulk.insert(conn, schema.pause, [(changed.uid, newest + 1, changed.paused_at, actor)])
+        bulk.insert_rows(conn, schema.pause, [(changed.uid, newest + 1, changed.paused_at, actor)])
     else:
         conn.execute(_RESUME, {"schedule": changed.uid, "newest": newest, "at": now, "by": actor})

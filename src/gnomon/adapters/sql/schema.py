@@ -17,7 +17,7 @@ TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
-CHOOSY = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
+TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
 OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
@@ -26,7 +26,7 @@ GATHERED = "kind = 'gathered'"
 metadata = sa.MetaData()
 
 
-def partial(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
     """An index on the rows of which a condition is true."""
     condition = sa.text(where)
     return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
@@ -78,14 +78,14 @@ schedule = sa.Table(
     sa.Column("trigger_options", sa.Text),
     # Ticks that are skipped or moved, as JSON; null if there are none.
     sa.Column("exceptions", sa.Text),
-    partial("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
+    partial_index("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which the due ones are asked for, so that a page of them is read off the index
     # even while a hundred thousand are due at one instant.
-    partial("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
+    partial_index("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
     # By their names, newest first.
-    partial("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
-    partial("schedule_listening", "tenant", "expression", where=LISTENS),
-    partial("schedule_idle", "uid", where=IDLE),
+    partial_index("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
+    partial_index("schedule_listening", "tenant", "expression", where=LISTENS),
+    partial_index("schedule_idle", "uid", where=IDLE),
 )
 
 schedule_revision = sa.Table(
@@ -161,10 +161,10 @@ run = sa.Table(
     sa.Column("parent_task", Name),
     sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
-    partial("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
-    partial("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
-    partial("run_to_stop", "run_id", where=TO_STOP),
-    partial("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
+    partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
+    partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
+    partial_index("run_to_stop", "run_id", where=TO_STOP),
+    partial_index("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
     # In the order in which runs are listed, of a tenant and of one of its jobs.
     sa.Index("run_listed", "tenant", "created_at", "run_id"),
     sa.Index("run_of_job", "tenant", "schedule_id", "created_at", "run_id"),
@@ -201,12 +201,12 @@ task = sa.Table(
     sa.Column("function", Name),
     # The steps of a run are found beside their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
-    partial("task_held", "parent", "item", where=HELD),
+    partial_index("task_held", "parent", "item", where=HELD),
     # In the order in which tasks are let through and taken, so that a page of them is read off the index
     # even while a hundred thousand wait since one instant.
-    partial("task_waiting", "available_at", "task_id", where=WAITS),
-    partial("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
-    partial("task_choosy", "directed_to", "function", "pool", where=CHOOSY),
+    partial_index("task_waiting", "available_at", "task_id", where=WAITS),
+    partial_index("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
+    partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
 )
 
 attempt = sa.Table(
@@ -221,7 +221,7 @@ attempt = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("result", sa.Text),
     sa.Column("error", sa.Text),
-    partial("attempt_open", "task_id", where=OPEN),
+    partial_index("attempt_open", "task_id", where=OPEN),
     sqlite_with_rowid=False,
 )
 
@@ -258,7 +258,7 @@ dead_letter = sa.Table(
     sa.Column("replayed_by", Name),
     sa.Index("dead_letter_listed", "tenant", "dead_letter_id"),
     sa.Index("dead_letter_of_job", "tenant", "job", "dead_letter_id"),
-    partial("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
+    partial_index("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
 )
 
 event = sa.Table(
@@ -285,7 +285,7 @@ event_entry = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("run_id", Name),
     sa.Column("decided_at", Instant, nullable=False),
-    partial("event_gathered", "schedule_uid", where=GATHERED),
+    partial_index("event_gathered", "schedule_uid", where=GATHERED),
 )
 
 gathering = sa.Table(
@@ -316,7 +316,7 @@ backfill = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("ended_at", Instant),
     sa.Column("cancelled", sa.Boolean, nullable=False),
-    partial("backfill_open", "backfill_id", where=OPEN),
+    partial_index("backfill_open", "backfill_id", where=OPEN),
     sa.Index("backfill_listed", "tenant", "created_at", "backfill_id"),
 )
 
@@ -358,7 +358,7 @@ SEALED = "seq IS NOT NULL"
 UNSEALED = "seq IS NULL"
 
 #: All tables there are: whoever asks here has loaded the others, too.
-everything = metadata
+full_metadata = metadata
 
 worker = sa.Table(
     "worker",
@@ -395,7 +395,7 @@ node = sa.Table(
     sa.Column("seen_until", Instant, nullable=False),
 )
 
-turn = sa.Table(
+singleton_lease = sa.Table(
     "turn",
     metadata,
     sa.Column("name", Name, primary_key=True),
@@ -430,6 +430,6 @@ audit = sa.Table(
     sa.Column("hash", sa.Text),
     sa.Index("audit_listed", "tenant", "number"),
     sa.Index("audit_of_subject", "tenant", "kind", "name", "number"),
-    partial("audit_sealed", "seq", where=SEALED, unique=True),
-    partial("audit_unsealed", "number", where=UNSEALED),
+    partial_index("audit_sealed", "seq", where=SEALED, unique=True),
+    partial_index("audit_unsealed", "number", where=UNSEALED),
 )

@@ -20,8 +20,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.errors import lost, translated
-from gnomon.adapters.sql.transactions import MOST_TOGETHER, Job, Outcome, run_together, settle
+from gnomon.adapters.sql.errors import lost_transaction_error, translate_error
+from gnomon.adapters.sql.transactions import (
+    MOST_TOGETHER,
+    TransactionBody,
+    TransactionResult,
+    resolve_futures,
+    run_batch,
+)
 from gnomon.errors import StoreUnavailable, UsageError
 from gnomon.ports.runtime import Events
 
@@ -51,7 +57,7 @@ _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre f
 
 def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS_CACHE) -> sa.Engine:
     """An engine on the file, which is made if there is none, whose transactions begin as told."""
-    _make(path)
+    _create_file(path)
     engine = sa.create_engine(
         # Whoever opens it later makes no empty one in the place of a file that was taken away.
         sa.URL.create("sqlite", database=f"{Path(path).absolute().as_uri()}?mode=rw", query={"uri": "true"}),
@@ -65,7 +71,7 @@ def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
         for name, value in (*PRAGMAS.items(), ("cache_size", -cache)):
-            _tell(connection, f"PRAGMA {name} = {value}")
+            _execute_pragma(connection, f"PRAGMA {name} = {value}")
 
     @sa.event.listens_for(engine, "begin")
     def start(conn: sa.Connection) -> None:
@@ -74,14 +80,14 @@ def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS
     return engine
 
 
-def _make(path: str) -> None:
+def _create_file(path: str) -> None:
     """There is a file; if it cannot be made, whoever opens it will say why."""
     # Never one that is there already: to close it would let go of the locks that we may have on it.
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _tell(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own
+def _execute_pragma(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own
     """The connection is told, also while others change the journal of a new file, for which SQLite does not wait."""
     give_up_at = time.monotonic() + int(PRAGMAS["busy_timeout"]) / 1000
     while True:
@@ -95,8 +101,8 @@ def _tell(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's 
             return
 
 
-class _Asked(NamedTuple):
-    job: Job[Any]
+class _SqliteWrite(NamedTuple):
+    job: TransactionBody[Any]
     loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Any]"
 
@@ -106,7 +112,7 @@ class SqliteTransactions:
 
     def __init__(self, path: str, *, now: Callable[[], int]) -> None:
         self._now = now
-        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._pending_writes: queue.SimpleQueue[_SqliteWrite | None] = queue.SimpleQueue()
         self._closing = False
         #: How many transactions there were, with success or without.
         self.commits = 0
@@ -115,37 +121,37 @@ class SqliteTransactions:
         self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
-        self._writer = threading.Thread(target=self._write_on, name="gnomon-write", daemon=True)
+        self._writer = threading.Thread(target=self._writer_loop, name="gnomon-write", daemon=True)
         self._writer.start()
 
     def now(self, conn: sa.Connection) -> int:  # noqa: ARG002 - another engine asks its server
         """See Transactions.now."""
         return self._now()
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: TransactionBody[T]) -> T:
         """See Transactions.read."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, job)
 
-    def _read(self, job: Job[T]) -> T:
+    def _read(self, job: TransactionBody[T]) -> T:
         try:
             with self._reading.connect() as conn:
                 return job(conn)
         except Exception as error:
-            failure = translated(error)
+            failure = translate_error(error)
             if failure is error:
                 raise
             raise failure from error
 
-    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write. On a file there is one who writes."""
         del apart
         if self._closing:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
-        asked = _Asked(job, loop, loop.create_future())
-        self._asked.put(asked)
+        asked = _SqliteWrite(job, loop, loop.create_future())
+        self._pending_writes.put(asked)
         answer: T = await asked.answer
         return answer
 
@@ -154,10 +160,10 @@ class SqliteTransactions:
         if self._closing:
             return
         self._closing = True
-        self._asked.put(None)
-        await asyncio.to_thread(self._let_go)
+        self._pending_writes.put(None)
+        await asyncio.to_thread(self._shut_down)
 
-    def _let_go(self) -> None:
+    def _shut_down(self) -> None:
         self._writer.join()
         self._readers.shutdown()
         self._reading.dispose()
@@ -165,24 +171,24 @@ class SqliteTransactions:
 
     # ---- the writer's thread -----------------------------------------------------------------
 
-    def _write_on(self) -> None:
+    def _writer_loop(self) -> None:
         """Write until told to stop; nothing that fails ends it."""
         while (first := self._next()) is not None:
-            batch, closing = self._with_others(first)
-            _answer(batch, self._run(batch))
+            batch, closing = self._drain_queue(first)
+            _deliver_results(batch, self._run(batch))
             if closing:
                 return
 
-    def _next(self) -> _Asked | None:
+    def _next(self) -> _SqliteWrite | None:
         """What is asked for next. A quiet moment before that is used for a checkpoint, if much has been written."""
         if self._changed - self._settled >= _CHECKPOINT_ROWS:
             try:
-                return self._asked.get(timeout=_QUIET_SECONDS)
+                return self._pending_writes.get(timeout=_QUIET_SECONDS)
             except queue.Empty:
                 self._settled = self._changed
                 # Not by the writer: whoever comes while it is made need not wait for it.
                 self._readers.submit(self.checkpoint)
-        return self._asked.get()
+        return self._pending_writes.get()
 
     def checkpoint(self) -> None:
         """What was committed is in the file itself, so that the log of the next commits begins anew."""
@@ -194,12 +200,12 @@ class SqliteTransactions:
             finally:
                 connection.close()
 
-    def _with_others(self, first: _Asked) -> tuple[list[_Asked], bool]:
+    def _drain_queue(self, first: _SqliteWrite) -> tuple[list[_SqliteWrite], bool]:
         """The first and all that have piled up behind it; whether there is nothing more to come."""
         batch = [first]
         while len(batch) < MOST_TOGETHER:
             try:
-                asked = self._asked.get_nowait()
+                asked = self._pending_writes.get_nowait()
             except queue.Empty:
                 break
             if asked is None:
@@ -207,10 +213,10 @@ class SqliteTransactions:
             batch.append(asked)
         return batch, False
 
-    def _run(self, batch: list[_Asked]) -> list[Outcome]:
+    def _run(self, batch: list[_SqliteWrite]) -> list[TransactionResult]:
         try:
             with self._writing.connect() as conn:
-                outcomes = run_together(conn, [asked.job for asked in batch])
+                outcomes = run_batch(conn, [asked.job for asked in batch])
                 self.commits += 1
                 self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
@@ -218,7 +224,7 @@ class SqliteTransactions:
                     conn.invalidate()
                 return outcomes
         except Exception as error:  # noqa: BLE001 - it is handed to those who wait
-            return [Outcome(error=lost(error)) for _ in batch]
+            return [TransactionResult(error=lost_transaction_error(error)) for _ in batch]
 
     def _note_changes(self, conn: sa.Connection) -> None:
         driver = conn.connection.dbapi_connection
@@ -228,13 +234,13 @@ class SqliteTransactions:
             self._settled = min(self._settled, self._changed)
 
 
-def _answer(batch: list[_Asked], outcomes: list[Outcome]) -> None:
-    answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+def _deliver_results(batch: list[_SqliteWrite], outcomes: list[TransactionResult]) -> None:
+    answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], TransactionResult]]] = {}
     for asked, outcome in zip(batch, outcomes, strict=True):
         answers.setdefault(asked.loop, []).append((asked.answer, outcome))
     for loop, settled in answers.items():
         try:
-            loop.call_soon_threadsafe(settle, settled)
+            loop.call_soon_threadsafe(resolve_futures, settled)
         except RuntimeError:  # the loop is closed, and nobody waits any more
             continue
 
@@ -279,12 +285,12 @@ class FileLock:
 _LOCKS: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
 
 
-def _let_go_in_child() -> None:
+def _close_locks_in_child() -> None:
     for lock in _LOCKS:
         lock.release()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
@@ -302,19 +308,19 @@ def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
 
 
 #: How soon a write by another process is noticed.
-_NOTICED_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 #: How often to look whether the file is still there.
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
-class FileWatch:
+class CommitWatcher:
     """Asks SQLite whether anyone has committed since the last time of asking. That costs microseconds."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._seen: int | None = None
-        self._told: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self.changed()
 
@@ -338,11 +344,11 @@ class FileWatch:
         before, self._seen = self._seen, version
         return version != before
 
-    async def tell(self, told: Callable[[], None], stop: asyncio.Event) -> None:
+    async def watch(self, told: Callable[[], None], stop: asyncio.Event) -> None:
         """Whoever wants to know is told of every change soon, and once at first, until told to stop."""
-        self._told = told
+        self._on_change = told
         told()
-        self._look_again()
+        self._schedule_check()
         try:
             await stop.wait()
         finally:
@@ -350,14 +356,14 @@ class FileWatch:
                 self._timer.cancel()
             self.close()
 
-    def _look_again(self) -> None:
+    def _schedule_check(self) -> None:
         # A bare timer: a process that has nothing to do spends most of its time here.
-        self._timer = asyncio.get_running_loop().call_later(_NOTICED_SECONDS, self._look)
+        self._timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._check)
 
-    def _look(self) -> None:
-        self._look_again()
+    def _check(self) -> None:
+        self._schedule_check()
         if self.changed():
-            self._told()
+            self._on_change()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -365,7 +371,7 @@ class FileWatch:
             self._connection.close()
 
 
-class FileGuard:
+class DatabaseFileMonitor:
     """Says once that the path no longer leads to the file that it led to at first, and again if that recurs.
 
     Whoever has such a file open goes on writing to what nobody will find again.
@@ -383,7 +389,7 @@ class FileGuard:
         if gone and not self._gone:
             self._events.emit("database_gone", path=self._path)
         self._gone = gone
-        return _LOOK_SECONDS
+        return _CHECK_SECONDS
 
 
 def _identity(path: str) -> tuple[int, int] | None:

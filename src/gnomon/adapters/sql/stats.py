@@ -7,12 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.migrator import numbers
-from gnomon.adapters.sql.rows import definition
+from gnomon.adapters.sql.migrator import schema_numbers
+from gnomon.adapters.sql.rows import load_workflow
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Overlap, RunId
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.maintenance import JobCard, Survey
+from gnomon.ports.maintenance import JobStats, StoreStats
 
 _schedule, _shard = schema.schedule.c, schema.shard.c
 _JOBS = sa.select(sa.func.count()).select_from(schema.schedule).where(_schedule.deleted_at.is_(None))
@@ -46,16 +46,16 @@ _STEPS = bulk.statement("SELECT run_id, step, state FROM task WHERE run_id IN KE
 _RUNS_AT_ONCE = 1000
 
 
-class SqlSurveyor:
+class SqlStoreStatsReader:
     """See Surveyor. It reads what the store holds, each time in one transaction."""
 
     def __init__(self, store: SqlStore) -> None:
         self._engine = store.transactions
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> Survey:
+    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         """See Surveyor.survey."""
         engine = self._engine
-        return await engine.read(lambda conn: survey(conn, now, engine.now(conn), overdue_before, cards))
+        return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, cards))
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """See Surveyor.steps."""
@@ -68,16 +68,16 @@ class SqlSurveyor:
 
 
 def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
-    return bulk.rows(conn, _STEPS, list(runs))
+    return bulk.fetch_rows(conn, _STEPS, list(runs))
 
 
-def survey(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> Survey:
+def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> StoreStats:
     """See Surveyor.survey."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
-    return Survey(
+    return StoreStats(
         store_at=store_at,
-        schema=numbers(conn)[0],
+        schema=schema_numbers(conn)[0],
         jobs=conn.scalar(_JOBS) or 0,
         due=due,
         oldest_due_at=oldest_due_at,
@@ -87,14 +87,14 @@ def survey(conn: sa.Connection, now: int, store_at: int, overdue_before: int, ca
         shards=shards,
         holders=holders,
         unresolved=conn.scalar(_UNRESOLVED) or 0,
-        cards=tuple(_card(conn, row) for row in conn.execute(_CARDS, {"limit": cards})) if cards else (),
+        cards=tuple(_job_stats(conn, row) for row in conn.execute(_CARDS, {"limit": cards})) if cards else (),
     )
 
 
-def _card(conn: sa.Connection, row: sa.Row[*tuple[Any, ...]]) -> JobCard:
+def _job_stats(conn: sa.Connection, row: sa.Row[*tuple[Any, ...]]) -> JobStats:
     tenant, job, next_fire_at, active, overlap, workflow, version = row
     locked = False
     if active and overlap == Overlap.SKIP:
-        found = definition(conn, tenant, workflow, version)
+        found = load_workflow(conn, tenant, workflow, version)
         locked = found is not None and found.lock
-    return JobCard(job=job, next_fire_at=next_fire_at, locked=locked)
+    return JobStats(job=job, next_fire_at=next_fire_at, locked=locked)

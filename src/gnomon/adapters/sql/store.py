@@ -21,11 +21,11 @@ from gnomon.adapters.sql import runs as runs_sql
 from gnomon.adapters.sql import schedules as schedules_sql
 from gnomon.adapters.sql import tasks as tasks_sql
 from gnomon.adapters.sql.backfills import SqlBackfills
-from gnomon.adapters.sql.fan_out import unfold
+from gnomon.adapters.sql.fan_out import fan_out
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.adapters.sql.unreadable import Unreadable
-from gnomon.core.audit import AuditEntry, Head, Kept
-from gnomon.core.invariants import Counted, Orphan, Overdue
+from gnomon.adapters.sql.unreadable import UnreadableSchedules
+from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry
+from gnomon.core.invariants import OrphanedAttempt, OverdueSchedule, RunCountCheck
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -40,116 +40,138 @@ from gnomon.core.model import (
     Tick,
     Verdict,
 )
-from gnomon.core.retention import Horizons, Past
-from gnomon.core.runs.admission import Admission, Request, Unfolding, Waiting
-from gnomon.core.runs.external_events import Entry, Event
-from gnomon.core.runs.launch import Cancelling, Launch, Launching
-from gnomon.core.runs.outcomes import Ending
+from gnomon.core.retention import RetainedSchedule, RetentionHorizons
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.external_events import EventEffect, ExternalEvent
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
-from gnomon.ports.ledger import Attendance, Terms
-from gnomon.ports.maintenance import Ailing, Lot, OpenPlace, RetentionPosition
+from gnomon.ports.ledger import ShardRenewal, Terms
+from gnomon.ports.maintenance import OpenRunPosition, RetentionBatch, RetentionPosition, StuckRunsPage
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import Application, Gone, Pause, Revision
-from gnomon.ports.tasks import COMMON, NOTHING, Held, OnTheWay, OpenPage, QueuePosition, Reach, Renewal, WorkerCard
+from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision
+from gnomon.ports.tasks import (
+    DEFAULT_TAKE_FILTER,
+    NO_KNOWN_TASKS,
+    AttemptRef,
+    InFlightCounts,
+    LeaseRenewal,
+    OpenAttemptsPage,
+    QueuePosition,
+    TakeFilter,
+    WorkerInfo,
+)
 
 
-class SqlHousekeeping:
+class SqlMaintenance:
     """Keeping, Turns, Mending and Vitals."""
 
     transactions: Transactions
-    _unreadable: Unreadable
+    _unreadable: UnreadableSchedules
 
-    async def take_turn(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+    async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
         """See Turns.take_turn."""
         engine = self.transactions
 
         def take(conn: sa.Connection) -> bool:
             now = engine.now(conn)
-            return leases.take_turn(conn, name, holder, now + ttl_ms, now)
+            return leases.acquire_singleton(conn, name, holder, now + ttl_ms, now)
 
         return await engine.write(take)
 
-    async def give_turns_up(self, holder: str) -> None:
+    async def release_singletons(self, holder: str) -> None:
         """See Turns.give_turns_up."""
-        await self.transactions.write(lambda conn: leases.give_turns_up(conn, holder))
+        await self.transactions.write(lambda conn: leases.release_singletons(conn, holder))
 
-    async def pasts(self, *, after: str, limit: int) -> Sequence[Past]:
+    async def retained_schedules(self, *, after: str, limit: int) -> Sequence[RetainedSchedule]:
         """See Keeping.pasts."""
-        return await self.transactions.read(lambda conn: retention.pasts(conn, after, limit))
+        return await self.transactions.read(lambda conn: retention.retained_schedules(conn, after, limit))
 
     async def tenants(self) -> Sequence[str]:
         """See Keeping.tenants."""
         return await self.transactions.read(retention.tenants)
 
-    async def aged_runs(self, past: Past | None, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_runs(
+        self, past: RetainedSchedule | None, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """See Keeping.aged_runs."""
-        return await self.transactions.read(lambda conn: retention.aged_runs(conn, past, kept, after, limit))
+        return await self.transactions.read(lambda conn: retention.expired_runs(conn, past, kept, after, limit))
 
-    async def aged_ticks(self, past: Past, kept: Horizons, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_ticks(
+        self, past: RetainedSchedule, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """See Keeping.aged_ticks."""
-        return await self.transactions.read(lambda conn: retention.aged_ticks(conn, past, kept, after, limit))
+        return await self.transactions.read(lambda conn: retention.expired_ticks(conn, past, kept, after, limit))
 
-    async def aged_events(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_events(
+        self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """See Keeping.aged_events."""
-        return await self.transactions.read(lambda conn: retention.aged_events(conn, tenant, before_at, after, limit))
+        return await self.transactions.read(
+            lambda conn: retention.expired_events(conn, tenant, before_at, after, limit)
+        )
 
-    async def aged_letters(self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int) -> Lot:
+    async def expired_dead_letters(
+        self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
+    ) -> RetentionBatch:
         """See Keeping.aged_letters."""
-        return await self.transactions.read(lambda conn: retention.aged_letters(conn, tenant, before_at, after, limit))
+        return await self.transactions.read(
+            lambda conn: retention.expired_dead_letters(conn, tenant, before_at, after, limit)
+        )
 
-    async def aged_schedule(self, uid: ScheduleUid) -> Lot:
+    async def expired_schedule(self, uid: ScheduleUid) -> RetentionBatch:
         """See Keeping.aged_schedule."""
-        return await self.transactions.read(lambda conn: retention.aged_schedule(conn, uid))
+        return await self.transactions.read(lambda conn: retention.expired_schedule(conn, uid))
 
-    async def remove(self, lot: Lot, *, limit: int) -> bool:
+    async def remove(self, lot: RetentionBatch, *, limit: int) -> bool:
         """See Keeping.remove."""
         return await self.transactions.write(lambda conn: retention.remove(conn, lot, limit))
 
-    async def ailing(self, *, before_at: int, after: OpenPlace, limit: int) -> Ailing:
+    async def stuck_runs(self, *, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
         """See Mending.ailing."""
-        return await self.transactions.read(lambda conn: invariants.ailing(conn, before_at, after, limit))
+        return await self.transactions.read(lambda conn: invariants.stuck_runs(conn, before_at, after, limit))
 
-    async def mend(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
+    async def repair_runs(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
         """See Mending.mend."""
-        return await self.transactions.write(lambda conn: invariants.mend(conn, run_ids, now))
+        return await self.transactions.write(lambda conn: invariants.repair_runs(conn, run_ids, now))
 
-    async def idle_schedules(self, *, after: str, limit: int) -> Sequence[Schedule]:
+    async def schedules_without_next_fire(self, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Vitals.idle_schedules."""
         return await self.transactions.read(
-            lambda conn: invariants.idle_schedules(conn, after, limit, self._unreadable)
+            lambda conn: invariants.schedules_without_next_fire(conn, after, limit, self._unreadable)
         )
 
-    async def give_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
+    async def set_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
         """See Vitals.give_next_fire."""
-        return await self.transactions.write(lambda conn: invariants.give_next_fire(conn, schedule, next_fire_at))
+        return await self.transactions.write(lambda conn: invariants.set_next_fire(conn, schedule, next_fire_at))
 
-    async def orphans(self, *, grace_ms: int, limit: int) -> Sequence[Orphan]:
+    async def orphaned_attempts(self, *, grace_ms: int, limit: int) -> Sequence[OrphanedAttempt]:
         """See Vitals.orphans."""
         engine = self.transactions
-        return await engine.read(lambda conn: invariants.orphans(conn, engine.now(conn) - grace_ms, limit))
+        return await engine.read(lambda conn: invariants.orphaned_attempts(conn, engine.now(conn) - grace_ms, limit))
 
-    async def oldest_due(self) -> Overdue | None:
+    async def oldest_due(self) -> OverdueSchedule | None:
         """See Vitals.oldest_due."""
         engine = self.transactions
         return await engine.read(lambda conn: invariants.oldest_due(conn, engine.now(conn)))
 
-    async def counted(self, *, after: str, limit: int) -> Sequence[Counted]:
+    async def counted(self, *, after: str, limit: int) -> Sequence[RunCountCheck]:
         """See Vitals.counted."""
         return await self.transactions.read(lambda conn: invariants.counted(conn, after, limit))
 
-    async def recount(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
+    async def recount_runs(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
         """See Vitals.recount."""
-        return await self.transactions.write(lambda conn: invariants.recount(conn, uids, now))
+        return await self.transactions.write(lambda conn: invariants.recount_runs(conn, uids, now))
 
 
-class SqlStore(SqlBackfills, SqlHousekeeping):
+class SqlStore(SqlBackfills, SqlMaintenance):
     """Each method is one transaction of the engine it was given."""
 
     def __init__(self, transactions: Transactions) -> None:
         self.transactions = transactions
-        self._unreadable = Unreadable()
+        self._unreadable = UnreadableSchedules()
 
     async def close(self) -> None:
         """Let go of every connection, once what was asked for is done."""
@@ -171,13 +193,13 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     # ---- work --------------------------------------------------------------------------------
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[Waiting]:
+    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
         """See Work.waiting."""
         return await self.transactions.read(lambda conn: tasks_sql.waiting(conn, now, limit))
 
-    async def turned_away(self, *, after: QueuePosition, limit: int) -> Sequence[Waiting]:
+    async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
         """See Work.turned_away."""
-        return await self.transactions.read(lambda conn: tasks_sql.turned_away(conn, after, limit))
+        return await self.transactions.read(lambda conn: tasks_sql.unroutable_tasks(conn, after, limit))
 
     async def next_available_at(self) -> int | None:
         """See Work.next_available_at."""
@@ -187,9 +209,9 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Work.admit."""
         return await self.transactions.write(lambda conn: tasks_sql.admit(conn, admissions, now))
 
-    async def unfold(self, unfoldings: Sequence[Unfolding], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """See Work.unfold."""
-        return await self.transactions.write(lambda conn: unfold(conn, unfoldings, now))
+        return await self.transactions.write(lambda conn: fan_out(conn, unfoldings, now))
 
     async def take(
         self,
@@ -199,15 +221,15 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         lease_ms: int,
         now: int,
         begin: bool = True,
-        known: Mapping[TaskId, Request] = NOTHING,
-        reach: Reach = COMMON,
-    ) -> Sequence[Waiting]:
+        known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
+        reach: TakeFilter = DEFAULT_TAKE_FILTER,
+    ) -> Sequence[ReadyTask]:
         """See Work.take."""
         engine = self.transactions
 
-        def take(conn: sa.Connection) -> Sequence[Waiting]:
+        def take(conn: sa.Connection) -> Sequence[ReadyTask]:
             if conn.dialect.name == "postgresql":
-                return tasks_sql.take_skipping_locked(
+                return tasks_sql.take_on_postgres(
                     conn, worker, limit, lease_ms, now, begin=begin, known=known, reach=reach
                 )
             until = engine.now(conn) + lease_ms
@@ -216,30 +238,32 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         # Whoever knows of nothing that is being let through beside it has no commit to share with that.
         return await engine.write(take, apart=begin and not known)
 
-    async def begin(self, held: Collection[Held], *, now: int, worker: str | None = None) -> frozenset[Held]:
+    async def begin(
+        self, held: Collection[AttemptRef], *, now: int, worker: str | None = None
+    ) -> frozenset[AttemptRef]:
         """See Work.begin."""
         return await self.transactions.write(lambda conn: tasks_sql.begin(conn, held, now, worker))
 
-    async def handed_out(self, held: Collection[Held]) -> Sequence[Waiting]:
+    async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Work.handed_out."""
-        return await self.transactions.read(lambda conn: tasks_sql.handed_out(conn, held))
+        return await self.transactions.read(lambda conn: tasks_sql.assigned_tasks(conn, held))
 
-    async def renew(self, worker: str, held: Collection[Held], *, lease_ms: int) -> Renewal:
+    async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
         """See Work.renew."""
         engine = self.transactions
         return await engine.write(lambda conn: tasks_sql.renew(conn, worker, held, engine.now(conn) + lease_ms))
 
-    async def asked_to_stop(self, worker: str) -> frozenset[Held]:
+    async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
         """See Work.asked_to_stop."""
-        return await self.transactions.read(lambda conn: tasks_sql.asked_to_stop(conn, worker))
+        return await self.transactions.read(lambda conn: tasks_sql.cancel_requests(conn, worker))
 
-    async def report(self, endings: Sequence[Ending]) -> frozenset[Held]:
+    async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         """See Work.report."""
         return await self.transactions.write(lambda conn: tasks_sql.report(conn, endings))
 
-    async def on_the_way(self) -> OnTheWay:
+    async def in_flight_counts(self) -> InFlightCounts:
         """See Work.on_the_way."""
-        return await self.transactions.read(placement.on_the_way)
+        return await self.transactions.read(placement.in_flight_counts)
 
     async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
         """See Work.placements."""
@@ -249,39 +273,39 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Work.chosen."""
         return await self.transactions.read(placement.chosen)
 
-    async def recall(self) -> Sequence[tuple[TaskId, RunId]]:
+    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
         """See Work.recall."""
         engine = self.transactions
-        return await engine.write(lambda conn: placement.recall(conn, engine.now(conn)))
+        return await engine.write(lambda conn: placement.recall_stranded(conn, engine.now(conn)))
 
-    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenPage:
+    async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
         """See Work.open_attempts."""
         engine = self.transactions
         return await engine.read(lambda conn: tasks_sql.open_attempts(conn, after, limit, engine.now(conn)))
 
     # ---- workers -----------------------------------------------------------------------------
 
-    async def enlist(self, card: WorkerCard, *, ttl_ms: int) -> None:
+    async def register_worker(self, card: WorkerInfo, *, ttl_ms: int) -> None:
         """See Workers.enlist."""
         engine = self.transactions
-        await engine.write(lambda conn: workers.enlist(conn, card, ttl_ms, engine.now(conn)))
+        await engine.write(lambda conn: workers.register_worker(conn, card, ttl_ms, engine.now(conn)))
 
-    async def workers(self) -> Sequence[WorkerCard]:
+    async def workers(self) -> Sequence[WorkerInfo]:
         """See Workers.workers."""
         engine = self.transactions
         return await engine.read(lambda conn: workers.workers(conn, engine.now(conn)))
 
-    async def dismiss(self, worker: str) -> None:
+    async def deregister_worker(self, worker: str) -> None:
         """See Workers.dismiss."""
-        await self.transactions.write(lambda conn: workers.dismiss(conn, worker))
+        await self.transactions.write(lambda conn: workers.deregister_worker(conn, worker))
 
     # ---- runs --------------------------------------------------------------------------------
 
-    async def launch(self, launches: Sequence[Launch], *, now: int) -> Sequence[Launching]:
+    async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         """See Runs.launch."""
         return await self.transactions.write(lambda conn: audit.launch(conn, launches, now))
 
-    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> Cancelling:
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         """See Runs.cancel."""
         return await self.transactions.write(lambda conn: audit.cancel(conn, run_id, reason, now, actor))
 
@@ -295,9 +319,9 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Executions.list_runs."""
         return await self.transactions.read(lambda conn: runs_sql.list_runs(conn, query))
 
-    async def place_of_run(self, query: RunQuery, number: int) -> tuple[int, str] | None:
+    async def run_position(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """See Executions.place_of_run."""
-        return await self.transactions.read(lambda conn: runs_sql.place_of_run(conn, query, number))
+        return await self.transactions.read(lambda conn: runs_sql.run_position(conn, query, number))
 
     async def attempts(self, tasks: Sequence[TaskId]) -> Sequence[Attempt]:
         """See Executions.attempts."""
@@ -339,29 +363,29 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
 
     # ---- events ------------------------------------------------------------------------------
 
-    async def emit_event(self, event: Event, *, now: int) -> Sequence[Entry]:
+    async def emit_event(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
         """See EventLog.emit_event."""
         return await self.transactions.write(lambda conn: audit.emit(conn, event, now, self._unreadable))
 
-    async def next_gathering_at(self) -> int | None:
+    async def next_batch_at(self) -> int | None:
         """See EventLog.next_gathering_at."""
-        return await self.transactions.read(external_events.next_gathering_at)
+        return await self.transactions.read(external_events.next_batch_at)
 
-    async def close_gatherings(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+    async def close_event_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
         """See EventLog.close_gatherings."""
         return await self.transactions.write(lambda conn: external_events.close(conn, now, limit, self._unreadable))
 
     async def list_events(
         self, tenant: str, *, name: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> Sequence[Event]:
+    ) -> Sequence[ExternalEvent]:
         """See EventLog.list_events."""
         return await self.transactions.read(lambda conn: external_events.listed(conn, tenant, name, after, limit))
 
-    async def find_event(self, event_id: str) -> Event | None:
+    async def find_event(self, event_id: str) -> ExternalEvent | None:
         """See EventLog.find_event."""
         return await self.transactions.read(lambda conn: external_events.find(conn, event_id))
 
-    async def entries(self, event_ids: Sequence[str]) -> Sequence[Entry]:
+    async def entries(self, event_ids: Sequence[str]) -> Sequence[EventEffect]:
         """See EventLog.entries."""
         return await self.transactions.read(lambda conn: external_events.entries(conn, event_ids))
 
@@ -371,21 +395,21 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See AuditTrail.add_audit."""
         await self.transactions.write(lambda conn: audit.write(conn, [entry]))
 
-    async def list_audit(self, query: AuditQuery) -> Sequence[Kept]:
+    async def list_audit(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
         """See AuditTrail.list_audit."""
         return await self.transactions.read(lambda conn: audit.listed(conn, query))
 
-    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[Kept]:
+    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[StoredAuditEntry]:
         """See AuditTrail.sealed_audit."""
         return await self.transactions.read(lambda conn: audit.sealed(conn, after, limit))
 
-    async def audit_head(self) -> tuple[Head, int]:
+    async def audit_head(self) -> tuple[ChainHead, int]:
         """See AuditTrail.audit_head."""
         return await self.transactions.read(audit.head)
 
     async def seal_audit(self, *, limit: int) -> int:
         """See AuditTrail.seal_audit. Nobody is kept from writing while there is nothing to seal."""
-        if not await self.transactions.read(audit.anything_open):
+        if not await self.transactions.read(audit.has_unsealed):
             return 0
         return await self.transactions.write(lambda conn: audit.seal(conn, limit))
 
@@ -395,19 +419,19 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See Jobs.workflow."""
         return await self.transactions.read(lambda conn: workflows.workflow(conn, tenant, workflow_id, version))
 
-    async def page_of_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+    async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
         """See Jobs.page_of_workflows."""
-        return await self.transactions.read(lambda conn: workflows.page_of_workflows(conn, tenant, after, limit))
+        return await self.transactions.read(lambda conn: workflows.list_workflows(conn, tenant, after, limit))
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
         return await self.transactions.read(lambda conn: workflows.newest_workflows(conn, tenant, workflow_ids))
 
-    async def apply(self, wish: Application, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply."""
         try:
             await self.transactions.write(lambda conn: audit.apply(conn, wish, now, actor, tzdata))
-        except workflows.Void:
+        except workflows.ChangesetConflict:
             return False
         return True
 
@@ -457,16 +481,16 @@ class SqlStore(SqlBackfills, SqlHousekeeping):
         """See History.pauses."""
         return await self.transactions.read(lambda conn: history.pauses(conn, uid))
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[Gone]:
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """See History.gone."""
         return await self.transactions.read(lambda conn: history.gone(conn, tenant, schedule_id, limit))
 
     # ---- shards ------------------------------------------------------------------------------
 
-    async def attend(self, holder: str, *, ttl_ms: int) -> Attendance:
+    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
         """See Shards.attend."""
         engine = self.transactions
-        return await engine.write(lambda conn: leases.attend(conn, holder, ttl_ms, engine.now(conn)))
+        return await engine.write(lambda conn: leases.renew_shards(conn, holder, ttl_ms, engine.now(conn)))
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""

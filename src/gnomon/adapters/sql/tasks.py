@@ -7,24 +7,56 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import hint, note
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
 from gnomon.adapters.sql.cancellation import IN_HAND
-from gnomon.adapters.sql.completion import KEEP, Rooms, show_begun, start_runs, write_down
-from gnomon.adapters.sql.graph import Over, end_tasks, rooms_for
-from gnomon.adapters.sql.placement import IN_TURN, hold_limits, place, reached, with_room, within
-from gnomon.adapters.sql.rows import ATTEMPT, RUN, TASK, Row, attempt_of, named, run_of, task_and_run_of, waiting_of
+from gnomon.adapters.sql.completion import (
+    INSERT_PAYLOAD,
+    ConcurrencyCounters,
+    record_started,
+    start_runs,
+    write_attempt_ends,
+)
+from gnomon.adapters.sql.graph import EndedTask, end_tasks, lock_counters
+from gnomon.adapters.sql.placement import (
+    TAKE_ORDER,
+    lock_tenant_limits,
+    take_condition,
+    take_parameters,
+    within_tenant_limits,
+    write_placements,
+)
+from gnomon.adapters.sql.rows import (
+    ATTEMPT,
+    RUN,
+    TASK,
+    Row,
+    attempt_of,
+    column_list,
+    ready_task_of,
+    run_of,
+    task_and_run_of,
+)
 from gnomon.core.model import Run, RunStatus, TaskId
-from gnomon.core.runs.admission import Admission, Request, Waiting
-from gnomon.core.runs.outcomes import Ending, stopped_instead
+from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
+from gnomon.core.runs.outcomes import TaskCompletion, cancel_instead_of_retry
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.coordination import Topic
-from gnomon.ports.tasks import COMMON, NOTHING, Held, OpenPage, QueuePosition, Reach, Renewal
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.tasks import (
+    DEFAULT_TAKE_FILTER,
+    NO_KNOWN_TASKS,
+    AttemptRef,
+    LeaseRenewal,
+    OpenAttemptsPage,
+    QueuePosition,
+    TakeFilter,
+)
 
 _PENDING = TaskState.PENDING.value
 _SUCCEEDED = TaskState.SUCCEEDED.value
 _WITH_RUN = f"""
-SELECT {named(TASK)}, {named(RUN)}, payload.body, own.body FROM {{tasks}} JOIN run ON run.run_id = task.run_id
+SELECT {column_list(TASK)}, {column_list(RUN)}, payload.body, own.body
+FROM {{tasks}} JOIN run ON run.run_id = task.run_id
 LEFT JOIN payload ON payload.owner_id = CASE WHEN task.parent IS NULL THEN task.run_id END AND payload.kind = 'input'
 LEFT JOIN payload AS own ON own.owner_id = CASE WHEN task.has_input THEN task.task_id END AND own.kind = 'input'
 """  # noqa: S608 - our own names, here and below
@@ -52,10 +84,10 @@ _NEXT = bulk.statement(f"SELECT available_at FROM task WHERE {schema.WAITS} ORDE
 _STATES = bulk.statement(
     "SELECT task_id, state, fence, parent FROM task WHERE task_id IN KEYS ORDER BY task_id FOR UPDATE"
 )
-_RUNS = bulk.statement(f"SELECT {named(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
+_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id FOR UPDATE")  # noqa: S608
 
 
-def _hands(columns: str) -> bulk.Statement:
+def _lock_held_tasks(columns: str) -> bulk.Statement:
     """Tasks that someone has in hand, with these columns of their runs."""
     asked = f"""
     SELECT task.task_id, task.fence, task.state, task.parent, {columns} FROM task JOIN run ON run.run_id = task.run_id
@@ -66,7 +98,7 @@ def _hands(columns: str) -> bulk.Statement:
     return bulk.Statement(bulk.statement(asked).sqlite, bulk.statement(asked + locking).postgresql)
 
 
-_HELD = _hands(named(RUN))
+_HELD = _lock_held_tasks(column_list(RUN))
 _RENEWING = (
     "SELECT task.task_id, task.fence, task.state, run.cancel_requested_at,"
     " CASE WHEN attempt.started_at IS NULL THEN NULL ELSE attempt.worker END FROM task"
@@ -80,9 +112,9 @@ _RENEWED = bulk.Statement(
     bulk.statement(f"{_RENEWING} ORDER BY attempt.task_id FOR UPDATE OF attempt").postgresql,
 )
 #: With what may have changed about a run since one of its tasks was taken.
-_REPORTED = _hands("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
+_REPORTED = _lock_held_tasks("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
 _OPEN = bulk.statement(
-    f"SELECT {named(TASK)}, {named(RUN)}, {named(ATTEMPT)}"  # noqa: S608
+    f"SELECT {column_list(TASK)}, {column_list(RUN)}, {column_list(ATTEMPT)}"  # noqa: S608
     " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
     f" WHERE {schema.OPEN} AND attempt.task_id > ? ORDER BY attempt.task_id LIMIT ?"
 )
@@ -101,51 +133,51 @@ _DISPATCH = bulk.statement(
 _START = bulk.statement("UPDATE task SET state = 'RUNNING' WHERE task_id IN KEYS")
 _HAS_INPUT = bulk.statement("UPDATE task SET has_input = true WHERE task_id IN KEYS")
 _ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skipped")
-_ADMIT = bulk.changing(schema.task, _ADMITTED, by=("task_id",))
-_BEGIN = bulk.changing(schema.attempt, ("started_at",), by=("task_id", "number"))
-_BEGIN_BY = bulk.changing(schema.attempt, ("started_at", "worker"), by=("task_id", "number"))
+_ADMIT = bulk.update_statement(schema.task, _ADMITTED, by=("task_id",))
+_BEGIN = bulk.update_statement(schema.attempt, ("started_at",), by=("task_id", "number"))
+_BEGIN_BY = bulk.update_statement(schema.attempt, ("started_at", "worker"), by=("task_id", "number"))
 _BEGUN = bulk.statement(
     f"SELECT task_id, number, worker FROM attempt WHERE task_id IN KEYS AND {schema.OPEN} AND started_at IS NOT NULL"  # noqa: S608
 )
 _WITH = bulk.statement(f"SELECT task_id, number FROM attempt WHERE task_id IN KEYS AND {schema.OPEN} AND worker = ?")  # noqa: S608
-_RENEW = bulk.changing(schema.attempt, ("lease_until",), by=("task_id", "number"))
+_RENEW = bulk.update_statement(schema.attempt, ("lease_until",), by=("task_id", "number"))
 
 
 @cache
-def _in_reach(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
+def _take_statements(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
     """What asks for all of those that can be taken, and what asks only for their names."""
     lock = " FOR UPDATE SKIP LOCKED"
-    names = f"SELECT task_id, fence FROM task WHERE {condition} ORDER BY {IN_TURN} LIMIT ?{lock}"  # noqa: S608
-    return _page(condition, order=IN_TURN, lock=lock), bulk.statement(names)
+    names = f"SELECT task_id, fence FROM task WHERE {condition} ORDER BY {TAKE_ORDER} LIMIT ?{lock}"  # noqa: S608
+    return _page(condition, order=TAKE_ORDER, lock=lock), bulk.statement(names)
 
 
 # ---- the gate ------------------------------------------------------------------------------------
 
 
-def waiting(conn: sa.Connection, now: int, limit: int) -> Sequence[Waiting]:
+def waiting(conn: sa.Connection, now: int, limit: int) -> Sequence[ReadyTask]:
     """See Work.waiting."""
-    return sorted(map(waiting_of, bulk.rows(conn, _WAITING, now, limit)), key=_earliest)
+    return sorted(map(ready_task_of, bulk.fetch_rows(conn, _WAITING, now, limit)), key=_earliest)
 
 
-def turned_away(conn: sa.Connection, after: QueuePosition, limit: int) -> Sequence[Waiting]:
+def unroutable_tasks(conn: sa.Connection, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
     """See Work.turned_away."""
-    return sorted(map(waiting_of, bulk.rows(conn, _TURNED_AWAY, *after, limit)), key=_earliest)
+    return sorted(map(ready_task_of, bulk.fetch_rows(conn, _TURNED_AWAY, *after, limit)), key=_earliest)
 
 
 def next_available_at(conn: sa.Connection) -> int | None:
     """See Work.next_available_at."""
-    found = bulk.rows(conn, _NEXT)
+    found = bulk.fetch_rows(conn, _NEXT)
     return found[0][0] if found else None
 
 
 def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
     """See Work.admit."""
-    hold_limits(conn, admissions)
+    lock_tenant_limits(conn, admissions)
     over = [one for one in admissions if one.over]
-    rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in over))
+    rooms = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in over))
     names: list[str] = [one.task_id for one in admissions]
     before: list[str] = [one.behind[0] for one in admissions if one.behind is not None]
-    found = {row[0]: row for row in bulk.rows(conn, _STATES, [*names, *before])}
+    found = {row[0]: row for row in bulk.fetch_rows(conn, _STATES, [*names, *before])}
     succeeded = {(row[0], row[2]) for row in found.values() if row[1] == _SUCCEEDED}
     pending = {name: row for name, row in found.items() if row[1] == _PENDING}
     admitted: dict[TaskId, Admission] = {}
@@ -154,15 +186,15 @@ def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> fro
         as_read = one.task_id in pending and one.fence in (None, pending[one.task_id][2])
         if as_read and (one.behind is None or one.behind in succeeded):
             admitted.setdefault(one.task_id, one)
-    admitted = with_room(conn, admitted)
-    bulk.many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
-    place(conn, admitted.values())
+    admitted = within_tenant_limits(conn, admitted)
+    bulk.execute_many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
+    write_placements(conn, admitted.values())
     _keep_inputs(conn, [(one.task_id, one.own_input) for one in admitted.values() if one.own_input is not None])
     if over:
         items = {task_id: parent for task_id, _, _, parent in pending.values()}
-        _turn_away(conn, [(one, items[one.task_id]) for one in admitted.values() if one.over], rooms, now)
+        _reject(conn, [(one, items[one.task_id]) for one in admitted.values() if one.over], rooms, now)
     if admitted:
-        hint(conn, Topic.WORK)
+        hint_after_commit(conn, HintTopic.WORK)
     return frozenset(admitted)
 
 
@@ -172,14 +204,16 @@ def _admitted_row(one: Admission) -> tuple[object, ...]:
 
 def _keep_inputs(conn: sa.Connection, given: Sequence[tuple[str, bytes]]) -> None:
     if given:
-        bulk.run(conn, _HAS_INPUT, [task_id for task_id, _ in given])
-        bulk.many(conn, KEEP, [(task_id, "input", body) for task_id, body in given])
+        bulk.execute_statement(conn, _HAS_INPUT, [task_id for task_id, _ in given])
+        bulk.execute_many(conn, INSERT_PAYLOAD, [(task_id, "input", body) for task_id, body in given])
 
 
-def _turn_away(conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], rooms: Rooms, now: int) -> None:
+def _reject(
+    conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], rooms: ConcurrencyCounters, now: int
+) -> None:
     names: list[str] = sorted({one.run_id for one, _ in over})
-    runs = {run.run_id: run for run in map(run_of, bulk.rows(conn, _RUNS, names))}
-    end_tasks(conn, [Over(one, runs[one.run_id], one.note, now, parent) for one, parent in over], rooms)
+    runs = {run.run_id: run for run in map(run_of, bulk.fetch_rows(conn, _RUNS, names))}
+    end_tasks(conn, [EndedTask(one, runs[one.run_id], one.note, now, parent) for one, parent in over], rooms)
 
 
 # ---- attempts ------------------------------------------------------------------------------------
@@ -193,133 +227,137 @@ def take(  # noqa: PLR0913 - as the port has them
     now: int,
     *,
     begin: bool,
-    known: Mapping[TaskId, Request] = NOTHING,
-    reach: Reach = COMMON,
-) -> Sequence[Waiting]:
+    known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
+    reach: TakeFilter = DEFAULT_TAKE_FILTER,
+) -> Sequence[ReadyTask]:
     """See Work.take."""
-    ready = ready_for(conn, worker, limit, known, reach)
+    ready = lock_ready_tasks(conn, worker, limit, known, reach)
     if not ready:
         return ready
     state = TaskState.RUNNING if begin else TaskState.DISPATCHED
     names: list[str] = [one.task.task_id for one in ready]
-    bulk.run(conn, _DISPATCH, state.value, names)
+    bulk.execute_statement(conn, _DISPATCH, state.value, names)
     started_at = now if begin else None
     made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
-    bulk.insert(conn, schema.attempt, made)
-    note(conn, lambda tally: tally.taken(ready, now))
+    bulk.insert_rows(conn, schema.attempt, made)
+    notify_after_commit(conn, lambda tally: tally.taken(ready, now))
     if begin:
         start_runs(conn, [one.run for one in ready], now)
-    return [taken(one, state, started_at) for one in ready]
+    return [as_taken(one, state, started_at) for one in ready]
 
 
-def ready_for(
-    conn: sa.Connection, worker: str, limit: int, known: Mapping[TaskId, Request], reach: Reach
-) -> list[Waiting]:
+def lock_ready_tasks(
+    conn: sa.Connection, worker: str, limit: int, known: Mapping[TaskId, AdmissionRequest], reach: TakeFilter
+) -> list[ReadyTask]:
     """What can be taken, nobody else's to take until the end of the transaction."""
-    whole, names = _in_reach(within(reach))
-    asked = reached(reach, worker)
+    whole, names = _take_statements(take_condition(reach))
+    asked = take_parameters(reach, worker)
     if not known:
-        return sorted(map(waiting_of, bulk.rows(conn, whole, *asked, limit)), key=_earliest)
-    ready: dict[str, Waiting | None] = {}
-    for name, fence in bulk.rows(conn, names, *asked, limit):
+        return sorted(map(ready_task_of, bulk.fetch_rows(conn, whole, *asked, limit)), key=_earliest)
+    ready: dict[str, ReadyTask | None] = {}
+    for name, fence in bulk.fetch_rows(conn, names, *asked, limit):
         request = known.get(name)
         ready[name] = request.waiting if request is not None and request.waiting.task.fence == fence else None
     unknown = [name for name, waiting in ready.items() if waiting is None]
     if unknown:
-        ready |= {one.task.task_id: one for one in map(waiting_of, bulk.rows(conn, _BY_NAME, unknown))}
+        ready |= {one.task.task_id: one for one in map(ready_task_of, bulk.fetch_rows(conn, _BY_NAME, unknown))}
     return [waiting for waiting in ready.values() if waiting is not None]
 
 
-def taken(one: Waiting, state: TaskState, started_at: int | None) -> Waiting:
+def as_taken(one: ReadyTask, state: TaskState, started_at: int | None) -> ReadyTask:
     """The task as it is in somebody's hands, as it was read before."""
     task, run = one.task, one.run
     if started_at is not None and run.started_at is None:
         run = replace(run, status=RunStatus.RUNNING, started_at=started_at)
     held = replace(task, state=state, fence=task.fence + 1, note=None)
-    return Waiting(task=held, run=run, input=one.input, own_input=one.own_input)
+    return ReadyTask(task=held, run=run, input=one.input, own_input=one.own_input)
 
 
-def begin(conn: sa.Connection, held: Collection[Held], now: int, worker: str | None = None) -> frozenset[Held]:
+def begin(
+    conn: sa.Connection, held: Collection[AttemptRef], now: int, worker: str | None = None
+) -> frozenset[AttemptRef]:
     """See Work.begin."""
     found = _found(conn, held, _HELD)
     granted = {one for one in held if one in found and found[one][2] == TaskState.DISPATCHED}
     if granted:
         names: list[str] = [task_id for task_id, _ in granted]
-        bulk.run(conn, _START, names)
+        bulk.execute_statement(conn, _START, names)
         if worker is None:
-            bulk.many(conn, _BEGIN, [(now, *one) for one in granted])
+            bulk.execute_many(conn, _BEGIN, [(now, *one) for one in granted])
         else:
-            bulk.many(conn, _BEGIN_BY, [(now, worker, *one) for one in granted])
+            bulk.execute_many(conn, _BEGIN_BY, [(now, worker, *one) for one in granted])
         start_runs(conn, [run_of(found[one][4:]) for one in granted], now)
     again = [one for one in held if one not in granted and one in found] if worker is not None else []
     if again:
         running: list[str] = [one[0] for one in again if found[one][2] == TaskState.RUNNING]
-        granted |= {(name, number) for name, number in bulk.rows(conn, _WITH, running, worker)}.intersection(again)
+        granted |= {(name, number) for name, number in bulk.fetch_rows(conn, _WITH, running, worker)}.intersection(
+            again
+        )
     return frozenset(granted)
 
 
-def handed_out(conn: sa.Connection, held: Collection[Held]) -> Sequence[Waiting]:
+def assigned_tasks(conn: sa.Connection, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
     """See Work.handed_out."""
     names: list[str] = [task_id for task_id, _ in held]
-    found = map(waiting_of, bulk.rows(conn, _BY_NAME, names))
+    found = map(ready_task_of, bulk.fetch_rows(conn, _BY_NAME, names))
     wanted = set(held)
     return [one for one in found if one.task.state in IN_HAND and (one.task.task_id, one.task.fence) in wanted]
 
 
-def renew(conn: sa.Connection, worker: str, held: Collection[Held], lease_until: int) -> Renewal:
+def renew(conn: sa.Connection, worker: str, held: Collection[AttemptRef], lease_until: int) -> LeaseRenewal:
     """See Work.renew."""
     found = _found(conn, held, _RENEWED)
     ours = [one for one in held if one in found and found[one][2] in IN_HAND and found[one][4] in (None, worker)]
-    bulk.many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
+    bulk.execute_many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
     to_cancel = frozenset(one for one in ours if found[one][3] is not None)
-    return Renewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
+    return LeaseRenewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
 
 
-def _found(conn: sa.Connection, held: Collection[Held], asked: bulk.Statement) -> dict[Held, Row]:
+def _found(conn: sa.Connection, held: Collection[AttemptRef], asked: bulk.Statement) -> dict[AttemptRef, Row]:
     """What was asked for of every task, under its current attempt: its fence is the second column."""
     names: list[str] = [task_id for task_id, _ in held]
-    return {(row[0], row[1]): row for row in bulk.rows(conn, asked, names)}
+    return {(row[0], row[1]): row for row in bulk.fetch_rows(conn, asked, names)}
 
 
-def asked_to_stop(conn: sa.Connection, worker: str) -> frozenset[Held]:
+def cancel_requests(conn: sa.Connection, worker: str) -> frozenset[AttemptRef]:
     """See Work.asked_to_stop."""
-    return frozenset((task_id, number) for task_id, number in bulk.rows(conn, _TO_STOP, worker))
+    return frozenset((task_id, number) for task_id, number in bulk.fetch_rows(conn, _TO_STOP, worker))
 
 
-def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> OpenPage:
+def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> OpenAttemptsPage:
     """See Work.open_attempts."""
     page = []
-    for row in bulk.rows(conn, _OPEN, after, limit):
+    for row in bulk.fetch_rows(conn, _OPEN, after, limit):
         task, run = task_and_run_of(row)
         page.append(OpenAttempt(task=task, run=run, attempt=attempt_of(row[-len(ATTEMPT) :])))
-    return OpenPage(page, now)
+    return OpenAttemptsPage(page, now)
 
 
 # ---- the end -------------------------------------------------------------------------------------
 
 
-def report(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
     """See Work.report."""
-    rooms = rooms_for(conn, ((one.run_id, one.schedule_uid) for one in endings))
+    rooms = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _REPORTED)
     void = _renewed(conn, endings) | _begun_by_others(conn, endings)
-    counted: dict[Held, Ending] = {}
+    counted: dict[AttemptRef, TaskCompletion] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
         row = found.get(held)
         if row is None or row[2] not in IN_HAND or held in counted or held in void:
             continue
-        run, parent = _as_it_is(one.run, row[4:]), row[3]
-        ending = counted[held] = one if run.cancel_requested_at is None else stopped_instead(one)
+        run, parent = _refresh_run(one.run, row[4:]), row[3]
+        ending = counted[held] = one if run.cancel_requested_at is None else cancel_instead_of_retry(one)
         if ending.over:
-            over.append(Over(ending, run, ending.error, ending.ended_at, parent))
-    write_down(conn, list(counted.values()))
+            over.append(EndedTask(ending, run, ending.error, ending.ended_at, parent))
+    write_attempt_ends(conn, list(counted.values()))
     end_tasks(conn, over, rooms)
     return frozenset(counted)
 
 
-def _as_it_is(run: Run, changed: Row) -> Run:
+def _refresh_run(run: Run, changed: Row) -> Run:
     """The run with what may have changed about it."""
     status, started_at, completed_at, cancel_requested_at, error = changed
     if (status, started_at, cancel_requested_at, error) == (run.status, run.started_at, None, None):
@@ -334,27 +372,27 @@ def _as_it_is(run: Run, changed: Row) -> Run:
     )
 
 
-def _renewed(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+def _renewed(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
     """Those that were found to be lost, but whose leases have been renewed since."""
     lost = {(one.task_id, one.fence): one.lease_until for one in endings if one.lease_until is not None}
     if not lost:
         return frozenset()
     names: list[str] = [task_id for task_id, _ in lost]
-    leases = {(task_id, number): until for task_id, number, until in bulk.rows(conn, _LEASES, names)}
+    leases = {(task_id, number): until for task_id, number, until in bulk.fetch_rows(conn, _LEASES, names)}
     return frozenset(held for held, until in lost.items() if leases.get(held) != until)
 
 
-def _begun_by_others(conn: sa.Connection, endings: Sequence[Ending]) -> frozenset[Held]:
+def _begun_by_others(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
     """Those that are told by somebody else than who has begun them, where that matters."""
-    told = {(one.task_id, one.fence): one.told_by for one in endings if one.told_by is not None}
+    told = {(one.task_id, one.fence): one.reported_by for one in endings if one.reported_by is not None}
     if not told:
         return frozenset()
     names: list[str] = [task_id for task_id, _ in told]
-    begun = {(task_id, number): worker for task_id, number, worker in bulk.rows(conn, _BEGUN, names)}
+    begun = {(task_id, number): worker for task_id, number, worker in bulk.fetch_rows(conn, _BEGUN, names)}
     return frozenset(held for held, worker in told.items() if begun.get(held, worker) != worker)
 
 
-def _earliest(waiting: Waiting) -> tuple[int, str]:
+def _earliest(waiting: ReadyTask) -> tuple[int, str]:
     return waiting.task.available_at, waiting.task.task_id
 
 
@@ -368,7 +406,7 @@ SELECT v.task_id, v.number, $4::text, (extract(epoch FROM clock_timestamp()) * 1
 """
 
 
-def take_skipping_locked(  # noqa: PLR0913 - as the port has them
+def take_on_postgres(  # noqa: PLR0913 - as the port has them
     conn: sa.Connection,
     worker: str,
     limit: int,
@@ -376,18 +414,20 @@ def take_skipping_locked(  # noqa: PLR0913 - as the port has them
     now: int,
     *,
     begin: bool,
-    known: Mapping[TaskId, Request],
-    reach: Reach,
-) -> Sequence[Waiting]:
+    known: Mapping[TaskId, AdmissionRequest],
+    reach: TakeFilter,
+) -> Sequence[ReadyTask]:
     """See Work.take."""
-    ready = ready_for(conn, worker, limit, known, reach)
+    ready = lock_ready_tasks(conn, worker, limit, known, reach)
     if not ready:
         return ready
     state, started_at = (TaskState.RUNNING, now) if begin else (TaskState.DISPATCHED, None)
     names, fences = [one.task.task_id for one in ready], [one.task.fence + 1 for one in ready]
     runs = sorted({one.run.run_id for one in ready if begin and one.run.started_at is None})
-    bulk.run(conn, bulk.Statement("", _HAND_OUT), state.value, names, fences, worker, lease_ms, now, started_at, runs)
-    note(conn, lambda tally: tally.taken(ready, now))
+    bulk.execute_statement(
+        conn, bulk.Statement("", _HAND_OUT), state.value, names, fences, worker, lease_ms, now, started_at, runs
+    )
+    notify_after_commit(conn, lambda tally: tally.taken(ready, now))
     if begin:
-        show_begun(conn, [one.run for one in ready], now)
-    return [taken(one, state, started_at) for one in ready]
+        record_started(conn, [one.run for one in ready], now)
+    return [as_taken(one, state, started_at) for one in ready]

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql.errors import lost, translated
+from gnomon.adapters.sql.errors import lost_transaction_error, translate_error
 
 T = TypeVar("T")
 #: Reads and writes through the connection it is given, and leaves the transaction alone. It may be run again
 #: if its transaction was lost, so it changes nothing but the database.
-Job = Callable[[sa.Connection], T]
+TransactionBody = Callable[[sa.Connection], T]
 #: What a transaction begins with. Told how many jobs may each wait in it and fail alone.
-Opening = Callable[[sa.Connection, int], None]
+OnBegin = Callable[[sa.Connection, int], None]
 #: How many jobs share a commit at most.
 MOST_TOGETHER = 500
 #: How long a transaction waits for a lock, a statement may take, and a node may leave a transaction idle, in ms.
@@ -23,7 +23,7 @@ PATIENCE_MS = 8000
 class Transactions(Protocol):
     """An engine: every job is a transaction, as far as the job can tell."""
 
-    async def write(self, job: Job[T], *, apart: bool = False) -> T:
+    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
         """What the job returns, once that is committed; StoreUnavailable if the world failed.
 
         Jobs that are asked for in one breath are carried out in this order and share a commit. What is to be done
@@ -31,7 +31,7 @@ class Transactions(Protocol):
         """
         ...
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: TransactionBody[T]) -> T:
         """What the job returns. It sees what was committed when it began, and does not wait for writers."""
         ...
 
@@ -44,37 +44,41 @@ class Transactions(Protocol):
         ...
 
 
-class Outcome(NamedTuple):
+class TransactionResult(NamedTuple):
     """What came of a job."""
 
     value: Any = None
     error: Exception | None = None
 
 
-def _nothing(_: sa.Connection, __: int) -> None:
+def _no_setup(_: sa.Connection, __: int) -> None:
     """Transactions begin with nothing else."""
 
 
-def run_together(conn: sa.Connection, jobs: Sequence[Job[Any]], first: Opening = _nothing) -> list[Outcome]:
+def run_batch(
+    conn: sa.Connection, jobs: Sequence[TransactionBody[Any]], first: OnBegin = _no_setup
+) -> list[TransactionResult]:
     """The outcome of every job, all in one transaction, each of them whole or not at all.
 
     A job that raises takes back what it did and nothing else. If the transaction itself is lost, so are all.
     Every transaction that it takes begins with `first`, which is told how many may each wait in it by themselves.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[TransactionResult] = []
     try:
         with conn.begin():
             first(conn, 1)
-            outcomes += [Outcome(job(conn)) for job in jobs]
+            outcomes += [TransactionResult(job(conn)) for job in jobs]
     except Exception as error:  # noqa: BLE001 - it is handed to those who wait
         if len(jobs) == 1:
-            return [Outcome(error=translated(error))]
+            return [TransactionResult(error=translate_error(error))]
         # If all were run, it was the commit that failed: whether they are done is not known.
-        return _lost(jobs, error) if outcomes or conn.invalidated else _run_apart(conn, jobs, first)
+        return _lost(jobs, error) if outcomes or conn.invalidated else _run_with_savepoints(conn, jobs, first)
     return outcomes
 
 
-def _run_apart(conn: sa.Connection, jobs: Sequence[Job[Any]], first: Opening) -> list[Outcome]:
+def _run_with_savepoints(
+    conn: sa.Connection, jobs: Sequence[TransactionBody[Any]], first: OnBegin
+) -> list[TransactionResult]:
     """The same, after one of them has failed, with a savepoint before each.
 
     Not at once, because savepoints cost two statements a job, and jobs rarely fail.
@@ -87,19 +91,19 @@ def _run_apart(conn: sa.Connection, jobs: Sequence[Job[Any]], first: Opening) ->
         return _lost(jobs, error)
 
 
-def _lost(jobs: Sequence[Job[Any]], error: Exception) -> list[Outcome]:
-    return [Outcome(error=lost(error)) for _ in jobs]
+def _lost(jobs: Sequence[TransactionBody[Any]], error: Exception) -> list[TransactionResult]:
+    return [TransactionResult(error=lost_transaction_error(error)) for _ in jobs]
 
 
-def _in_savepoint(conn: sa.Connection, job: Job[Any]) -> Outcome:
+def _in_savepoint(conn: sa.Connection, job: TransactionBody[Any]) -> TransactionResult:
     try:
         with conn.begin_nested():
-            return Outcome(job(conn))
+            return TransactionResult(job(conn))
     except Exception as error:
         # Without its connection, or rolled back by the database itself, the whole transaction is gone.
         if conn.invalidated or not _still_open(conn):
             raise
-        return Outcome(error=translated(error))
+        return TransactionResult(error=translate_error(error))
 
 
 def _still_open(conn: sa.Connection) -> bool:
@@ -107,7 +111,7 @@ def _still_open(conn: sa.Connection) -> bool:
     return bool(getattr(conn.connection.dbapi_connection, "in_transaction", True))
 
 
-def settle(answers: list[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+def resolve_futures(answers: list[tuple["asyncio.Future[Any]", TransactionResult]]) -> None:
     """Tell everyone who still waits what came of it."""
     for answer, outcome in answers:
         if answer.done():

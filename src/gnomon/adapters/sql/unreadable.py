@@ -15,7 +15,7 @@ from gnomon.core.model import Schedule
 from gnomon.errors import UsageError
 
 #: As many as a database takes parameters for. Any more are passed over as well, but met again every time.
-MOST = 4096
+MAX_REMEMBERED = 4096
 
 _NAMES = [column.name for column in SCHEDULE]
 _UID, _REVISION = _NAMES.index("uid"), _NAMES.index("revision")
@@ -28,7 +28,7 @@ NOT_KNOWN = (
 )
 
 
-class Unreadable:
+class UnreadableSchedules:
     """Which revisions of which schedules could not be read. Threads may share it."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Unreadable:
         return found
 
     def _remember(self, failed: dict[tuple[str, int], UsageError]) -> None:
-        new = [pair for pair in failed if pair not in self.pairs][: MOST - len(self.pairs)]
+        new = [pair for pair in failed if pair not in self.pairs][: MAX_REMEMBERED - len(self.pairs)]
         self.pairs |= set(new)
         log = structlog.get_logger("gnomon")
         for pair in new:

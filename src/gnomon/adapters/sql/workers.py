@@ -7,13 +7,13 @@ import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import hint
-from gnomon.ports.coordination import Topic
-from gnomon.ports.tasks import Load, WorkerCard
+from gnomon.adapters.sql.after_commit import hint_after_commit
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.tasks import HostLoad, WorkerInfo
 
 _worker = schema.worker.c
 _COLUMNS = tuple(column.name for column in schema.worker.columns)
-_SEE = bulk.inserting(
+_SEE = bulk.insert_statement(
     schema.worker,
     _COLUMNS,
     "ON CONFLICT (worker) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
@@ -30,7 +30,7 @@ _NAMES = msgspec.json.Decoder(tuple[str, ...])
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
-def enlist(conn: sa.Connection, card: WorkerCard, ttl_ms: int, now: int) -> None:
+def register_worker(conn: sa.Connection, card: WorkerInfo, ttl_ms: int, now: int) -> None:
     """See Workers.enlist."""
     row = {
         "worker": card.worker,
@@ -49,18 +49,18 @@ def enlist(conn: sa.Connection, card: WorkerCard, ttl_ms: int, now: int) -> None
     }
     before = conn.execute(_KNOWN, {"name": card.worker}).mappings().one_or_none()
     if before is None or any(row[name] != value for name, value in before.items()):
-        hint(conn, Topic.WORKERS)
-    bulk.many(conn, _SEE, [tuple(row[name] for name in _COLUMNS)])
+        hint_after_commit(conn, HintTopic.WORKERS)
+    bulk.execute_many(conn, _SEE, [tuple(row[name] for name in _COLUMNS)])
     # Every start of a process has a new name: without this they would pile up for ever.
     conn.execute(_FORGET, {"now": now})
 
 
-def workers(conn: sa.Connection, now: int) -> Sequence[WorkerCard]:
+def workers(conn: sa.Connection, now: int) -> Sequence[WorkerInfo]:
     """See Workers.workers."""
     return [_card(row) for row in conn.execute(_ALIVE, {"now": now})]
 
 
-def dismiss(conn: sa.Connection, worker: str) -> None:
+def deregister_worker(conn: sa.Connection, worker: str) -> None:
     """See Workers.dismiss."""
     conn.execute(_DISMISS, {"name": worker})
 
@@ -69,8 +69,8 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _card(row: Any) -> WorkerCard:  # noqa: ANN401 - its columns are those of the table
-    return WorkerCard(
+def _card(row: Any) -> WorkerInfo:  # noqa: ANN401 - its columns are those of the table
+    return WorkerInfo(
         worker=row.worker,
         functions=_NAMES.decode(row.functions),
         slots=row.slots,
@@ -79,7 +79,7 @@ def _card(row: Any) -> WorkerCard:  # noqa: ANN401 - its columns are those of th
         capabilities=_NAMES.decode(row.capabilities),
         labels=_LABELS.decode(row.labels),
         in_hand=row.in_hand,
-        load=Load(cpu=row.cpu, gpu=row.gpu),
+        load=HostLoad(cpu=row.cpu, gpu=row.gpu),
         draining=bool(row.draining),
         seen_at=row.seen_at,
     )

@@ -1,9 +1,9 @@
 """Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table."""
 
-from gnomon.api.route import Route
+from gnomon.api.route import ApiRoute
 from gnomon.api.routes import audit, backfills, executions, jobs, schedules, system, why
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[ApiRoute, ...] = (
     *jobs.JOB_ROUTES,
     *jobs.TICK_ROUTES,
     *jobs.BULK_ROUTES,

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import instant, page, place
-from gnomon.api.route import Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.requests import make_page, parse_instant, read_cursor
+from gnomon.api.route import ApiCall, ApiRoute, Cursor, Instant, Limit, Name, Permission, Reply
 from gnomon.core.responses import AuditRecord, Page
 from gnomon.ports.audit import AuditQuery
 from gnomon.services.operations.presenters import audit_record
@@ -40,7 +40,7 @@ class AuditAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
-async def list_entries(call: Call) -> Reply:
+async def list_entries(call: ApiCall) -> Reply:
     """List who changed what, the newest first."""
     asked: AuditAsked = call.query
     query = AuditQuery(
@@ -49,20 +49,26 @@ async def list_entries(call: Call) -> Reply:
         action=asked.action,
         kind=asked.kind,
         name=asked.name,
-        since_at=instant("since", asked.since),
-        until_at=instant("until", asked.until),
-        before=place(call, int),
+        since_at=parse_instant("since", asked.since),
+        until_at=parse_instant("until", asked.until),
+        before=read_cursor(call, int),
         limit=asked.limit,
     )
-    found = await call.desk.audit.page(query)
+    found = await call.services.audit.page(query)
     more = found[-1].number if len(found) == asked.limit else None
-    return Reply(body=page(call, [audit_record(kept) for kept in found], more))
+    return Reply(body=make_page(call, [audit_record(kept) for kept in found], more))
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/v1/audit", name="list_audit_entries", needs=Permission.ADMINISTER, handle=list_entries,
-        query=AuditAsked, answer=Page[AuditRecord], success={200: "It is as told."},
+    ApiRoute(
+        method="GET",
+        path="/v1/audit",
+        name="list_audit_entries",
+        permission=Permission.ADMINISTER,
+        handle=list_entries,
+        query=AuditAsked,
+        answer=Page[AuditRecord],
+        success={200: "It is as told."},
         example={"items": [_EXAMPLE], "next": None},
     ),
-)  # fmt: skip
+)

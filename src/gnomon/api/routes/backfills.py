@@ -5,9 +5,20 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import page, place, said_in
-from gnomon.api.route import KEY, LOOKS, Body, Call, Cursor, Limit, Name, Permission, Reply, Route
-from gnomon.core.jobs.fields import Said
+from gnomon.api.requests import body_fields, make_page, read_cursor
+from gnomon.api.route import (
+    IDEMPOTENCY_KEY,
+    READ_DEFAULTS,
+    ApiCall,
+    ApiRoute,
+    Cursor,
+    Limit,
+    Name,
+    Permission,
+    Reply,
+    RequestBody,
+)
+from gnomon.core.jobs.fields import FieldReader
 from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
 from gnomon.services.operations.presenters import backfill_detail, backfill_preview
 
@@ -28,11 +39,13 @@ START_SCHEMA: dict[str, Any] = {
     "properties": {
         **_STRETCH,
         "max_parallel": {
-            "type": "integer", "minimum": 1, "maximum": 1000,
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1000,
             "description": "How many of its runs may be under way together.",
         },
     },
-}  # fmt: skip
+}
 
 
 class BackfillsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,19 +56,19 @@ class BackfillsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cursor: Cursor | None = None
 
 
-async def preview(call: Call) -> Reply:
+async def preview(call: ApiCall) -> Reply:
     """Tell which planned times of the past a backfill would run, and change nothing."""
-    said, name = said_in(call.body, "from", "to", "again"), call.path["name"]
+    said, name = body_fields(call.body, "from", "to", "again"), call.path["name"]
     again = said.flag("again", default=False)
-    found = await call.desk.backfills.preview(name, *_bounds(said), again=again, tenant=call.tenant)
+    found = await call.services.backfills.preview(name, *_bounds(said), again=again, tenant=call.tenant)
     # What takes long to write must not keep the clock waiting.
     return Reply(body=await asyncio.to_thread(backfill_preview, name, found))
 
 
-async def start(call: Call) -> Reply:
+async def start(call: ApiCall) -> Reply:
     """Run planned times of the past that had no run, a few at a time; once for each key."""
-    said = said_in(call.body, "from", "to", "again", "max_parallel")
-    started = await call.desk.backfills.start(
+    said = body_fields(call.body, "from", "to", "again", "max_parallel")
+    started = await call.services.backfills.start(
         call.path["name"],
         *_bounds(said),
         actor=call.actor,
@@ -64,11 +77,11 @@ async def start(call: Call) -> Reply:
         key=call.key,
         tenant=call.tenant,
     )
-    call.desk.changed()
+    call.services.changed()
     return Reply(body=backfill_detail(started), status=202)
 
 
-def _bounds(said: Said) -> tuple[int, int]:
+def _bounds(said: FieldReader) -> tuple[int, int]:
     found = []
     for field in ("from", "to"):
         said.required(field)
@@ -79,57 +92,100 @@ def _bounds(said: Said) -> tuple[int, int]:
     return found[0], found[1]
 
 
-async def list_backfills(call: Call) -> Reply:
+async def list_backfills(call: ApiCall) -> Reply:
     """List backfills and how far they have come, the newest first."""
     asked: BackfillsAsked = call.query
-    after = place(call, tuple[int, str])
-    found = await call.desk.backfills.page(job=asked.job, after=after, limit=asked.limit, tenant=call.tenant)
+    after = read_cursor(call, tuple[int, str])
+    found = await call.services.backfills.page(job=asked.job, after=after, limit=asked.limit, tenant=call.tenant)
     last = found[-1].backfill if len(found) == asked.limit else None
     more = None if last is None else (last.created_at, last.backfill_id)
-    return Reply(body=page(call, [backfill_detail(one) for one in found], more))
+    return Reply(body=make_page(call, [backfill_detail(one) for one in found], more))
 
 
-async def show(call: Call) -> Reply:
+async def show(call: ApiCall) -> Reply:
     """Show a backfill and how far it has come."""
-    return Reply(body=backfill_detail(await call.desk.backfills.get(call.path["id"], tenant=call.tenant)))
+    return Reply(body=backfill_detail(await call.services.backfills.get(call.path["id"], tenant=call.tenant)))
 
 
-async def cancel(call: Call) -> Reply:
+async def cancel(call: ApiCall) -> Reply:
     """Start nothing more of a backfill; what is under way goes on."""
-    done = await call.desk.backfills.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
-    call.desk.changed()
+    done = await call.services.backfills.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
+    call.services.changed()
     return Reply(body=backfill_detail(done))
 
 
 _BACKFILL = {
-    "backfill_id": "bf_1", "job": "report", "from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z",
-    "state": "under way", "max_parallel": 2, "again": False, "planned": 20, "fired": 4, "skipped": 1, "under_way": 2,
-    "failed": 0, "created_at": "2026-03-02T14:00:00Z", "actor": "ada", "ended_at": None,
-}  # fmt: skip
+    "backfill_id": "bf_1",
+    "job": "report",
+    "from": "2026-02-01T00:00:00Z",
+    "to": "2026-02-28T00:00:00Z",
+    "state": "under way",
+    "max_parallel": 2,
+    "again": False,
+    "planned": 20,
+    "fired": 4,
+    "skipped": 1,
+    "under_way": 2,
+    "failed": 0,
+    "created_at": "2026-03-02T14:00:00Z",
+    "actor": "ada",
+    "ended_at": None,
+}
 _ASKED = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z", "max_parallel": 2}
 _PREVIEWED = {"job": "report", "to_run": ["2026-02-02T14:00:00Z"], "had_a_run": 19}
 ROUTES = (
-    Route(
-        method="POST", path="/v1/jobs/{name}/backfill", name="start_backfill", needs=Permission.OPERATE, handle=start,
-        answer=BackfillDetail, success={202: "It is under way."}, refuses=(404, 409), example=_BACKFILL,
-        headers=(KEY,), body=Body(schema=START_SCHEMA, example=_ASKED),
+    ApiRoute(
+        method="POST",
+        path="/v1/jobs/{name}/backfill",
+        name="start_backfill",
+        permission=Permission.OPERATE,
+        handle=start,
+        answer=BackfillDetail,
+        success={202: "It is under way."},
+        error_statuses=(404, 409),
+        example=_BACKFILL,
+        headers=(IDEMPOTENCY_KEY,),
+        body=RequestBody(schema=START_SCHEMA, example=_ASKED),
     ),
-    Route(
-        method="POST", path="/v1/jobs/{name}/backfill/preview", name="preview_backfill", needs=Permission.LOOK,
-        handle=preview, answer=BackfillPreview, success={200: "It is as told."}, refuses=(404,), example=_PREVIEWED,
-        body=Body(schema=PREVIEW_SCHEMA, example={"from": _ASKED["from"], "to": _ASKED["to"]}),
+    ApiRoute(
+        method="POST",
+        path="/v1/jobs/{name}/backfill/preview",
+        name="preview_backfill",
+        permission=Permission.READ,
+        handle=preview,
+        answer=BackfillPreview,
+        success={200: "It is as told."},
+        error_statuses=(404,),
+        example=_PREVIEWED,
+        body=RequestBody(schema=PREVIEW_SCHEMA, example={"from": _ASKED["from"], "to": _ASKED["to"]}),
     ),
-    Route(
-        path="/v1/backfills", name="list_backfills", handle=list_backfills, query=BackfillsAsked,
-        answer=Page[BackfillDetail], example={"items": [_BACKFILL], "next": None}, **LOOKS,
+    ApiRoute(
+        path="/v1/backfills",
+        name="list_backfills",
+        handle=list_backfills,
+        query=BackfillsAsked,
+        answer=Page[BackfillDetail],
+        example={"items": [_BACKFILL], "next": None},
+        **READ_DEFAULTS,
     ),
-    Route(
-        path="/v1/backfills/{id}", name="show_backfill", handle=show, answer=BackfillDetail, refuses=(404,),
-        example=_BACKFILL, **LOOKS,
+    ApiRoute(
+        path="/v1/backfills/{id}",
+        name="show_backfill",
+        handle=show,
+        answer=BackfillDetail,
+        error_statuses=(404,),
+        example=_BACKFILL,
+        **READ_DEFAULTS,
     ),
-    Route(
-        method="POST", path="/v1/backfills/{id}/cancel", name="cancel_backfill", needs=Permission.OPERATE,
-        handle=cancel, answer=BackfillDetail, success={200: "Nothing more of it starts."}, refuses=(404,),
+    ApiRoute(
+        method="POST",
+        path="/v1/backfills/{id}/cancel",
+        name="cancel_backfill",
+        permission=Permission.OPERATE,
+        handle=cancel,
+        answer=BackfillDetail,
+        success={200: "Nothing more of it starts."},
+        error_statuses=(404,),
         example={**_BACKFILL, "state": "cancelled"},
     ),
-)  # fmt: skip
+)

@@ -5,8 +5,21 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import DEAD_LETTER, EXECUTION, ITEM, LINE, STARTED, TASK
-from gnomon.api.requests import instant, page, place, said_in
-from gnomon.api.route import KEY, LISTS, LOOKS, Body, Call, Cursor, Instant, Limit, Name, Permission, Reply, Route
+from gnomon.api.requests import body_fields, make_page, parse_instant, read_cursor
+from gnomon.api.route import (
+    IDEMPOTENCY_KEY,
+    LIST_DEFAULTS,
+    READ_DEFAULTS,
+    ApiCall,
+    ApiRoute,
+    Cursor,
+    Instant,
+    Limit,
+    Name,
+    Permission,
+    Reply,
+    RequestBody,
+)
 from gnomon.api.routes.jobs import JOB_SCHEMA
 from gnomon.core import responses
 from gnomon.core.jobs.schedule_fields import schedule_name
@@ -71,7 +84,7 @@ class ReplayAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cursor: Cursor | None = None
 
 
-async def list_executions(call: Call) -> Reply:
+async def list_executions(call: ApiCall) -> Reply:
     """List executions, the newest first. A page may be short and still have a next one."""
     asked: ExecutionsAsked = call.query
     query = RunQuery(
@@ -79,44 +92,46 @@ async def list_executions(call: Call) -> Reply:
         schedule_id=None if asked.job is None else schedule_name("job", asked.job),
         status=asked.status,
         source=asked.trigger,
-        since=instant("since", asked.since),
-        until=instant("until", asked.until),
-        after=place(call, tuple[int, str]),
+        since=parse_instant("since", asked.since),
+        until=parse_instant("until", asked.until),
+        after=read_cursor(call, tuple[int, str]),
         limit=asked.limit,
     )
-    found = await call.desk.search.executions(query, tag=asked.tag)
-    return Reply(body=page(call, [presenters.execution(run) for run in found.items], found.after))
+    found = await call.services.search.executions(query, tag=asked.tag)
+    return Reply(body=make_page(call, [presenters.execution_summary(run) for run in found.items], found.after))
 
 
-async def show(call: Call) -> Reply:
+async def show(call: ApiCall) -> Reply:
     """Show all there is to know about an execution: steps, attempts, what it was given and what it returned."""
-    return Reply(body=presenters.execution_detail(await call.desk.executions.get(call.path["id"], tenant=call.tenant)))
+    return Reply(
+        body=presenters.execution_detail(await call.services.executions.get(call.path["id"], tenant=call.tenant))
+    )
 
 
-async def cancel(call: Call) -> Reply:
+async def cancel(call: ApiCall) -> Reply:
     """End an execution: what waits at once, what runs as soon as it stops."""
-    became = await call.desk.executions.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
-    call.desk.changed()
+    became = await call.services.executions.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
+    call.services.changed()
     return Reply(body=responses.Ended(execution_id=call.path["id"], became=became.value), status=202)
 
 
-async def logs(call: Call) -> Reply:
+async def logs(call: ApiCall) -> Reply:
     """List what the steps of an execution have said, in the order of time."""
     asked: LogsAsked = call.query
-    found = await call.desk.executions.logs(
+    found = await call.services.executions.logs(
         call.path["id"],
-        after=place(call, tuple[int, str, int]),
-        since=instant("since", asked.since),
+        after=read_cursor(call, tuple[int, str, int]),
+        since=parse_instant("since", asked.since),
         limit=asked.limit,
         tenant=call.tenant,
     )
-    return Reply(body=page(call, [presenters.log_entry(one) for one in found.said], found.after))
+    return Reply(body=make_page(call, [presenters.log_entry(one) for one in found.said], found.after))
 
 
-async def list_items(call: Call) -> Reply:
+async def list_items(call: ApiCall) -> Reply:
     """List the items of a step that is done for each of many, in their order."""
     asked: ItemsAsked = call.query
-    view, after = await call.desk.executions.get(call.path["id"], tenant=call.tenant), place(call, int)
+    view, after = await call.services.executions.get(call.path["id"], tenant=call.tenant), read_cursor(call, int)
     found = [
         one
         for one in view.steps
@@ -126,59 +141,59 @@ async def list_items(call: Call) -> Reply:
     ahead = [one for one in found if after is None or (one.task.item or 0) > after]
     shown = ahead[: asked.limit]
     more = shown[-1].task.item if len(ahead) > len(shown) else None
-    return Reply(body=page(call, [presenters.item_detail(one) for one in shown], more))
+    return Reply(body=make_page(call, [presenters.item_detail(one) for one in shown], more))
 
 
-async def submit(call: Call) -> Reply:
+async def submit(call: ApiCall) -> Reply:
     """Run a function once, without a job."""
-    done = await call.desk.tasks.submit(call.body, actor=call.actor, key=call.key, tenant=call.tenant)
-    call.desk.changed()
-    return Reply(body=presenters.started(done), status=202)
+    done = await call.services.tasks.submit(call.body, actor=call.actor, key=call.key, tenant=call.tenant)
+    call.services.changed()
+    return Reply(body=presenters.launch_response(done), status=202)
 
 
-async def list_letters(call: Call) -> Reply:
+async def list_letters(call: ApiCall) -> Reply:
     """List the dead letters that nobody has dealt with."""
     asked: LettersAsked = call.query
-    found = await call.desk.dead_letters.page(
+    found = await call.services.dead_letters.page(
         job=asked.job,
         unresolved=not asked.resolved,
-        after=place(call, str) or "",
+        after=read_cursor(call, str) or "",
         limit=asked.limit,
         tenant=call.tenant,
     )
     after = found[-1].dead_letter_id if len(found) == asked.limit else None
-    return Reply(body=page(call, [presenters.dead_letter(letter) for letter in found], after))
+    return Reply(body=make_page(call, [presenters.dead_letter_summary(letter) for letter in found], after))
 
 
-async def show_letter(call: Call) -> Reply:
+async def show_letter(call: ApiCall) -> Reply:
     """Show a dead letter with every attempt."""
-    view = await call.desk.dead_letters.get(call.path["id"], tenant=call.tenant)
+    view = await call.services.dead_letters.get(call.path["id"], tenant=call.tenant)
     return Reply(body=presenters.dead_letter_detail(view))
 
 
-async def replay(call: Call) -> Reply:
+async def replay(call: ApiCall) -> Reply:
     """Run what has failed again, as a new execution: one for each key, and one for all who name none."""
-    done = await call.desk.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
-    call.desk.changed()
-    return Reply(body=presenters.started(done), status=202)
+    done = await call.services.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
+    call.services.changed()
+    return Reply(body=presenters.launch_response(done), status=202)
 
 
-async def replay_all(call: Call) -> Reply:
+async def replay_all(call: ApiCall) -> Reply:
     """Replay the dead letters that nobody has dealt with; what became of each comes back, and `next` replays more."""
     asked: ReplayAsked = call.query
-    done = await call.desk.dead_letters.replay_all(
-        actor=call.actor, job=asked.job, after=place(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
+    done = await call.services.dead_letters.replay_all(
+        actor=call.actor, job=asked.job, after=read_cursor(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
     )
-    call.desk.changed()
-    return Reply(body=page(call, [presenters.replay(one) for one in done.items], done.after))
+    call.services.changed()
+    return Reply(body=make_page(call, [presenters.replay_response(one) for one in done.items], done.after))
 
 
-async def resolve(call: Call) -> Reply:
+async def resolve(call: ApiCall) -> Reply:
     """Mark a dead letter as dealt with."""
-    said = said_in(call.body, "resolved")
+    said = body_fields(call.body, "resolved")
     if said.required("resolved") is not True:
         raise FieldError("resolved", said["resolved"], "must be true: what is dealt with stays so")
-    await call.desk.dead_letters.resolve(call.path["id"], actor=call.actor, tenant=call.tenant)
+    await call.services.dead_letters.resolve(call.path["id"], actor=call.actor, tenant=call.tenant)
     return await show_letter(call)
 
 
@@ -190,54 +205,119 @@ def _task_schema() -> dict[str, object]:
 _REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
 _NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_requested_at": None, "steps": []}
 ROUTES = (
-    Route(
-        path="/v1/executions", name="list_executions", handle=list_executions, query=ExecutionsAsked,
-        answer=responses.Page[responses.Execution], example={"items": [EXECUTION], "next": None}, **LISTS,
+    ApiRoute(
+        path="/v1/executions",
+        name="list_executions",
+        handle=list_executions,
+        query=ExecutionsAsked,
+        answer=responses.Page[responses.Execution],
+        example={"items": [EXECUTION], "next": None},
+        **LIST_DEFAULTS,
     ),
-    Route(
-        path="/v1/executions/{id}", name="show_execution", handle=show, answer=responses.ExecutionDetail,
-        refuses=(404,), example={**EXECUTION, **_NO_MORE}, **LOOKS,
+    ApiRoute(
+        path="/v1/executions/{id}",
+        name="show_execution",
+        handle=show,
+        answer=responses.ExecutionDetail,
+        error_statuses=(404,),
+        example={**EXECUTION, **_NO_MORE},
+        **READ_DEFAULTS,
     ),
-    Route(
-        method="POST", path="/v1/executions/{id}/cancel", name="cancel_execution", needs=Permission.OPERATE,
-        handle=cancel, answer=responses.Ended, success={202: "It is over, or was asked to stop."}, refuses=(404, 409),
+    ApiRoute(
+        method="POST",
+        path="/v1/executions/{id}/cancel",
+        name="cancel_execution",
+        permission=Permission.OPERATE,
+        handle=cancel,
+        answer=responses.Ended,
+        success={202: "It is over, or was asked to stop."},
+        error_statuses=(404, 409),
         example={"execution_id": "run_1", "became": "cancelled"},
     ),
-    Route(
-        path="/v1/executions/{id}/logs", name="list_log_entries", handle=logs, refuses=(404,),
-        query=LogsAsked, answer=responses.Page[responses.LogEntry], example={"items": [LINE], "next": None}, **LOOKS,
+    ApiRoute(
+        path="/v1/executions/{id}/logs",
+        name="list_log_entries",
+        handle=logs,
+        error_statuses=(404,),
+        query=LogsAsked,
+        answer=responses.Page[responses.LogEntry],
+        example={"items": [LINE], "next": None},
+        **READ_DEFAULTS,
     ),
-    Route(
-        path="/v1/executions/{id}/steps/{step}/items", name="list_items", handle=list_items, refuses=(404,),
-        query=ItemsAsked, answer=responses.Page[responses.ItemDetail], example={"items": [ITEM], "next": None}, **LOOKS,
+    ApiRoute(
+        path="/v1/executions/{id}/steps/{step}/items",
+        name="list_items",
+        handle=list_items,
+        error_statuses=(404,),
+        query=ItemsAsked,
+        answer=responses.Page[responses.ItemDetail],
+        example={"items": [ITEM], "next": None},
+        **READ_DEFAULTS,
     ),
-    Route(
-        method="POST", path="/v1/tasks", name="submit_task", needs=Permission.ADMINISTER, handle=submit,
-        answer=responses.Started, success={202: "It is started."}, body=Body(schema=_task_schema(), example=TASK),
-        headers=(KEY,), refuses=(404, 409), example=STARTED,
+    ApiRoute(
+        method="POST",
+        path="/v1/tasks",
+        name="submit_task",
+        permission=Permission.ADMINISTER,
+        handle=submit,
+        answer=responses.Started,
+        success={202: "It is started."},
+        body=RequestBody(schema=_task_schema(), example=TASK),
+        headers=(IDEMPOTENCY_KEY,),
+        error_statuses=(404, 409),
+        example=STARTED,
     ),
-    Route(
-        path="/v1/dead-letters", name="list_dead_letters", handle=list_letters, query=LettersAsked,
-        answer=responses.Page[responses.DeadLetterSummary], example={"items": [DEAD_LETTER], "next": None}, **LISTS,
+    ApiRoute(
+        path="/v1/dead-letters",
+        name="list_dead_letters",
+        handle=list_letters,
+        query=LettersAsked,
+        answer=responses.Page[responses.DeadLetterSummary],
+        example={"items": [DEAD_LETTER], "next": None},
+        **LIST_DEFAULTS,
     ),
-    Route(
-        path="/v1/dead-letters/{id}", name="show_dead_letter", handle=show_letter, refuses=(404,),
-        answer=responses.DeadLetterDetail, example={**DEAD_LETTER, "attempt_history": [], "kept": True}, **LOOKS,
+    ApiRoute(
+        path="/v1/dead-letters/{id}",
+        name="show_dead_letter",
+        handle=show_letter,
+        error_statuses=(404,),
+        answer=responses.DeadLetterDetail,
+        example={**DEAD_LETTER, "attempt_history": [], "kept": True},
+        **READ_DEFAULTS,
     ),
-    Route(
-        method="POST", path="/v1/dead-letters/replay-all", name="replay_dead_letters", needs=Permission.OPERATE,
-        handle=replay_all, answer=responses.Page[responses.Replay], success={200: "What became of each is told."},
-        query=ReplayAsked, example={"items": [_REPLAYED], "next": None},
+    ApiRoute(
+        method="POST",
+        path="/v1/dead-letters/replay-all",
+        name="replay_dead_letters",
+        permission=Permission.OPERATE,
+        handle=replay_all,
+        answer=responses.Page[responses.Replay],
+        success={200: "What became of each is told."},
+        query=ReplayAsked,
+        example={"items": [_REPLAYED], "next": None},
     ),
-    Route(
-        method="POST", path="/v1/dead-letters/{id}/replay", name="replay_dead_letter", needs=Permission.OPERATE,
-        handle=replay, answer=responses.Started, success={202: "It is tried again."}, headers=(KEY,),
-        refuses=(404, 409), example=STARTED,
+    ApiRoute(
+        method="POST",
+        path="/v1/dead-letters/{id}/replay",
+        name="replay_dead_letter",
+        permission=Permission.OPERATE,
+        handle=replay,
+        answer=responses.Started,
+        success={202: "It is tried again."},
+        headers=(IDEMPOTENCY_KEY,),
+        error_statuses=(404, 409),
+        example=STARTED,
     ),
-    Route(
-        method="PATCH", path="/v1/dead-letters/{id}", name="resolve_dead_letter", needs=Permission.OPERATE,
-        handle=resolve, answer=responses.DeadLetterDetail, success={200: "It is dealt with."},
-        body=Body(schema=RESOLVE_SCHEMA, example={"resolved": True}), refuses=(404,),
+    ApiRoute(
+        method="PATCH",
+        path="/v1/dead-letters/{id}",
+        name="resolve_dead_letter",
+        permission=Permission.OPERATE,
+        handle=resolve,
+        answer=responses.DeadLetterDetail,
+        success={200: "It is dealt with."},
+        body=RequestBody(schema=RESOLVE_SCHEMA, example={"resolved": True}),
+        error_statuses=(404,),
         example={**DEAD_LETTER, "attempt_history": [], "kept": True},
     ),
-)  # fmt: skip
+)

@@ -5,44 +5,44 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gnomon.app.gateway import Door
-from gnomon.cli.output import Format, first_line, moment, print_data, print_list, visible
-from gnomon.cli.target import Where, at_door, in_office, page_of, say, some_of
+from gnomon.app.gateway import Gateway
+from gnomon.cli.output import Format, first_line, format_instant, print_data, print_list, printable
+from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, with_operations
 from gnomon.client import requests
 from gnomon.core.responses import AuditRecord
 from gnomon.errors import FieldError, FileError
-from gnomon.services.operations.audit import Verification
+from gnomon.services.operations.audit import ChainVerification
 
 _LONGEST_HEAD = 200
 
 
-def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None, where: Where, form: Format) -> None:
+def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None, target: Target, form: Format) -> None:
     """List entries, the newest first."""
     for field in ("since", "until"):
         _check_instant(field, asked[field])
 
-    async def work(door: Door) -> list[AuditRecord]:
-        return await some_of(door, requests.audit(page=page_of(limit), **asked), limit)
+    async def work(gateway: Gateway) -> list[AuditRecord]:
+        return await list_all(gateway, requests.audit(page=page_size(limit), **asked), limit)
 
-    found = at_door(where, work, tenant=tenant)
+    found = with_gateway(target, work, tenant=tenant)
     columns = ["at", "actor", "action", "what", "details", "sealed"]
     print_list(found, form, columns, _row, none="no entries")
 
 
-def verify(expect: str | None, head_file: Path | None, where: Where, form: Format) -> bool:
+def verify(expect: str | None, head_file: Path | None, target: Target, form: Format) -> bool:
     """Look at the whole chain; whether nothing is wrong with it comes back.
 
     A file holds the last hash from one time to the next, so that what was cut off in between is missed.
     """
-    wanted = expect if head_file is None else _kept_in(head_file)
-    done = in_office(where, lambda office: office.audit.verify(expect=wanted))
-    if done.whole and head_file is not None:
-        _keep(head_file, done.head.hash)
+    wanted = expect if head_file is None else _read_head_file(head_file)
+    done = with_operations(target, lambda operations: operations.audit.verify(expect=wanted))
+    if done.intact and head_file is not None:
+        _write_head_file(head_file, done.head.hash)
     if form is Format.TABLE:
-        _tell(done)
+        _print_result(done)
     else:
-        print_data(_verified(done), form)
-    return done.whole
+        print_data(_result_data(done), form)
+    return done.intact
 
 
 def _check_instant(field: str, said: str | None) -> None:
@@ -60,20 +60,20 @@ def _row(one: AuditRecord) -> list[str]:
     details = ", ".join(f"{name} {fact}" for name, fact in one.details.items())
     sealed = "" if one.seq is None else str(one.seq)
     what = f"{one.kind} {one.name}"
-    return [moment(one.at), first_line(one.actor, 40), one.action, what, first_line(details, 60), sealed]
+    return [format_instant(one.at), first_line(one.actor, 40), one.action, what, first_line(details, 60), sealed]
 
 
-def _tell(done: Verification) -> None:
+def _print_result(done: ChainVerification) -> None:
     for flaw in done.flaws:
-        say(flaw.reason)
+        echo(flaw.reason)
     later = f"; {done.unsealed} more not sealed yet" if done.unsealed else ""
-    say(f"{'whole' if done.whole else 'BROKEN'}: {done.head.seq} entries{later}")
-    say(f"head {visible(done.head.hash)}")
+    echo(f"{'whole' if done.intact else 'BROKEN'}: {done.head.seq} entries{later}")
+    echo(f"head {printable(done.head.hash)}")
 
 
-def _verified(done: Verification) -> dict[str, Any]:
+def _result_data(done: ChainVerification) -> dict[str, Any]:
     return {
-        "whole": done.whole,
+        "whole": done.intact,
         "entries": done.head.seq,
         "unsealed": done.unsealed,
         "head": done.head.hash,
@@ -81,7 +81,7 @@ def _verified(done: Verification) -> dict[str, Any]:
     }
 
 
-def _kept_in(file: Path) -> str | None:
+def _read_head_file(file: Path) -> str | None:
     try:
         return file.read_text(encoding="ascii")[:_LONGEST_HEAD].strip()
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _kept_in(file: Path) -> str | None:
         raise FileError(file, f"cannot be read: {error}") from None
 
 
-def _keep(file: Path, head: str) -> None:
+def _write_head_file(file: Path, head: str) -> None:
     fresh = file.with_name(f"{file.name}.new")
     try:
         fresh.write_text(f"{head}\n", encoding="ascii")

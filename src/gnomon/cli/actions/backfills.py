@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from gnomon.app.gateway import Door
-from gnomon.cli.inputs import start_of
-from gnomon.cli.output import Format, moment, print_data, print_list
-from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
+from gnomon.app.gateway import Gateway
+from gnomon.cli.inputs import parse_start
+from gnomon.cli.output import Format, format_instant, print_data, print_list
+from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.responses import BackfillDetail, BackfillPreview
 
 #: How often progress is looked at, in seconds.
-_LOOK = 0.3
+_POLL_SECONDS = 0.3
 #: Of how many planned times a preview tells each.
 _SHOWN = 20
 
 
-class Wanted(NamedTuple):
+class BackfillOptions(NamedTuple):
     """Which planned times of which job, as they were typed."""
 
     job: str
@@ -29,73 +29,73 @@ class Wanted(NamedTuple):
     again: bool
     key: str | None = None
 
-    async def bounds(self, door: Door) -> tuple[datetime, datetime, str]:
+    async def bounds(self, gateway: Gateway) -> tuple[datetime, datetime, str]:
         """The instants, and the zone that they were read in."""
-        zone = (await door.ask(requests.job(self.job, coming=0, last=0))).timezone
-        first = start_of(self.first, timezone=zone, option="--from")
-        return first, start_of(self.last, timezone=zone, option="--to"), zone
+        zone = (await gateway.send(requests.job(self.job, coming=0, last=0))).timezone
+        first = parse_start(self.first, timezone=zone, option="--from")
+        return first, parse_start(self.last, timezone=zone, option="--to"), zone
 
 
-def preview(wanted: Wanted, where: Where, form: Format) -> None:
+def preview(wanted: BackfillOptions, target: Target, form: Format) -> None:
     """Say what a backfill would run."""
 
-    async def work(door: Door) -> tuple[BackfillPreview, str]:
-        first, last, zone = await wanted.bounds(door)
-        return await door.ask(requests.preview_backfill(wanted.job, first, last, again=wanted.again)), zone
+    async def work(gateway: Gateway) -> tuple[BackfillPreview, str]:
+        first, last, zone = await wanted.bounds(gateway)
+        return await gateway.send(requests.preview_backfill(wanted.job, first, last, again=wanted.again)), zone
 
-    found, zone = at_door(where, work)
+    found, zone = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(found, form)
         return
     for at in found.to_run[:_SHOWN]:
-        say(moment(at, zone))
+        echo(format_instant(at, zone))
     if len(found.to_run) > _SHOWN:
-        say(f"... and {len(found.to_run) - _SHOWN} more")
-    say(f"{len(found.to_run)} would run, {found.had_a_run} had a run before")
+        echo(f"... and {len(found.to_run) - _SHOWN} more")
+    echo(f"{len(found.to_run)} would run, {found.had_a_run} had a run before")
 
 
-def backfill(wanted: Wanted, where: Where, form: Format, *, parallel: int, detach: bool) -> bool:
+def backfill(wanted: BackfillOptions, target: Target, form: Format, *, parallel: int, detach: bool) -> bool:
     """Start a backfill, and wait for its end unless told otherwise; False if some of it did not succeed."""
 
-    async def work(door: Door) -> BackfillDetail:
-        first, last, _ = await wanted.bounds(door)
-        started = await door.ask(
+    async def work(gateway: Gateway) -> BackfillDetail:
+        first, last, _ = await wanted.bounds(gateway)
+        started = await gateway.send(
             requests.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again, key=wanted.key)
         )
         if form is Format.TABLE:
-            say(f"{started.backfill_id} has {_times(started.planned)} to run")
+            echo(f"{started.backfill_id} has {_times(started.planned)} to run")
             sys.stdout.flush()
         if detach:
             return started
-        if not (await door.ask(requests.workers())).items:
+        if not (await gateway.send(requests.workers())).items:
             sys.stderr.write("no worker is alive: it begins as soon as gnomon up runs\n")
             return started
-        return await _ended(door, started)
+        return await _wait_until_ended(gateway, started)
 
     try:
-        done = at_door(where, work)
+        done = with_gateway(target, work)
     except KeyboardInterrupt:
         sys.stderr.write("it goes on without this command: gnomon jobs backfills shows it\n")
         return False
     if form is not Format.TABLE:
         print_data(done, form)
     elif done.ended_at is not None:
-        say(_told(done))
+        echo(_summary(done))
     return not done.failed and done.state != "cancelled"
 
 
-async def _ended(door: Door, started: BackfillDetail) -> BackfillDetail:
-    with _shown(started) as show:
+async def _wait_until_ended(gateway: Gateway, started: BackfillDetail) -> BackfillDetail:
+    with _progress(started) as show:
         while True:
-            seen = await door.ask(requests.backfill_state(started.backfill_id))
+            seen = await gateway.send(requests.backfill_state(started.backfill_id))
             show(seen)
             if seen.ended_at is not None:
                 return seen
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 @contextmanager
-def _shown(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], None]]:
+def _progress(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], None]]:
     """A bar on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -105,25 +105,25 @@ def _shown(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], None]
 
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(started.job, total=started.planned)
-        yield lambda seen: bar.update(task, completed=_over(seen))
+        yield lambda seen: bar.update(task, completed=_completed_count(seen))
 
 
-def cancel(backfill_id: str, where: Where, form: Format) -> None:
+def cancel(backfill_id: str, target: Target, form: Format) -> None:
     """Let nothing more of a backfill start."""
-    done = answer_to(where, requests.cancel_backfill(backfill_id))
+    done = send(target, requests.cancel_backfill(backfill_id))
     if form is not Format.TABLE:
         print_data(done, form)
     else:
-        say(_told(done))
+        echo(_summary(done))
 
 
-def list_backfills(job: str | None, limit: int, where: Where, form: Format) -> None:
+def list_backfills(job: str | None, limit: int, target: Target, form: Format) -> None:
     """List backfills."""
 
-    async def work(door: Door) -> list[BackfillDetail]:
-        return await some_of(door, requests.backfills(job=job, page=page_of(limit)), limit)
+    async def work(gateway: Gateway) -> list[BackfillDetail]:
+        return await list_all(gateway, requests.backfills(job=job, page=page_size(limit)), limit)
 
-    found = at_door(where, work)
+    found = with_gateway(target, work)
     columns = ["backfill", "job", "from", "to", "state", "done", "ran", "skipped", "failed"]
     print_list(found, form, columns, _row, none="no backfills")
 
@@ -132,23 +132,23 @@ def _row(one: BackfillDetail) -> list[str]:
     return [
         one.backfill_id,
         one.job,
-        moment(one.from_at),
-        moment(one.until_at),
+        format_instant(one.from_at),
+        format_instant(one.until_at),
         one.state,
-        f"{_over(one)}/{one.planned}",
+        f"{_completed_count(one)}/{one.planned}",
         str(one.fired),
         str(one.skipped),
         str(one.failed),
     ]
 
 
-def _told(one: BackfillDetail) -> str:
+def _summary(one: BackfillDetail) -> str:
     ran = f"{one.fired} ran, {one.skipped} had a run before, {one.failed} failed"
     going = f", {one.under_way} still under way" if one.under_way else ""
     return f"{one.backfill_id} of {one.job} is {one.state}: {ran}{going}"
 
 
-def _over(one: BackfillDetail) -> int:
+def _completed_count(one: BackfillDetail) -> int:
     return one.fired + one.skipped - one.under_way
 
 

@@ -6,14 +6,14 @@ import sys
 
 import msgspec
 
-from gnomon.app.doctor import examined
-from gnomon.app.operations import archives, migrate_database
+from gnomon.app.doctor import diagnose
+from gnomon.app.operations import archive_configured, migrate_database
 from gnomon.cli.output import Format, print_data, print_table
-from gnomon.cli.target import Where, in_office, say
+from gnomon.cli.target import Target, echo, with_operations
 from gnomon.config.settings import load
 from gnomon.errors import UsageError
-from gnomon.ports.maintenance import Kind
-from gnomon.services.observability.health import Grade
+from gnomon.ports.maintenance import RetentionKind
+from gnomon.services.observability.health import Severity
 
 
 def migrate(url: str | None) -> None:
@@ -23,29 +23,29 @@ def migrate(url: str | None) -> None:
     sys.stdout.write(f"schema {revision}\n")
 
 
-def clean(where: Where, form: Format, *, dry: bool) -> None:
+def clean(target: Target, form: Format, *, dry: bool) -> None:
     """Let go of old history and say how much that was."""
-    if not dry and not archives(where.settings()):
+    if not dry and not archive_configured(target.settings()):
         raise UsageError("execution.archive_dir names no folder to archive to; say none to remove without an archive")
-    done = in_office(where, lambda office: office.cleaner.clean(dry=dry))
+    done = with_operations(target, lambda operations: operations.cleaner.clean(dry=dry))
     if form is not Format.TABLE:
         gone = {kind.value: count for kind, count in done.gone.items()}
         print_data({"dry_run": dry, "gone": gone, "archived_rows": dict(done.rows)}, form)
         return
     if not done.gone:
-        say("nothing is old enough to go")
+        echo("nothing is old enough to go")
         return
     rows = [[kind.value.replace("_", " "), f"{count:,}"] for kind, count in done.gone.items()]
     print_table(["what", "would go" if dry else "gone"], rows)
-    if dry and Kind.RUNS in done.gone:
-        say("ticks whose runs are still there are not counted: they go after those")
+    if dry and RetentionKind.RUNS in done.gone:
+        echo("ticks whose runs are still there are not counted: they go after those")
 
 
-def doctor(where: Where, form: Format) -> bool:
+def doctor(target: Target, form: Format) -> bool:
     """Print what was found. Whether nothing is wrong comes back."""
-    found = asyncio.run(examined(where.settings()))
+    found = asyncio.run(diagnose(target.settings()))
     if form is Format.TABLE:
         print_table(["about", "is", ""], [[one.about, one.grade.value, one.message] for one in found])
     else:
         print_data([msgspec.to_builtins(one) for one in found], form)
-    return all(one.grade is not Grade.ERROR for one in found)
+    return all(one.grade is not Severity.ERROR for one in found)

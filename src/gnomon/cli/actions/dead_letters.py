@@ -2,22 +2,33 @@
 
 import msgspec
 
-from gnomon.app.gateway import Door
+from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.executions import attempt_took
-from gnomon.cli.output import Format, facts, first_line, moment, print_data, print_list, print_table, working
-from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
+from gnomon.cli.output import (
+    Format,
+    first_line,
+    format_fields,
+    format_instant,
+    print_data,
+    print_list,
+    print_table,
+    progress_spinner,
+)
+from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary
 from gnomon.errors import UsageError
 
 
-def list_letters(job: str | None, limit: int, where: Where, form: Format, *, unresolved: bool) -> None:
+def list_letters(job: str | None, limit: int, target: Target, form: Format, *, unresolved: bool) -> None:
     """List dead letters."""
 
-    async def work(door: Door) -> list[DeadLetterSummary]:
-        return await some_of(door, requests.dead_letters(job=job, resolved=not unresolved, page=page_of(limit)), limit)
+    async def work(gateway: Gateway) -> list[DeadLetterSummary]:
+        return await list_all(
+            gateway, requests.dead_letters(job=job, resolved=not unresolved, page=page_size(limit)), limit
+        )
 
-    found = at_door(where, work)
+    found = with_gateway(target, work)
     columns = ["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"]
     print_list(found, form, columns, _row, none="no dead letters")
 
@@ -29,26 +40,26 @@ def _row(letter: DeadLetterSummary) -> list[str]:
         _state(letter),
         letter.reason.replace("_", " "),
         str(letter.attempts),
-        moment(letter.last_attempt_at),
+        format_instant(letter.last_attempt_at),
         first_line(letter.last_error),
     ]
 
 
-def show(dead_letter_id: str, where: Where, form: Format) -> None:
+def show(dead_letter_id: str, target: Target, form: Format) -> None:
     """Show a dead letter with every attempt."""
-    letter = answer_to(where, requests.dead_letter(dead_letter_id))
+    letter = send(target, requests.dead_letter(dead_letter_id))
     if form is not Format.TABLE:
         print_data(letter, form)
         return
-    say("\n".join(facts(_told(letter))))
+    echo("\n".join(format_fields(_fields(letter))))
     if not letter.kept:
         return
-    say("")
+    echo("")
     rows = [
         [
             str(one.attempt),
             one.worker,
-            moment(one.started_at),
+            format_instant(one.started_at),
             attempt_took(one),
             one.result or "",
             first_line(one.error),
@@ -58,7 +69,7 @@ def show(dead_letter_id: str, where: Where, form: Format) -> None:
     print_table(["attempt", "worker", "started", "took", "ended", "error"], rows)
 
 
-def chosen(dead_letter_id: str | None, job: str | None, key: str | None, *, everything: bool) -> str | None:
+def selected_letter(dead_letter_id: str | None, job: str | None, key: str | None, *, everything: bool) -> str | None:
     """The one that is to be replayed; None for all of them."""
     if dead_letter_id is None and not everything:
         raise UsageError("name a dead letter, or say --all")
@@ -69,41 +80,41 @@ def chosen(dead_letter_id: str | None, job: str | None, key: str | None, *, ever
     return dead_letter_id
 
 
-def replay(dead_letter_id: str, key: str | None, where: Where, form: Format) -> None:
+def replay(dead_letter_id: str, key: str | None, target: Target, form: Format) -> None:
     """Run what has failed again."""
-    done = answer_to(where, requests.replay(dead_letter_id, key=key))
+    done = send(target, requests.replay(dead_letter_id, key=key))
     if form is Format.TABLE:
-        say(f"{done.execution_id} {done.became}")
+        echo(f"{done.execution_id} {done.became}")
     else:
         print_data(done, form)
 
 
-def replay_all(job: str | None, where: Where, form: Format) -> bool:
+def replay_all(job: str | None, target: Target, form: Format) -> bool:
     """Run everything again that nobody has dealt with; whether all of it could be."""
-    with working("replaying"):
-        done = at_door(where, lambda door: some_of(door, requests.replay_all(job=job)))
+    with progress_spinner("replaying"):
+        done = with_gateway(target, lambda gateway: list_all(gateway, requests.replay_all(job=job)))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done:
         rows = [[one.dead_letter_id, one.job, one.refused or one.became or "", one.execution_id or ""] for one in done]
         print_table(["dead letter", "job", "became", "execution"], rows)
     else:
-        say("there are none to replay")
+        echo("there are none to replay")
     return all(one.refused is None for one in done)
 
 
-def resolve(dead_letter_id: str, where: Where, form: Format) -> None:
+def resolve(dead_letter_id: str, target: Target, form: Format) -> None:
     """Put a dead letter away."""
 
-    async def work(door: Door) -> tuple[bool, DeadLetterDetail]:
-        before = await door.ask(requests.dead_letter(dead_letter_id))
-        return before.resolved, await door.ask(requests.resolve(dead_letter_id))
+    async def work(gateway: Gateway) -> tuple[bool, DeadLetterDetail]:
+        before = await gateway.send(requests.dead_letter(dead_letter_id))
+        return before.resolved, await gateway.send(requests.resolve(dead_letter_id))
 
-    before, done = at_door(where, work)
+    before, done = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(done, form)
     else:
-        say(f"{dead_letter_id} was resolved before" if before else f"{dead_letter_id} is resolved")
+        echo(f"{dead_letter_id} was resolved before" if before else f"{dead_letter_id} is resolved")
 
 
 def _state(letter: DeadLetterSummary) -> str:
@@ -112,7 +123,7 @@ def _state(letter: DeadLetterSummary) -> str:
     return "open" if letter.replayed_by is None else "replayed"
 
 
-def _told(letter: DeadLetterDetail) -> list[tuple[str, str]]:
+def _fields(letter: DeadLetterDetail) -> list[tuple[str, str]]:
     given = "" if letter.input is None else msgspec.json.encode(letter.input).decode()
     return [
         ("dead letter", letter.dead_letter_id),
@@ -123,7 +134,7 @@ def _told(letter: DeadLetterDetail) -> list[tuple[str, str]]:
         ("attempts", "" if letter.kept else str(letter.attempts)),
         ("last error", letter.last_error or ""),
         ("input", first_line(given, 200) or "the job's own"),
-        ("created", moment(letter.created_at)),
+        ("created", format_instant(letter.created_at)),
         ("replayed by", letter.replayed_by or ""),
-        ("resolved", f"{moment(letter.resolved_at)} by {letter.resolved_by}" if letter.resolved_at else ""),
+        ("resolved", f"{format_instant(letter.resolved_at)} by {letter.resolved_by}" if letter.resolved_at else ""),
     ]

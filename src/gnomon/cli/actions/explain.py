@@ -14,7 +14,7 @@ from gnomon.core.triggers import At, Every
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ScheduleExplanation:
     """What there is to say about one schedule, seen from one instant."""
 
     text: str
@@ -51,7 +51,7 @@ class Explanation:
         return notes
 
 
-def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> Explanation:
+def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> ScheduleExplanation:
     """The explanation of `text`; an interval is taken to start now."""
     trigger = parse_schedule(text, timezone=timezone, dialect=dialect)
     if isinstance(trigger, Every):
@@ -63,10 +63,10 @@ def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, 
         found = clock_changes(trigger, after=now, until=fires[-1])
         changes = tuple(change for change in found if change.effect != "none" or days & _days(change))
     zone = trigger.timezone if isinstance(trigger, Cron) else timezone or "UTC"
-    return Explanation(text, trigger, zone, count, fires, changes)
+    return ScheduleExplanation(text, trigger, zone, count, fires, changes)
 
 
-def show(explanation: Explanation, form: Format) -> None:
+def show(explanation: ScheduleExplanation, form: Format) -> None:
     """Print the explanation."""
     if form is Format.TABLE:
         _show_text(explanation)
@@ -87,7 +87,7 @@ def _days(change: ClockChange) -> set[object]:
     return {change.at.date(), change.instead_of.date()}
 
 
-def _show_text(explanation: Explanation) -> None:
+def _show_text(explanation: ScheduleExplanation) -> None:
     write = sys.stdout.write
     write(f"{explanation.sentence}\n")
     if explanation.cron:
@@ -117,7 +117,7 @@ def _readable(instant: datetime) -> str:
     return f"{instant:{shape}}{fraction} {instant:%Z}"
 
 
-def _as_data(explanation: Explanation) -> dict[str, object]:
+def _as_data(explanation: ScheduleExplanation) -> dict[str, object]:
     trigger = explanation.trigger
     data: dict[str, object] = {
         "text": explanation.text,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from graphlib import TopologicalSorter
 from typing import Any
 
-from gnomon.cli.output import first_line, moment, print_table, span, speaks_unicode
+from gnomon.cli.output import first_line, format_duration, format_instant, print_table, supports_unicode
 from gnomon.core.durations import duration_ms
 from gnomon.core.responses import StepDetail, WorkDetail
 from gnomon.core.runs.states import TERMINAL, TaskState
@@ -20,7 +20,7 @@ def draw(steps: Sequence[StepDetail]) -> None:
     """Print the graph of a run: states, durations, attempts."""
     drawn = {one.step: one for one in steps}
     after = {one.step: one.depends_on for one in steps}
-    rows = [[label, *_told(drawn[name])] for label, name in outline(after)]
+    rows = [[label, *_step_cells(drawn[name])] for label, name in outline(after)]
     print_table(["step", "state", "took", "attempts", "remarks"], rows)
 
 
@@ -29,7 +29,7 @@ def draw_definition(steps: Sequence[Mapping[str, Any]]) -> None:
     known = {step["step"]: step for step in steps}
     order = TopologicalSorter({name: step.get("depends_on", []) for name, step in known.items()}).static_order()
     after = {name: known[name].get("depends_on", []) for name in order}
-    rows = [[label, _does(known[name]), _terms(known[name])] for label, name in outline(after)]
+    rows = [[label, _action_text(known[name]), _conditions_text(known[name])] for label, name in outline(after)]
     print_table(["step", "does", "remarks"], rows)
 
 
@@ -40,7 +40,7 @@ def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     for name, earlier in after.items():
         above = max(earlier, key=places.__getitem__, default=None)
         below.setdefault(above, []).append(name)
-    branch, last, along = ("├─ ", "└─ ", "│  ") if speaks_unicode() else ("|- ", "`- ", "|  ")
+    branch, last, along = ("├─ ", "└─ ", "│  ") if supports_unicode() else ("|- ", "`- ", "|  ")
     ahead = [(name, "", "") for name in reversed(below.get(None, []))]
     while ahead:
         name, lead, under = ahead.pop()
@@ -52,20 +52,20 @@ def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
         ]
 
 
-def _told(step: StepDetail) -> list[str]:
+def _step_cells(step: StepDetail) -> list[str]:
     said = {"depends_on": step.depends_on, "when": step.when}
-    terms = _terms(said if step.skipped else said | {"if": step.condition})
+    terms = _conditions_text(said if step.skipped else said | {"if": step.condition})
     if step.state == _WAITING:
         return [_WAITING, "", "", terms]
     attempts = str(len(step.attempts)) if step.attempts and not step.items else ""
     remarks = [
         terms,
-        counted(step.item_counts or {}),
+        item_counts_text(step.item_counts or {}),
         f"runs {step.execution_id}" if step.execution_id else "",
-        f"until {moment(step.waits_until)}" if step.waits_until else "",
+        f"until {format_instant(step.waits_until)}" if step.waits_until else "",
         first_line(step.note),
     ]
-    return [state_of(step), span(took(step)), attempts, "; ".join(one for one in remarks if one)]
+    return [state_of(step), format_duration(step_duration_ms(step)), attempts, "; ".join(one for one in remarks if one)]
 
 
 def state_of(work: WorkDetail) -> str:
@@ -75,14 +75,14 @@ def state_of(work: WorkDetail) -> str:
     return f"{work.state} ({work.waits_for})" if work.waits_for is not None else work.state
 
 
-def took(work: WorkDetail) -> int | None:
+def step_duration_ms(work: WorkDetail) -> int | None:
     """How long a step that is over took, from its first attempt to the end of the last."""
     if work.started_at is None or work.ended_at is None or work.state not in _OVER:
         return None
     return max(0, round((work.ended_at - work.started_at) / timedelta(milliseconds=1)))
 
 
-def counted(states: Mapping[str, int]) -> str:
+def item_counts_text(states: Mapping[str, int]) -> str:
     """How far the items of a step are."""
     if not states:
         return ""
@@ -91,7 +91,7 @@ def counted(states: Mapping[str, int]) -> str:
     return f"each: {done} of {sum(states.values())} done" + (f", {failed} failed" if failed else "")
 
 
-def _terms(step: Mapping[str, Any]) -> str:
+def _conditions_text(step: Mapping[str, Any]) -> str:
     """On what it waits besides the step above it, and what must hold."""
     earlier = step.get("depends_on", [])
     found = [f"after {', '.join(earlier)}"] if len(earlier) > 1 else []
@@ -102,13 +102,13 @@ def _terms(step: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def _does(step: Mapping[str, Any]) -> str:
+def _action_text(step: Mapping[str, Any]) -> str:
     does = step.get("function") or (f"workflow {step['workflow']}" if "workflow" in step else "")
     if "command" in step:
         does = first_line(step["command"], 40)
     waits = ""
     if "delay" in step:
-        waits = f"waits {span(duration_ms('delay', step['delay']))}"
+        waits = f"waits {format_duration(duration_ms('delay', step['delay']))}"
     elif "delay_until" in step:
         waits = f"waits until {step['delay_until']}"
     each = "for each item" if "foreach" in step else ""

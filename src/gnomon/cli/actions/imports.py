@@ -8,13 +8,13 @@ from pathlib import Path
 
 import typer
 
-from gnomon.app.operations import read_documents, read_foreign
-from gnomon.cli.inputs import start_of
-from gnomon.cli.output import visible
+from gnomon.app.operations import read_import_file, read_yaml_documents
+from gnomon.cli.inputs import parse_start
+from gnomon.cli.output import printable
 from gnomon.core.cron import known_zone
 from gnomon.core.importers.crontab import read_crontab
 from gnomon.core.importers.kubernetes import read_cronjobs
-from gnomon.core.importers.report import Entry, Imported, together
+from gnomon.core.importers.report import ImportedEntry, ImportReport, merge_reports
 from gnomon.core.importers.systemd import read_timers, service_of, template_of
 from gnomon.core.importers.writer import jobs_yaml
 from gnomon.core.instants import ms_of
@@ -26,14 +26,14 @@ _LARGEST_INPUT = 4 * 2**20
 _CRONTAB_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def crontabs(files: Sequence[Path], *, timezone: str | None, system: bool) -> list[Imported]:
+def crontabs(files: Sequence[Path], *, timezone: str | None, system: bool) -> list[ImportReport]:
     """What the crontabs have."""
     zone = _zone(timezone)
     found = _files(files, lambda file: _CRONTAB_NAME.fullmatch(file.name) is not None)
     return [read_crontab(_text(file), place=_name(file), timezone=zone, system=system) for file in found]
 
 
-def timers(files: Sequence[Path], *, timezone: str | None) -> list[Imported]:
+def timers(files: Sequence[Path], *, timezone: str | None) -> list[ImportReport]:
     """What the timers have. The service of a timer that is given alone is looked for beside it."""
     found = list(_files(files, lambda file: file.suffix in (".timer", ".service")))
     units = {_name(file): _text(file) for file in found}
@@ -47,30 +47,30 @@ def timers(files: Sequence[Path], *, timezone: str | None) -> list[Imported]:
     return [read_timers(units, timezone=_zone(timezone))]
 
 
-def cronjobs(files: Sequence[Path]) -> list[Imported]:
+def cronjobs(files: Sequence[Path]) -> list[ImportReport]:
     """What the manifests have."""
     found = _files(files, lambda file: file.suffix in (".yaml", ".yml", ".json"))
-    return [read_cronjobs(read_documents(_name(file), _text(file)), place=_name(file)) for file in found]
+    return [read_cronjobs(read_yaml_documents(_name(file), _text(file)), place=_name(file)) for file in found]
 
 
-def deliver(found: list[Imported], out: Path | None, *, force: bool, strict: bool) -> None:
+def write_import(found: list[ImportReport], out: Path | None, *, force: bool, strict: bool) -> None:
     """Write the jobs file, and report on every entry."""
-    imported = together(found, now=ms_of(start_of(None)))
+    imported = merge_reports(found, now=ms_of(parse_start(None)))
     text = jobs_yaml(imported)
     if out is not None:
         _write(out, text, force=force)
-    sys.stderr.write("".join(f"{visible(line)}\n" for line in _report(imported)))
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in _report(imported)))
     if out is None:
         sys.stdout.write(text)
     if strict and not imported.whole:
         raise typer.Exit(1)
 
 
-def _report(imported: Imported) -> Iterator[str]:
+def _report(imported: ImportReport) -> Iterator[str]:
     places = max((len(entry.place) for entry in imported.entries), default=0)
     names = max((len(_named(entry)) for entry in imported.entries), default=0)
     for entry in imported.entries:
-        yield f"{entry.place:<{places}}  {_named(entry):<{names}}  {_became(entry)}"
+        yield f"{entry.place:<{places}}  {_named(entry):<{names}}  {_entry_result(entry)}"
     carried = sum(entry.job is not None for entry in imported.entries)
     whole = sum(entry.whole for entry in imported.entries)
     counted = f"{len(imported.entries)} found, {carried} carried over"
@@ -78,11 +78,11 @@ def _report(imported: Imported) -> Iterator[str]:
     yield from (f"note: {remark}" for remark in imported.remarks)
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: ImportedEntry) -> str:
     return "-" if entry.job is None else str(entry.job["name"])
 
 
-def _became(entry: Entry) -> str:
+def _entry_result(entry: ImportedEntry) -> str:
     notes = "; ".join(note.text for note in entry.notes)
     if entry.job is None:
         return f"left out: {notes}"
@@ -115,7 +115,7 @@ def _files(named: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterator[Pa
 
 def _text(file: Path) -> str:
     if str(file) != _STDIN:
-        return read_foreign(file)
+        return read_import_file(file)
     content = sys.stdin.buffer.read(_LARGEST_INPUT + 1)
     if len(content) > _LARGEST_INPUT:
         raise FileError(_name(file), f"cannot be read: it has more than {_LARGEST_INPUT // 2**20} MiB")
@@ -134,7 +134,7 @@ def _zone(said: str | None) -> str:
     if said is not None:
         known_zone(said)
         return said
-    for name in _zones_here():
+    for name in _host_zone_candidates():
         try:
             known_zone(name)
         except (CronError, UsageError):
@@ -143,6 +143,6 @@ def _zone(said: str | None) -> str:
     return "UTC"
 
 
-def _zones_here() -> Iterator[str]:
+def _host_zone_candidates() -> Iterator[str]:
     yield os.environ.get("TZ", "").removeprefix(":")
     yield str(Path("/etc/localtime").resolve()).rpartition("/zoneinfo/")[2]

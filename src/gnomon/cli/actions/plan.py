@@ -6,28 +6,28 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gnomon.app.gateway import Who, nowhere
-from gnomon.cli.actions.jobs import read_written
-from gnomon.cli.output import Format, moment, print_data, visible, working
-from gnomon.cli.target import Where, actor, answer_to, say
+from gnomon.app.gateway import RequestActor, open_empty
+from gnomon.cli.actions.jobs import read_definitions
+from gnomon.cli.output import Format, format_instant, print_data, printable, progress_spinner
+from gnomon.cli.target import Target, current_user, echo, send
 from gnomon.client import requests
-from gnomon.client.transport import Ask
-from gnomon.core.ledger.forecast import Fate
+from gnomon.client.transport import ApiRequest
+from gnomon.core.ledger.forecast import FireChangeKind
 from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
 from gnomon.errors import FieldError, NoDatabase
-from gnomon.services.operations.job_changes import Change, Prune
+from gnomon.services.operations.job_changes import JobChange, Prune
 
 #: How many fires of a job a person reads, if nobody says.
-_FEW = 5
+_MAX_LISTED = 5
 #: What was to be told by the exit code is there.
 EXIT_FOUND = 3
-_JOB_WORDS = frozenset(change.value for change in Change) - {Change.UNCHANGED.value}
-_WORDS = sorted(_JOB_WORDS | {fate.value for fate in Fate})
-_SIGNS = {Change.CREATED: "+", Change.CHANGED: "~", Change.UNCHANGED: "=", Change.REMOVED: "-"}
-_SAID = {Fate.ADDED: "added", Fate.REMOVED: "gone", Fate.MOVED: "moved"}
+_JOB_WORDS = frozenset(change.value for change in JobChange) - {JobChange.UNCHANGED.value}
+_WORDS = sorted(_JOB_WORDS | {fate.value for fate in FireChangeKind})
+_SIGNS = {JobChange.CREATED: "+", JobChange.CHANGED: "~", JobChange.UNCHANGED: "=", JobChange.REMOVED: "-"}
+_CHANGE_TEXT = {FireChangeKind.ADDED: "added", FireChangeKind.REMOVED: "gone", FireChangeKind.MOVED: "moved"}
 
 
-def words(said: Iterable[str]) -> frozenset[str]:
+def parse_fail_on(said: Iterable[str]) -> frozenset[str]:
     """What `--fail-on` names; FieldError for a word that means nothing."""
     found = frozenset(word.strip() for text in said for word in text.split(","))
     for word in found:
@@ -38,7 +38,7 @@ def words(said: Iterable[str]) -> frozenset[str]:
 
 def plan(
     files: list[Path],
-    where: Where,
+    target: Target,
     form: Format,
     *,
     days: int,
@@ -46,52 +46,52 @@ def plan(
     limit: int | None = None,
 ) -> frozenset[str]:
     """Print what would become of the jobs, and of their fires; which words for `--fail-on` that comes to."""
-    written, tag = read_written(files, where), prune.tag if prune else None
-    shown = (_FEW if form is Format.TABLE else None) if limit is None else limit
+    written, tag = read_definitions(files, target), prune.tag if prune else None
+    shown = (_MAX_LISTED if form is Format.TABLE else None) if limit is None else limit
     everything = prune is not None and tag is None
     said = [said for _, said in written]
-    ask = requests.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
-    with working(f"planning {len(said)} jobs"):
-        planned = _planned(ask, where)
+    request = requests.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
+    with progress_spinner(f"planning {len(said)} jobs"):
+        planned = _planned(request, target)
     if form is Format.TABLE:
-        _show(planned, days=days)
+        _print_plan(planned, days=days)
     else:
         print_data(planned, form)
     found = {change for change, count in planned.jobs.items() if count} & _JOB_WORDS
-    return frozenset(found | {fate.value for fate in Fate if planned.fires[fate.value]})
+    return frozenset(found | {fate.value for fate in FireChangeKind if planned.fires[fate.value]})
 
 
-def _planned(ask: Ask[JobsPlanned], where: Where) -> JobsPlanned:
+def _planned(request: ApiRequest[JobsPlanned], target: Target) -> JobsPlanned:
     try:
-        return answer_to(where, ask)
+        return send(target, request)
     except NoDatabase:
         sys.stderr.write("there is no database yet: every job would be new\n")
 
     async def new() -> JobsPlanned:
-        async with nowhere(Who(actor())) as door:
-            return await door.ask(ask)
+        async with open_empty(RequestActor(current_user())) as gateway:
+            return await gateway.send(request)
 
     return asyncio.run(new())
 
 
-def _show(planned: JobsPlanned, *, days: int) -> None:
+def _print_plan(planned: JobsPlanned, *, days: int) -> None:
     for one in planned.plan:
-        if one.change != Change.UNCHANGED or one.stays_paused:
-            say("\n".join(visible(line) for line in _lines(one, planned)))
-    changes = [f"{planned.jobs[change]} {change}" for change in Change if planned.jobs[change]]
-    say(", ".join(changes) or "no jobs")
-    fires = [f"{planned.fires[fate]} {_SAID[fate]}" for fate in Fate if planned.fires[fate]]
+        if one.change != JobChange.UNCHANGED or one.stays_paused:
+            echo("\n".join(printable(line) for line in _lines(one, planned)))
+    changes = [f"{planned.jobs[change]} {change}" for change in JobChange if planned.jobs[change]]
+    echo(", ".join(changes) or "no jobs")
+    fires = [f"{planned.fires[fate]} {_CHANGE_TEXT[fate]}" for fate in FireChangeKind if planned.fires[fate]]
     fires.append(f"{planned.fires['same']} as before")
-    say(f"fires of the next {days} days: {', '.join(fires)}")
+    echo(f"fires of the next {days} days: {', '.join(fires)}")
 
 
 def _lines(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
-    yield f"{_SIGNS[Change(one.change)]} {one.job}: {one.change}{_remark(one)}"
+    yield f"{_SIGNS[JobChange(one.change)]} {one.job}: {one.change}{_remark(one)}"
     for field in one.fields:
         yield f"    {_field(field)}"
     yield from (f"    {line}" for line in _fires(one, planned))
     for day in one.clock_changes:
-        yield f"    * {moment(day.at, one.timezone)}: {day.what}"
+        yield f"    * {format_instant(day.at, one.timezone)}: {day.what}"
 
 
 def _remark(one: JobPlan) -> str:
@@ -113,8 +113,12 @@ def _value(value: object) -> str:
 
 def _fires(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
     fires, zone = one.fires, one.timezone
-    fates = {Fate.ADDED: fires.added, Fate.REMOVED: fires.removed, Fate.MOVED: fires.moved}
-    counts = [f"{fates[fate]} {_SAID[fate]}" for fate in Fate if fates[fate]]
+    fates = {
+        FireChangeKind.ADDED: fires.added,
+        FireChangeKind.REMOVED: fires.removed,
+        FireChangeKind.MOVED: fires.moved,
+    }
+    counts = [f"{fates[fate]} {_CHANGE_TEXT[fate]}" for fate in FireChangeKind if fates[fate]]
     if not counts:
         if fires.after:
             yield f"fires: {fires.after} as before"
@@ -126,11 +130,15 @@ def _fires(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
     if hidden:
         yield f"    ... and {hidden} more: -n shows them"
     if fires.compared_until < planned.until_at:
-        compared = moment(fires.compared_until, zone)
+        compared = format_instant(fires.compared_until, zone)
         yield f"    compared until {compared}; in all {fires.before} before, {fires.after} after"
 
 
 def _fire(change: PlannedChange, zone: str) -> str:
-    if change.fate == Fate.MOVED:
-        return f"{moment(change.before, zone)} -> {moment(change.after, zone)}"
-    return f"+ {moment(change.after, zone)}" if change.fate == Fate.ADDED else f"- {moment(change.before, zone)}"
+    if change.fate == FireChangeKind.MOVED:
+        return f"{format_instant(change.before, zone)} -> {format_instant(change.after, zone)}"
+    return (
+        f"+ {format_instant(change.after, zone)}"
+        if change.fate == FireChangeKind.ADDED
+        else f"- {format_instant(change.before, zone)}"
+    )

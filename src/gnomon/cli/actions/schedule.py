@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gnomon.app.operations import read_jobs_file
 from gnomon.cli.output import Format, print_data, print_table
-from gnomon.cli.target import Where, answer_to, say
+from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests
 from gnomon.core.cron import Cron
 from gnomon.core.instants import in_zone, instant_of, ms_of
@@ -20,7 +20,7 @@ from gnomon.core.responses import PlannedFire
 
 
 @dataclass(frozen=True, slots=True)
-class Upcoming:
+class UpcomingFires:
     """The next fires of some jobs, earliest first."""
 
     jobs: int
@@ -29,16 +29,16 @@ class Upcoming:
     more: bool
 
 
-def upcoming(file: Path, *, now: datetime, hours: int, limit: int) -> Upcoming:
+def upcoming(file: Path, *, now: datetime, hours: int, limit: int) -> UpcomingFires:
     """The fires of the next hours, `limit` at most."""
     jobs = read_jobs_file(file, now=ms_of(now), only_fires=True)
     until = _later(now, hours)
     lines = [[(fire, job) for fire in islice(_fires(job, now, until), limit + 1)] for job in jobs]
     fires = tuple(islice(merge(*lines, key=lambda line: line[0]), limit + 1))
-    return Upcoming(len(jobs), until, fires[:limit], more=len(fires) > limit)
+    return UpcomingFires(len(jobs), until, fires[:limit], more=len(fires) > limit)
 
 
-def show(found: Upcoming, form: Format) -> None:
+def show(found: UpcomingFires, form: Format) -> None:
     """Print the fires."""
     if form is not Format.TABLE:
         print_data([_as_data(fire, job) for fire, job in found.fires], form)
@@ -89,19 +89,19 @@ def _as_data(fire: datetime, job: Job) -> dict[str, object]:
     }
 
 
-def show_upcoming(where: Where, form: Format, *, since: datetime, hours: int, limit: int) -> None:
+def show_upcoming(target: Target, form: Format, *, since: datetime, hours: int, limit: int) -> None:
     """Print the fires of the hours after a time, `limit` at most."""
-    found = answer_to(where, requests.planned(hours=hours, since=since, page=limit + 1)).items
+    found = send(target, requests.planned(hours=hours, since=since, page=limit + 1)).items
     fires = found[:limit]
     if form is not Format.TABLE:
         print_data(fires, form)
         return
     if not fires:
-        say(f"nothing fires before {since + timedelta(hours=hours):%Y-%m-%d %H:%M UTC}")
+        echo(f"nothing fires before {since + timedelta(hours=hours):%Y-%m-%d %H:%M UTC}")
         return
     print_table(["utc", "local", "job", "schedule"], [_row(fire) for fire in fires])
     if len(found) > limit:
-        say("... and more: -n shows a longer list, --hours looks further")
+        echo("... and more: -n shows a longer list, --hours looks further")
 
 
 def _row(fire: PlannedFire) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnomon.app.node import Node
-from gnomon.app.operations import console_events, database_url, hidden_password, read_settings
-from gnomon.app.server import Serving, quick_collections, quick_switches, serve, stop_on_signals
-from gnomon.cli.output import let_go_of_broken_output
+from gnomon.app.operations import console_events, database_url, read_settings, redact_password
+from gnomon.app.server import ServerOptions, serve, stop_on_signals, tune_gc, tune_thread_switching
+from gnomon.cli.output import flush_or_discard_output
 from gnomon.ports.runtime import Events
 from gnomon.version import __version__
 
@@ -28,7 +28,7 @@ def up(
     settings = read_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout, quiet=quiet)
-    plan = Serving(
+    plan = ServerOptions(
         settings=settings,
         jobs_files=files,
         imports=tuple(imports),
@@ -37,12 +37,12 @@ def up(
         api=api,
         executes=executes,
     )
-    quick_switches()
-    asyncio.run(_up(plan, lines))
-    let_go_of_broken_output()
+    tune_thread_switching()
+    asyncio.run(_serve(plan, lines))
+    flush_or_discard_output()
 
 
-def flags_of(place: str | None, *, port: int | None, slots: int | None = None) -> dict[str, object]:
+def settings_flags(place: str | None, *, port: int | None, slots: int | None = None) -> dict[str, object]:
     """Settings as flags name them."""
     said: dict[str, object] = {"worker.slots": slots, "server.port": port}
     if place is not None:
@@ -50,14 +50,14 @@ def flags_of(place: str | None, *, port: int | None, slots: int | None = None) -
     return {name: value for name, value in said.items() if value is not None}
 
 
-async def _up(plan: Serving, lines: Events) -> None:
+async def _serve(plan: ServerOptions, lines: Events) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop, lambda name: lines.emit("stop_asked", signal=name))
-    quick_collections()
+    tune_gc()
 
     def ready(node: Node) -> None:
-        where = hidden_password(node.settings.database.url)
-        lines.emit("up", version=__version__, database=where, functions=len(plan.functions))
+        target = redact_password(node.settings.database.url)
+        lines.emit("up", version=__version__, database=target, functions=len(plan.functions))
 
     await serve(plan, stop, ready=ready)
     lines.emit("stopped")

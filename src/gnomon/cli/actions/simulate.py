@@ -12,10 +12,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.app.operations import Office
+from gnomon.app.operations import Operations
 from gnomon.cli.actions.jobs import read_files
-from gnomon.cli.output import Format, iso, moment, print_data, print_table, span, speaks_unicode, visible
-from gnomon.cli.target import Where, in_office, say
+from gnomon.cli.output import (
+    Format,
+    format_duration,
+    format_instant,
+    format_iso,
+    print_data,
+    print_table,
+    printable,
+    supports_unicode,
+)
+from gnomon.cli.target import Target, echo, with_operations
 from gnomon.config.settings import Settings
 from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.clock_changes import clock_changes
@@ -25,7 +34,15 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, Reason, RunStatus, TickKind
 from gnomon.core.time_expressions import outages
 from gnomon.errors import FieldError
-from gnomon.testing.rehearsal import Aftermath, Collision, JobLoad, Loads, OddDay, Rehearsal, Simulated
+from gnomon.testing.rehearsal import (
+    ClockChangeImpact,
+    Collision,
+    JobLoad,
+    LoadReport,
+    OutageImpact,
+    ScheduleDryRun,
+    SimulationReport,
+)
 
 #: From a quiet hour to the busiest.
 _SHADES, _PLAIN_SHADES = "·░▒▓█", ".:+*#"
@@ -33,46 +50,52 @@ _SHADES, _PLAIN_SHADES = "·░▒▓█", ".:+*#"
 _SHOWN, _NAMES = 5, 8
 
 
-def print_report(found: Simulated) -> None:
+def print_report(found: SimulationReport) -> None:
     """Print what a person wants to see."""
     loads = found.loads
     runs = sum(job.runs for job in loads.jobs.values())
     days = round((found.until_at - found.from_at) / 86_400_000)
-    say(f"{days} days from {moment(found.from_at, loads.zone)}: {len(loads.jobs)} jobs, {runs} runs")
-    if found.resting:
-        say(visible(f"not enabled: {', '.join(found.resting)}"))
+    echo(f"{days} days from {format_instant(found.from_at, loads.zone)}: {len(loads.jobs)} jobs, {runs} runs")
+    if found.disabled_jobs:
+        echo(printable(f"not enabled: {', '.join(found.disabled_jobs)}"))
     if runs:
-        say("")
+        echo("")
         _print_heat(found)
     if not loads.jobs:
         return
-    say("")
+    echo("")
     _print_jobs(loads)
-    for lines in (_collisions(loads), _overlaps(loads), _ended_early(found), _outages(found), _odd_day_rows(found)):
-        told = [visible(line) for line in lines]
+    for lines in (
+        _collisions(loads),
+        _overlaps(loads),
+        _ended_early(found),
+        _outages(found),
+        _clock_change_lines(found),
+    ):
+        told = [printable(line) for line in lines]
         if told:
-            say("\n".join(["", *told]))
+            echo("\n".join(["", *told]))
 
 
 # ---- the heat map --------------------------------------------------------------------------------
 
 
-def _print_heat(found: Simulated) -> None:
+def _print_heat(found: SimulationReport) -> None:
     loads, odd = found.loads, {_local_day(one.at, found.loads.zone) for one in found.odd_days}
     days = loads.days()
     most = max(max(hours) for hours in days.values())
-    say(f"{'':<16}0     6     12    18      runs")
+    echo(f"{'':<16}0     6     12    18      runs")
     for day in range(min(days), max(days) + 1):
         hours = days.get(day, [0] * 24)
         text = "".join(_shade(count, most) for count in hours)
         said = EPOCH.date() + timedelta(days=day)
-        say(f"{said:%a %Y-%m-%d} {'*' if said in odd else ' '}{text}  {sum(hours):>6}")
-    shades = _SHADES if speaks_unicode() else _PLAIN_SHADES
-    say(f"{'':<16}{shades[0]} up to {max(1, most // 5)} runs in an hour, {shades[-1]} up to {most}; {loads.zone}")
+        echo(f"{said:%a %Y-%m-%d} {'*' if said in odd else ' '}{text}  {sum(hours):>6}")
+    shades = _SHADES if supports_unicode() else _PLAIN_SHADES
+    echo(f"{'':<16}{shades[0]} up to {max(1, most // 5)} runs in an hour, {shades[-1]} up to {most}; {loads.zone}")
 
 
 def _shade(count: int, most: int) -> str:
-    shades = _SHADES if speaks_unicode() else _PLAIN_SHADES
+    shades = _SHADES if supports_unicode() else _PLAIN_SHADES
     return shades[min(len(shades) - 1, count * len(shades) // (most + 1))] if count else " "
 
 
@@ -83,33 +106,36 @@ def _local_day(at: int, zone: str) -> date:
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def _print_jobs(loads: Loads) -> None:
+def _print_jobs(loads: LoadReport) -> None:
     columns = ["job", "ticks", "runs", "skipped", "queued", "coalesced", "missed", "lasts"]
     rows = [
         [
             job.name,
             str(job.planned),
             str(job.runs),
-            *(_some(job.of(kind)) for kind in (TickKind.SKIPPED, TickKind.QUEUED, TickKind.COALESCED, TickKind.MISSED)),
-            span(job.lasts_ms) if job.lasts_ms else "",
+            *(
+                _count_text(job.of(kind))
+                for kind in (TickKind.SKIPPED, TickKind.QUEUED, TickKind.COALESCED, TickKind.MISSED)
+            ),
+            format_duration(job.lasts_ms) if job.lasts_ms else "",
         ]
         for job in sorted(loads.jobs.values(), key=lambda job: (-job.runs, job.name))
     ]
     print_table(columns, rows)
 
 
-def _some(count: int) -> str:
+def _count_text(count: int) -> str:
     return str(count) if count else ""
 
 
-def _collisions(loads: Loads) -> Iterable[str]:
+def _collisions(loads: LoadReport) -> Iterable[str]:
     if not loads.colliding_minutes:
         yield "no two jobs start in the same minute"
         return
     minutes, seconds = loads.colliding_minutes, loads.colliding_seconds
     yield f"in {minutes} minutes several jobs start, in {seconds} of their seconds at once; the most:"
     for one in loads.collisions[:_SHOWN]:
-        yield f"  {moment(one.at, loads.zone)}  {len(one.jobs)}: {_names(one)}"
+        yield f"  {format_instant(one.at, loads.zone)}  {len(one.jobs)}: {_names(one)}"
 
 
 def _names(collision: Collision) -> str:
@@ -117,7 +143,7 @@ def _names(collision: Collision) -> str:
     return ", ".join(collision.jobs[:_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _overlaps(loads: Loads) -> Iterable[str]:
+def _overlaps(loads: LoadReport) -> Iterable[str]:
     for job in loads.jobs.values():
         told = _overlap_words(job)
         if told:
@@ -135,51 +161,51 @@ def _overlap_words(job: JobLoad) -> list[str]:
     return told
 
 
-def _ended_early(found: Simulated) -> Iterable[str]:
+def _ended_early(found: SimulationReport) -> Iterable[str]:
     for name, lasts in found.ended_early.items():
         if name in found.loads.jobs:
-            timeout = span(found.loads.jobs[name].lasts_ms)
-            yield f"{name} is said to last {span(lasts)}, but its timeout ends it after {timeout}"
+            timeout = format_duration(found.loads.jobs[name].lasts_ms)
+            yield f"{name} is said to last {format_duration(lasts)}, but its timeout ends it after {timeout}"
 
 
-def _outages(found: Simulated) -> Iterable[str]:
+def _outages(found: SimulationReport) -> Iterable[str]:
     loads = found.loads
-    for one in loads.aftermaths:
+    for one in loads.outage_impacts:
         outage = one.outage
         lasts = duration_text(outage.until_at - outage.from_at)
-        yield f"down for {lasts} from {moment(outage.from_at, loads.zone)}"
-        yield from (f"  {name}: {what}" for name, what in _fates(one).items())
+        yield f"down for {lasts} from {format_instant(outage.from_at, loads.zone)}"
+        yield from (f"  {name}: {what}" for name, what in _outcomes_by_job(one).items())
         if outage.until_at >= found.until_at:
             yield "  it goes on to the end: what was due in it is not decided"
         elif not one.ticks:
             yield "  nothing was due"
 
 
-def _fates(one: Aftermath) -> Mapping[str, str]:
+def _outcomes_by_job(one: OutageImpact) -> Mapping[str, str]:
     found: dict[str, list[str]] = {}
     for (name, kind, reason), count in one.ticks.items():
         found.setdefault(name, []).append(f"{count} {kind} ({reason.value.replace('_', ' ')})")
     return {name: ", ".join(told) for name, told in sorted(found.items())}
 
 
-def _odd_day_rows(found: Simulated) -> Iterable[str]:
+def _clock_change_lines(found: SimulationReport) -> Iterable[str]:
     for day in found.odd_days:
-        yield f"* {moment(day.at, day.zone)} {day.zone}: {day.what}"
+        yield f"* {format_instant(day.at, day.zone)} {day.zone}: {day.what}"
         yield f"  {', '.join(day.jobs)}"
 
 
 # ---- for machines --------------------------------------------------------------------------------
 
 
-def as_data(found: Simulated) -> dict[str, Any]:
+def as_data(found: SimulationReport) -> dict[str, Any]:
     """The same as plain data."""
     loads = found.loads
     return {
-        "from": iso(found.from_at),
-        "until": iso(found.until_at),
+        "from": format_iso(found.from_at),
+        "until": format_iso(found.until_at),
         "timezone": loads.zone,
         "runs": sum(job.runs for job in loads.jobs.values()),
-        "not_enabled": list(found.resting),
+        "not_enabled": list(found.disabled_jobs),
         "days": [
             {"day": str(EPOCH.date() + timedelta(days=day)), "runs": sum(hours), "hours": hours}
             for day, hours in loads.days().items()
@@ -188,12 +214,12 @@ def as_data(found: Simulated) -> dict[str, Any]:
         "collisions": {
             "minutes": loads.colliding_minutes,
             "seconds": loads.colliding_seconds,
-            "worst": [{"at": iso(one.at), "jobs": list(one.jobs)} for one in loads.collisions],
+            "worst": [{"at": format_iso(one.at), "jobs": list(one.jobs)} for one in loads.collisions],
         },
-        "outages": [_outage_data(one) for one in loads.aftermaths],
+        "outages": [_outage_data(one) for one in loads.outage_impacts],
         "ended_by_timeout": [{"job": name, "said_ms": lasts} for name, lasts in found.ended_early.items()],
         "clock_changes": [
-            {"at": iso(day.at), "timezone": day.zone, "what": day.what, "jobs": list(day.jobs)}
+            {"at": format_iso(day.at), "timezone": day.zone, "what": day.what, "jobs": list(day.jobs)}
             for day in found.odd_days
         ],
     }
@@ -218,10 +244,10 @@ def _decisions(ticks: Counter[tuple[TickKind, Reason]]) -> list[dict[str, Any]]:
     ]
 
 
-def _outage_data(one: Aftermath) -> dict[str, Any]:
+def _outage_data(one: OutageImpact) -> dict[str, Any]:
     return {
-        "from": iso(one.outage.from_at),
-        "until": iso(one.outage.until_at),
+        "from": format_iso(one.outage.from_at),
+        "until": format_iso(one.outage.until_at),
         "decisions": [
             {"job": name, "kind": kind.value, "reason": reason.value, "count": count}
             for (name, kind, reason), count in sorted(one.ticks.items())
@@ -234,11 +260,11 @@ _RUNS = 100
 _LONGEST_MS = 366 * DAY_MS
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SimulateOptions(Struct, frozen=True, kw_only=True):
     """What was typed."""
 
     files: list[Path]
-    where: Where
+    target: Target
     days: int
     start_at: int
     zone: str
@@ -247,35 +273,35 @@ class Wanted(Struct, frozen=True, kw_only=True):
     outages: tuple[str, ...] = ()
 
 
-def simulated(wanted: Wanted) -> Simulated:
+def simulated(wanted: SimulateOptions) -> SimulationReport:
     """What the rehearsal of the files has shown. A progress bar tells whoever waits at a terminal how far it is."""
     known_zone(wanted.zone)
     until = wanted.start_at + wanted.days * DAY_MS
     pretended = outages(wanted.outages, zone=wanted.zone, after=wanted.start_at, until=until, field="--outage")
-    jobs = read_files(wanted.files, wanted.where, now=wanted.start_at)
-    given, usual = _given(wanted.durations, jobs)
-    recorded = {} if wanted.durations_from is None else _recorded(wanted.durations_from, wanted.where, jobs)
+    jobs = read_files(wanted.files, wanted.target, now=wanted.start_at)
+    given, usual = _parse_durations(wanted.durations, jobs)
+    recorded = {} if wanted.durations_from is None else _recorded_durations(wanted.durations_from, wanted.target, jobs)
     said = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
-    allowed = dict(_allowed(jobs, wanted.where.settings()))
+    allowed = dict(_timeouts(jobs, wanted.target.settings()))
     durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in said.items()}
-    rehearsal = Rehearsal(jobs, start_at=wanted.start_at, zone=wanted.zone)
+    rehearsal = ScheduleDryRun(jobs, start_at=wanted.start_at, zone=wanted.zone)
 
-    async def played(progress: Callable[[int], None]) -> Loads:
+    async def played(progress: Callable[[int], None]) -> LoadReport:
         return await rehearsal.run(until, durations=durations, outages=pretended, progress=progress)
 
     with _progress(wanted.start_at, until) as progress:
         loads = asyncio.run(played(progress))
-    return Simulated(
+    return SimulationReport(
         from_at=wanted.start_at,
         until_at=until,
         loads=loads,
-        resting=tuple(job.name for job in jobs if not job.enabled),
-        odd_days=tuple(_odd_days(jobs, wanted.start_at, until)),
+        disabled_jobs=tuple(job.name for job in jobs if not job.enabled),
+        odd_days=tuple(_find_clock_changes(jobs, wanted.start_at, until)),
         ended_early={name: lasts for name, lasts in said.items() if lasts > durations[name]},
     )
 
 
-def show(found: Simulated, form: Format) -> None:
+def show(found: SimulationReport, form: Format) -> None:
     """Print it."""
     if form is Format.TABLE:
         print_report(found)
@@ -283,7 +309,7 @@ def show(found: Simulated, form: Format) -> None:
         print_data(as_data(found), form)
 
 
-def _given(said: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], int]:
+def _parse_durations(said: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], int]:
     """How long the runs of each named job last, and those of all others."""
     found, usual, names = dict[str, int](), 0, {job.name for job in jobs}
     for text in said:
@@ -298,31 +324,31 @@ def _given(said: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], in
     return found, usual
 
 
-def _recorded(database: str, where: Where, jobs: Sequence[Job]) -> dict[str, int]:
+def _recorded_durations(database: str, target: Target, jobs: Sequence[Job]) -> dict[str, int]:
     """How long the runs of each job lasted that ended well: as long as half of them, at most."""
 
-    async def work(office: Office) -> dict[str, int]:
+    async def work(operations: Operations) -> dict[str, int]:
         found = {}
         for job in jobs:
-            runs = await office.executions.page(job=job.name, status=RunStatus.COMPLETED, limit=_RUNS)
+            runs = await operations.executions.page(job=job.name, status=RunStatus.COMPLETED, limit=_RUNS)
             lasted = [one.completed_at - one.started_at for one in runs if one.completed_at and one.started_at]
             if lasted:
                 found[job.name] = max(0, round(median(lasted)))
         return found
 
-    return in_office(Where(database, where.config), work)
+    return with_operations(Target(database, target.config), work)
 
 
-def _allowed(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
+def _timeouts(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
     """How long runs of jobs with one step may last before their timeout ends them."""
     for job in jobs:
-        if job.workflow.lone:
+        if job.workflow.is_single_step:
             [step] = job.workflow.steps
             usual = settings.shell.timeout_ms if step.is_command else settings.execution.default_timeout_ms
             yield job.name, step.timeout_ms or usual
 
 
-def _odd_days(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[OddDay]:
+def _find_clock_changes(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[ClockChangeImpact]:
     """The clock changes that some job notices, oldest first, with what they do to whom."""
     found: dict[tuple[int, str, str], list[str]] = {}
     for job in jobs:
@@ -332,7 +358,7 @@ def _odd_days(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[OddDay
                     key = ms_of(change.at), job.spec.trigger.timezone, change.describe()
                     found.setdefault(key, []).append(job.name)
     for (at, zone, what), names in sorted(found.items()):
-        yield OddDay(at=at, zone=zone, what=what, jobs=tuple(names))
+        yield ClockChangeImpact(at=at, zone=zone, what=what, jobs=tuple(names))
 
 
 @contextmanager

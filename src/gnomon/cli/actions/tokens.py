@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnomon.app.auth import inspected, new_token
-from gnomon.cli.output import Format, facts, iso, moment, print_data, visible
-from gnomon.cli.target import Where, actor, say
+from gnomon.app.auth import inspect_token, new_token
+from gnomon.cli.output import Format, format_fields, format_instant, format_iso, print_data, printable
+from gnomon.cli.target import Target, current_user, echo
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import DAY_MS, SECOND_MS
 from gnomon.errors import FieldError, UsageError
@@ -18,7 +18,7 @@ _LARGEST = 65_536
 _INSTANTS = ("iat", "nbf", "exp")
 
 
-class Wanted(NamedTuple):
+class TokenOptions(NamedTuple):
     """The token that someone wants."""
 
     role: str
@@ -27,37 +27,37 @@ class Wanted(NamedTuple):
     expires: str
 
 
-def create(wanted: Wanted, where: Where, form: Format) -> None:
+def create(wanted: TokenOptions, target: Target, form: Format) -> None:
     """Print a new token: alone for a person, because it is copied or piped; with what it says for a machine."""
-    role, settings = Role[wanted.role.upper()], where.settings()
+    role, settings = Role[wanted.role.upper()], target.settings()
     lasts_ms = duration_ms("expires", wanted.expires, low=SECOND_MS, high=_LONGEST_MS)
-    subject = actor() if wanted.subject is None else wanted.subject
+    subject = current_user() if wanted.subject is None else wanted.subject
     made = new_token(settings, role, subject=subject, tenant=wanted.tenant, lasts_ms=lasts_ms)
     if form is Format.TABLE:
-        say(made)
+        echo(made)
         return
-    claims = inspected(settings, made).claims
+    claims = inspect_token(settings, made).claims
     print_data({"token": made, **_for_machines(claims)}, form)
 
 
-def inspect(shown: str | None, file: Path | None, where: Where, form: Format) -> bool:
+def inspect(shown: str | None, file: Path | None, target: Target, form: Format) -> bool:
     """Show what a token says. Whether it would be taken comes back, as far as that can be told here."""
-    found = inspected(where.settings(), _given(shown, file))
+    found = inspect_token(target.settings(), _read_token(shown, file))
     if form is not Format.TABLE:
         signed = {"algorithm": found.algorithm, "kid": found.kid, "signed_here": found.ours}
         print_data({**signed, "refused": found.refused or None, "claims": _for_machines(found.claims)}, form)
         return not found.refused
-    told = [(name, visible(_for_people(name, value))) for name, value in found.claims.items()]
+    told = [(name, printable(_for_people(name, value))) for name, value in found.claims.items()]
     signed_by = {True: "the key of this installation", False: "another key, not checked", None: "not checked"}
     told += [("algorithm", found.algorithm), ("key", found.kid or ""), ("signed by", signed_by[found.ours])]
     told.append(("counts", f"no: {found.refused}" if found.refused else "yes, if its signature is right"))
     if found.ours and not found.refused:
         told[-1] = ("counts", "yes")
-    say("\n".join(facts(told)))
+    echo("\n".join(format_fields(told)))
     return not found.refused
 
 
-def _given(shown: str | None, file: Path | None) -> str:
+def _read_token(shown: str | None, file: Path | None) -> str:
     """The token, wherever it stands: not as an argument, if others can see what was typed."""
     if (shown is None) == (file is None):
         raise UsageError("name a token, - for the input, or a file with --file: one of them")
@@ -73,12 +73,12 @@ def _given(shown: str | None, file: Path | None) -> str:
 
 
 def _for_machines(claims: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: iso(_ms(value)) if _is_instant(name, value) else value for name, value in claims.items()}
+    return {name: format_iso(_ms(value)) if _is_instant(name, value) else value for name, value in claims.items()}
 
 
 def _for_people(name: str, value: object) -> str:
     if _is_instant(name, value):
-        return moment(_ms(value))
+        return format_instant(_ms(value))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -6,15 +6,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gnomon.app.operations import console_events, hidden_password, read_origins
-from gnomon.app.remote_worker import Fielding, work_over_nats
-from gnomon.app.server import quick_collections, quick_switches, stop_on_signals
-from gnomon.app.worker import Shift, Workshop, work
-from gnomon.cli.output import let_go_of_broken_output
+from gnomon.app.operations import console_events, read_settings_with_origins, redact_password
+from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
+from gnomon.app.server import stop_on_signals, tune_gc, tune_thread_switching
+from gnomon.app.worker import WorkerOptions, WorkerProcess, run_worker
+from gnomon.cli.output import flush_or_discard_output
 from gnomon.config.settings import Settings
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.runtime import Events
-from gnomon.services.remote.remote_worker import FieldWorker
+from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.version import __version__
 
 
@@ -26,30 +26,30 @@ def worker(
     quiet: bool = False,
 ) -> None:
     """Execute until told to stop. Numbers are shown if the flags say where."""
-    settings, origins = read_origins(config, flags=flags, environment=os.environ)
+    settings, origins = read_settings_with_origins(config, flags=flags, environment=os.environ)
     lines, metrics = console_events(sys.stdout, quiet=quiet), "metrics.port" in flags
-    quick_switches()
-    if _over_nats(flags, origins):
+    tune_thread_switching()
+    if _uses_nats(flags, origins):
         if metrics:
             raise FieldError(
                 "--metrics-port", flags["metrics.port"], "is for a worker on a database, and this has none"
             )
-        plan = Fielding(settings=settings, imports=tuple(imports), events=lines)
-        asyncio.run(_field(plan, lines))
+        plan = RemoteWorkerOptions(settings=settings, imports=tuple(imports), events=lines)
+        asyncio.run(_run_remote(plan, lines))
     else:
-        shift = Shift(settings=settings, imports=tuple(imports), events=lines, metrics=metrics)
-        asyncio.run(_work(shift, lines, origins))
-    let_go_of_broken_output()
+        options = WorkerOptions(settings=settings, imports=tuple(imports), events=lines, metrics=metrics)
+        asyncio.run(_run_local(options, lines, origins))
+    flush_or_discard_output()
 
 
-def _over_nats(flags: Mapping[str, object], origins: Mapping[str, str]) -> bool:
+def _uses_nats(flags: Mapping[str, object], origins: Mapping[str, str]) -> bool:
     """Whether tasks come over NATS: if a flag says so, or if nobody says where a database is."""
     if "nats.url" in flags and "database.url" in flags:
         raise UsageError("--database and --nats: a worker takes its tasks from one of them; leave one out")
     return "nats.url" in origins and ("nats.url" in flags or "database.url" not in origins)
 
 
-def labels_of(words: Sequence[str]) -> dict[str, str]:
+def parse_labels(words: Sequence[str]) -> dict[str, str]:
     """Labels as they are typed, each as KEY=VALUE."""
     labels: dict[str, str] = {}
     for word in words:
@@ -61,23 +61,25 @@ def labels_of(words: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-async def _work(shift: Shift, lines: Events, origins: Mapping[str, str]) -> None:
-    def ready(shop: Workshop) -> None:
-        _say_up(lines, shop.worker.worker, shop.settings, shop.settings.database.url, len(shift.functions))
-        if shift.settings.nats.url:
-            shop.events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
+async def _run_local(options: WorkerOptions, lines: Events, origins: Mapping[str, str]) -> None:
+    def ready(process: WorkerProcess) -> None:
+        _emit_started(
+            lines, process.worker.worker, process.settings, process.settings.database.url, len(options.functions)
+        )
+        if options.settings.nats.url:
+            process.events.emit("nats_not_used", origin=origins["nats.url"], database=origins["database.url"])
 
-    quick_collections()
-    await work(shift, _stopped_by_signals(lines), ready=ready)
+    tune_gc()
+    await run_worker(options, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")
 
 
-async def _field(plan: Fielding, lines: Events) -> None:
-    def ready(worker: FieldWorker) -> None:
-        _say_up(lines, worker.worker, plan.settings, plan.settings.nats.url, len(plan.functions))
+async def _run_remote(plan: RemoteWorkerOptions, lines: Events) -> None:
+    def ready(worker: RemoteWorker) -> None:
+        _emit_started(lines, worker.worker, plan.settings, plan.settings.nats.url, len(plan.functions))
 
-    quick_collections()
-    await work_over_nats(plan, _stopped_by_signals(lines), ready=ready)
+    tune_gc()
+    await run_remote_worker(plan, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")
 
 
@@ -87,13 +89,13 @@ def _stopped_by_signals(lines: Events) -> asyncio.Event:
     return stop
 
 
-def _say_up(lines: Events, name: str, settings: Settings, url: str, functions: int) -> None:
+def _emit_started(lines: Events, name: str, settings: Settings, url: str, functions: int) -> None:
     lines.emit(
         "worker_up",
         version=__version__,
         worker=name,
         pool=settings.worker.pool,
-        place=hidden_password(url),
+        place=redact_password(url),
         functions=functions,
         slots=settings.worker.slots,
     )

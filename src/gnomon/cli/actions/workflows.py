@@ -2,39 +2,39 @@
 
 from pathlib import Path
 
-from gnomon.app.gateway import Door
+from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.graph_drawing import draw_definition
 from gnomon.cli.inputs import json_file
-from gnomon.cli.output import Format, facts, print_data, print_list
-from gnomon.cli.target import Where, answer_to, at_door, page_of, say, some_of
+from gnomon.cli.output import Format, format_fields, print_data, print_list
+from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.responses import WorkflowSummary
 from gnomon.errors import FieldError
 
 
-def deploy(file: Path, where: Where, form: Format) -> None:
+def deploy(file: Path, target: Target, form: Format) -> None:
     """Keep a definition as a new version, and let its triggers stand."""
     definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "holds no JSON object")
-    done = answer_to(where, requests.deploy(definition), make=True)
+    done = send(target, requests.deploy(definition), make=True)
     if form is not Format.TABLE:
         print_data(done, form)
         return
-    say(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
+    echo(f"{done.workflow_id} version {done.version}" + ("" if done.new else " (unchanged)"))
     for name in done.schedules:
-        say(f"schedule {name}")
+        echo(f"schedule {name}")
     for name in done.removed:
-        say(f"schedule {name} is deleted; its history stays")
+        echo(f"schedule {name} is deleted; its history stays")
 
 
-def list_workflows(where: Where, form: Format) -> None:
+def list_workflows(target: Target, form: Format) -> None:
     """List every workflow in its newest version."""
 
-    async def work(door: Door) -> list[WorkflowSummary]:
-        return await some_of(door, requests.workflows(page=page_of()))
+    async def work(gateway: Gateway) -> list[WorkflowSummary]:
+        return await list_all(gateway, requests.workflows(page=page_size()))
 
-    found = at_door(where, work)
+    found = with_gateway(target, work)
     none = "no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one"
     print_list(found, form, ["workflow", "version", "steps", "tags"], _row, none)
 
@@ -43,9 +43,9 @@ def _row(one: WorkflowSummary) -> list[str]:
     return [one.workflow_id, str(one.version), str(len(one.steps)), ", ".join(one.tags)]
 
 
-def show(workflow_id: str, version: int | None, where: Where, form: Format) -> None:
+def show(workflow_id: str, version: int | None, target: Target, form: Format) -> None:
     """Show a version of a workflow."""
-    found = answer_to(where, requests.workflow(workflow_id, version=version))
+    found = send(target, requests.workflow(workflow_id, version=version))
     if form is not Format.TABLE:
         print_data(found, form)
         return
@@ -55,6 +55,6 @@ def show(workflow_id: str, version: int | None, where: Where, form: Format) -> N
         ("about", found.get("description", "")),
         ("tags", ", ".join(found.get("tags", []))),
     ]
-    say("\n".join(facts(told)))
-    say("")
+    echo("\n".join(format_fields(told)))
+    echo("")
     draw_definition(found["steps"])

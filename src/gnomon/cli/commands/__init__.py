@@ -74,9 +74,9 @@ def explain(
 ) -> None:
     """Say a schedule in words, and when it fires next."""
     from gnomon.cli.actions.explain import explained, show
-    from gnomon.cli.inputs import start_of
+    from gnomon.cli.inputs import parse_start
 
-    found = explained(schedule, timezone=tz, dialect=dialect, count=count, now=start_of(start, timezone=tz))
+    found = explained(schedule, timezone=tz, dialect=dialect, count=count, now=parse_start(start, timezone=tz))
     show(found, output)
 
 
@@ -94,18 +94,18 @@ def schedule(
     output: Output = Format.TABLE,
 ) -> None:
     """List the coming fires of all registered jobs, or of the jobs in a file."""
-    from gnomon.cli.inputs import start_of
+    from gnomon.cli.inputs import parse_start
 
-    now = start_of(start)
+    now = parse_start(start)
     if file is not None:
         from gnomon.cli.actions.schedule import show, upcoming
 
         show(upcoming(file, now=now, hours=hours, limit=limit), output)
         return
     from gnomon.cli.actions.schedule import show_upcoming
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show_upcoming(Where(database, config), output, since=now, hours=hours, limit=limit)
+    show_upcoming(Target(database, config), output, since=now, hours=hours, limit=limit)
 
 
 @app.command()
@@ -125,9 +125,9 @@ def why(
 ) -> None:
     """Say why a job ran, or did not: at a moment, or last of all, and what it waits for."""
     from gnomon.cli.actions.why import why as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(job, at, last, Where(database, config), output)
+    run(job, at, last, Target(database, config), output)
 
 
 app.command("simulate")(forecast.simulate)
@@ -139,9 +139,9 @@ app.command("workers")(jobs_commands.list_workers)
 def doctor(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Say whether all is well with a database and those who work on it."""
     from gnomon.cli.actions.database import doctor as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    if not run(Where(database, config), output):
+    if not run(Target(database, config), output):
         raise typer.Exit(1)
 
 
@@ -172,9 +172,9 @@ def clean(
 ) -> None:
     """Archive and remove history that is older than its retention, as the scheduler does by itself."""
     from gnomon.cli.actions.database import clean as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(Where(place, config), output, dry=dry_run)
+    run(Target(place, config), output, dry=dry_run)
 
 
 @app.command()
@@ -190,10 +190,10 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Schedule, execute and answer requests, all in this process, until told to stop."""
-    from gnomon.cli.actions.server import flags_of
+    from gnomon.cli.actions.server import settings_flags
     from gnomon.cli.actions.server import up as run
 
-    flags = flags_of(place, port=port, slots=slots)
+    flags = settings_flags(place, port=port, slots=slots)
     run(flags=flags, config=config, jobs=jobs or [], imports=imports or [], quiet=quiet, api=not no_api)
 
 
@@ -207,10 +207,10 @@ def server(
     quiet: Quiet = False,
 ) -> None:
     """Schedule and answer requests, and leave the executing to workers elsewhere. There may be several."""
-    from gnomon.cli.actions.server import flags_of
+    from gnomon.cli.actions.server import settings_flags
     from gnomon.cli.actions.server import up as run
 
-    run(flags=flags_of(place, port=port), config=config, jobs=jobs or [], quiet=quiet, executes=False)
+    run(flags=settings_flags(place, port=port), config=config, jobs=jobs or [], quiet=quiet, executes=False)
 
 
 @app.command()
@@ -237,16 +237,18 @@ def worker(
     quiet: Quiet = False,
 ) -> None:
     """Execute what servers elsewhere schedule, until told to stop. There may be many."""
-    from gnomon.cli.actions.server import flags_of
-    from gnomon.cli.actions.worker import labels_of
+    from gnomon.cli.actions.server import settings_flags
+    from gnomon.cli.actions.worker import parse_labels
     from gnomon.cli.actions.worker import worker as run
 
     said = {
         "nats.url": nats,
         "worker.pool": pool,
-        "worker.labels": labels_of(labels or []) or None,
+        "worker.labels": parse_labels(labels or []) or None,
         "worker.capabilities": capabilities,
         "metrics.port": metrics_port,
     }
-    flags = flags_of(place, port=None, slots=slots) | {key: value for key, value in said.items() if value is not None}
+    flags = settings_flags(place, port=None, slots=slots) | {
+        key: value for key, value in said.items() if value is not None
+    }
     run(flags=flags, config=config, imports=imports or [], quiet=quiet)

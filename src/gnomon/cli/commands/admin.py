@@ -30,10 +30,10 @@ def create_token(
     output: Output = Format.TABLE,
 ) -> None:
     """Print a new token, signed with the key beside the database. Whoever has it is let in."""
-    from gnomon.cli.actions.tokens import Wanted, create
-    from gnomon.cli.target import Where
+    from gnomon.cli.actions.tokens import TokenOptions, create
+    from gnomon.cli.target import Target
 
-    create(Wanted(role, subject, tenant, expires), Where(database, config), output)
+    create(TokenOptions(role, subject, tenant, expires), Target(database, config), output)
 
 
 @token.command("inspect")
@@ -47,9 +47,9 @@ def inspect_token(
 ) -> None:
     """Show what a token says, without its signature, and whether it would be refused."""
     from gnomon.cli.actions.tokens import inspect
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    if not inspect(shown, file, Where(database, config), output):
+    if not inspect(shown, file, Target(database, config), output):
         raise typer.Exit(1)
 
 
@@ -70,10 +70,10 @@ def list_audit(
 ) -> None:
     """List what was changed and by whom, the newest first."""
     from gnomon.cli.actions.audit import list_entries
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
     asked = {"actor": actor, "action": action, "kind": kind, "name": name, "since": since, "until": until}
-    list_entries(asked, limit, tenant, Where(database, config), output)
+    list_entries(asked, limit, tenant, Target(database, config), output)
 
 
 @audit.command("verify")
@@ -91,11 +91,11 @@ def verify_audit(
 ) -> None:
     """Prove that nobody has changed, removed, added or moved an entry; exits with 1 if somebody has."""
     from gnomon.cli.actions.audit import verify
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
     if expect is not None and head is not None:
         raise typer.BadParameter("--expect and --head say the same thing: give one of them")
-    if not verify(expect, head, Where(database, config), output):
+    if not verify(expect, head, Target(database, config), output):
         raise typer.Exit(1)
 
 
@@ -109,9 +109,9 @@ def show_config(
 ) -> None:
     """Print every setting, its value, and where that was said: by default, in the file, the environment or a flag."""
     from gnomon.cli.actions.config import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(section, Where(database, config), output)
+    show(section, Target(database, config), output)
 
 
 @profiles.command("list")

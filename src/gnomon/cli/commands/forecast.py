@@ -28,7 +28,7 @@ Outages = Annotated[
     list[str] | None,
     typer.Option("--outage", metavar="WHEN", help="Nothing is decided: 'mon 02:00-04:00' or FROM/TO as instants."),
 ]
-Beginning = Annotated[
+StartAt = Annotated[
     str | None, typer.Option("--from", metavar="INSTANT", help="Begin at this ISO instant instead of now.")
 ]
 
@@ -46,12 +46,12 @@ def plan_jobs(
     output: Output = Format.TABLE,
 ) -> None:
     """Say what apply would do, in fields and in fires, and do nothing."""
-    from gnomon.cli.actions.jobs import to_prune
-    from gnomon.cli.actions.plan import EXIT_FOUND, plan, words
-    from gnomon.cli.target import Where
+    from gnomon.cli.actions.jobs import prune_selection
+    from gnomon.cli.actions.plan import EXIT_FOUND, parse_fail_on, plan
+    from gnomon.cli.target import Target
 
-    told, pruned = words(fail_on or []), to_prune(prune_tag, everything=prune)
-    found = plan(file, Where(database, config), output, days=days, prune=pruned, limit=limit)
+    told, pruned = parse_fail_on(fail_on or []), prune_selection(prune_tag, everything=prune)
+    found = plan(file, Target(database, config), output, days=days, prune=pruned, limit=limit)
     if told & found:
         raise typer.Exit(EXIT_FOUND)
 
@@ -60,7 +60,7 @@ def simulate(
     file: JobsFiles,
     *,
     days: Annotated[int, typer.Option(min=1, max=366, help="For how long.")] = 30,
-    start: Beginning = None,
+    start: StartAt = None,
     tz: Zone = "UTC",
     durations: Durations = None,
     durations_from: Recorded = None,
@@ -69,16 +69,16 @@ def simulate(
     output: Output = Format.TABLE,
 ) -> None:
     """Let the jobs of a file run on a clock of their own, and show load, collisions, overlaps and odd days."""
-    from gnomon.cli.actions.simulate import Wanted, show, simulated
-    from gnomon.cli.inputs import start_of
-    from gnomon.cli.target import Where
+    from gnomon.cli.actions.simulate import SimulateOptions, show, simulated
+    from gnomon.cli.inputs import parse_start
+    from gnomon.cli.target import Target
     from gnomon.core.instants import ms_of
 
-    wanted = Wanted(
+    wanted = SimulateOptions(
         files=file,
-        where=Where(None, config),
+        target=Target(None, config),
         days=days,
-        start_at=ms_of(start_of(start, timezone=tz)),
+        start_at=ms_of(parse_start(start, timezone=tz)),
         zone=tz,
         durations=tuple(durations or ()),
         durations_from=durations_from,

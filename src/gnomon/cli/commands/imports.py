@@ -33,9 +33,9 @@ def import_crontab(
     strict: Strict = False,
 ) -> None:
     """Crontabs of users (crontab -l), or of the system."""
-    from gnomon.cli.actions.imports import crontabs, deliver
+    from gnomon.cli.actions.imports import crontabs, write_import
 
-    deliver(crontabs(files, timezone=tz, system=system), output, force=force, strict=strict)
+    write_import(crontabs(files, timezone=tz, system=system), output, force=force, strict=strict)
 
 
 @imports.command("systemd")
@@ -43,14 +43,14 @@ def import_systemd(
     files: Files, *, output: Out = None, tz: Zone = None, force: Force = False, strict: Strict = False
 ) -> None:
     """Timers and their services, as unit files or folders of them."""
-    from gnomon.cli.actions.imports import deliver, timers
+    from gnomon.cli.actions.imports import timers, write_import
 
-    deliver(timers(files, timezone=tz), output, force=force, strict=strict)
+    write_import(timers(files, timezone=tz), output, force=force, strict=strict)
 
 
 @imports.command("cronjob")
 def import_cronjob(files: Files, *, output: Out = None, force: Force = False, strict: Strict = False) -> None:
     """CronJobs of Kubernetes, as manifests."""
-    from gnomon.cli.actions.imports import cronjobs, deliver
+    from gnomon.cli.actions.imports import cronjobs, write_import
 
-    deliver(cronjobs(files), output, force=force, strict=strict)
+    write_import(cronjobs(files), output, force=force, strict=strict)

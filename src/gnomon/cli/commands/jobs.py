@@ -41,9 +41,9 @@ def validate_jobs(
 ) -> None:
     """Check a jobs file without applying it."""
     from gnomon.cli.actions.jobs import validate
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    validate(file, Where(database, config), output)
+    validate(file, Target(database, config), output)
 
 
 @jobs.command("apply")
@@ -57,10 +57,10 @@ def apply_jobs(
     output: Output = Format.TABLE,
 ) -> None:
     """Make the jobs stand as a file says, all of them or none. Doing it again changes nothing."""
-    from gnomon.cli.actions.jobs import apply, to_prune
-    from gnomon.cli.target import Where
+    from gnomon.cli.actions.jobs import apply, prune_selection
+    from gnomon.cli.target import Target
 
-    apply(file, Where(database, config), output, prune=to_prune(prune_tag, everything=prune))
+    apply(file, Target(database, config), output, prune=prune_selection(prune_tag, everything=prune))
 
 
 @jobs.command("list")
@@ -69,18 +69,18 @@ def list_jobs(
 ) -> None:
     """List all jobs and when they run next."""
     from gnomon.cli.actions.jobs import list_jobs as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(tag, Where(database, config), output)
+    run(tag, Target(database, config), output)
 
 
 @jobs.command("show")
 def show_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Show a job: its policies, its next runs, its last ticks, what is under way."""
     from gnomon.cli.actions.jobs import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(name, Where(database, config), output)
+    show(name, Target(database, config), output)
 
 
 @jobs.command("trigger")
@@ -100,9 +100,9 @@ def trigger_job(
 ) -> None:
     """Run a job now, paused or not."""
     from gnomon.cli.actions.jobs import trigger
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    if not trigger(name, given, Where(database, config), output, key=key, force=force, wait=wait):
+    if not trigger(name, given, Target(database, config), output, key=key, force=force, wait=wait):
         raise typer.Exit(1)
 
 
@@ -110,9 +110,9 @@ def trigger_job(
 def pause_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Let no tick of a job fire until it is resumed."""
     from gnomon.cli.actions.jobs import pause
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    pause(name, Where(database, config), output)
+    pause(name, Target(database, config), output)
 
 
 @jobs.command("delete")
@@ -126,11 +126,11 @@ def delete_job(
 ) -> None:
     """End a job and free its name. Its history stays."""
     from gnomon.cli.actions.jobs import delete
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
     if not yes:
         typer.confirm(f"Delete {name}?", abort=True)
-    delete(name, Where(database, config), output)
+    delete(name, Target(database, config), output)
 
 
 @jobs.command("next")
@@ -144,9 +144,9 @@ def next_runs(
 ) -> None:
     """List the next planned times of a job."""
     from gnomon.cli.actions.jobs import coming
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    coming(name, count, Where(database, config), output)
+    coming(name, count, Target(database, config), output)
 
 
 @jobs.command("schema")
@@ -173,10 +173,10 @@ def list_executions(
 ) -> None:
     """List executions, the newest first; with --status skipped, the ticks of a job that had none."""
     from gnomon.cli.actions.executions import list_executions as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
     asked = {"job": job, "status": status, "trigger": trigger, "tag": tag, "since": since, "until": until}
-    run(asked, limit, Where(database, config), output)
+    run(asked, limit, Target(database, config), output)
 
 
 @executions.command("show")
@@ -185,9 +185,9 @@ def show_execution(
 ) -> None:
     """Show an execution: its input, its steps, every attempt and its outcome."""
     from gnomon.cli.actions.executions import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(execution, Where(database, config), output)
+    show(execution, Target(database, config), output)
 
 
 @executions.command("cancel")
@@ -196,9 +196,9 @@ def cancel_execution(
 ) -> None:
     """End an execution: what waits at once, what runs as soon as it stops."""
     from gnomon.cli.actions.executions import cancel
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    cancel(execution, Where(database, config), output)
+    cancel(execution, Target(database, config), output)
 
 
 @executions.command("logs")
@@ -212,9 +212,9 @@ def execution_logs(
 ) -> None:
     """Print what an execution has said."""
     from gnomon.cli.actions.executions import logs
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    logs(execution, Where(database, config), output, follow=follow)
+    logs(execution, Target(database, config), output, follow=follow)
 
 
 @events.command("emit")
@@ -233,9 +233,9 @@ def emit_event(
 ) -> None:
     """Say that something happened, and start the jobs that listen to it."""
     from gnomon.cli.actions.events import emit
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    emit(name, body, key, Where(database, config), output)
+    emit(name, body, key, Target(database, config), output)
 
 
 @events.command("list")
@@ -249,9 +249,9 @@ def list_events(
 ) -> None:
     """List events, the newest first."""
     from gnomon.cli.actions.events import list_events as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(name, limit, Where(database, config), output)
+    run(name, limit, Target(database, config), output)
 
 
 @events.command("show")
@@ -264,9 +264,9 @@ def show_event(
 ) -> None:
     """Show an event, and what became of it for every job that listens."""
     from gnomon.cli.actions.events import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(event, Where(database, config), output)
+    show(event, Target(database, config), output)
 
 
 @workflows.command("deploy")
@@ -279,18 +279,18 @@ def deploy_workflow(
 ) -> None:
     """Keep a definition as a new version, and let its triggers stand. Doing it again changes nothing."""
     from gnomon.cli.actions.workflows import deploy
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    deploy(file, Where(database, config), output)
+    deploy(file, Target(database, config), output)
 
 
 @workflows.command("list")
 def list_all_workflows(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """List every workflow in its newest version. Each job has one of its own name."""
     from gnomon.cli.actions.workflows import list_workflows
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    list_workflows(Where(database, config), output)
+    list_workflows(Target(database, config), output)
 
 
 @workflows.command("show")
@@ -304,9 +304,9 @@ def show_workflow(
 ) -> None:
     """Show a version of a workflow and draw its steps."""
     from gnomon.cli.actions.workflows import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(workflow, version, Where(database, config), output)
+    show(workflow, version, Target(database, config), output)
 
 
 @dead_letters.command("list")
@@ -321,9 +321,9 @@ def list_dead_letters(
 ) -> None:
     """List dead letters."""
     from gnomon.cli.actions.dead_letters import list_letters
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    list_letters(job, limit, Where(database, config), output, unresolved=unresolved)
+    list_letters(job, limit, Target(database, config), output, unresolved=unresolved)
 
 
 @dead_letters.command("show")
@@ -332,9 +332,9 @@ def show_dead_letter(
 ) -> None:
     """Show a dead letter with every attempt."""
     from gnomon.cli.actions.dead_letters import show
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    show(letter, Where(database, config), output)
+    show(letter, Target(database, config), output)
 
 
 @dead_letters.command("replay")
@@ -349,13 +349,13 @@ def replay_dead_letters(
     output: Output = Format.TABLE,
 ) -> None:
     """Run again what has failed, as a new execution."""
-    from gnomon.cli.actions.dead_letters import chosen, replay, replay_all
-    from gnomon.cli.target import Where
+    from gnomon.cli.actions.dead_letters import replay, replay_all, selected_letter
+    from gnomon.cli.target import Target
 
-    one = chosen(letter, job, key, everything=everything)
+    one = selected_letter(letter, job, key, everything=everything)
     if one is not None:
-        replay(one, key, Where(database, config), output)
-    elif not replay_all(job, Where(database, config), output):
+        replay(one, key, Target(database, config), output)
+    elif not replay_all(job, Target(database, config), output):
         raise typer.Exit(1)
 
 
@@ -365,17 +365,17 @@ def resolve_dead_letter(
 ) -> None:
     """Mark a dead letter as dealt with."""
     from gnomon.cli.actions.dead_letters import resolve
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    resolve(letter, Where(database, config), output)
+    resolve(letter, Target(database, config), output)
 
 
 def list_workers(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """List the workers that are alive, and the functions they know."""
     from gnomon.cli.actions.workers import list_workers as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(Where(database, config), output)
+    run(Target(database, config), output)
 
 
 First = Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="The first planned time that may run.")]
@@ -400,9 +400,9 @@ def resume_job(
 ) -> None:
     """Let a paused job go on from now; --missed says which of the runs that the pause swallowed take place."""
     from gnomon.cli.actions.jobs import resume
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    resume(name, missed, value, Where(database, config), output)
+    resume(name, missed, value, Target(database, config), output)
 
 
 def skip_tick(
@@ -419,11 +419,11 @@ def skip_tick(
 ) -> None:
     """Skip one coming run of a job, or move it. Times without a zone are those of the job's zone."""
     from gnomon.cli.actions.jobs import skip
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
     if undo and move_to is not None:
         raise typer.BadParameter("--undo and --move-to are two different things")
-    skip(name, at, move_to, Where(database, config), output, undo=undo)
+    skip(name, at, move_to, Target(database, config), output, undo=undo)
 
 
 def backfill_job(
@@ -446,20 +446,20 @@ def backfill_job(
     Times without a zone are those of the job's zone.
     """
     from gnomon.cli.actions import backfills
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    where = Where(database, config)
+    target = Target(database, config)
     if cancel is not None:
         if name or first or last or key:
             raise typer.BadParameter("--cancel takes the id of a backfill and nothing else")
-        backfills.cancel(cancel, where, output)
+        backfills.cancel(cancel, target, output)
         return
     if name is None or first is None or last is None:
         raise typer.BadParameter("a backfill needs a job, --from and --to")
-    wanted = backfills.Wanted(name, first, last, again=again, key=key)
+    wanted = backfills.BackfillOptions(name, first, last, again=again, key=key)
     if dry_run:
-        backfills.preview(wanted, where, output)
-    elif not backfills.backfill(wanted, where, output, parallel=parallel, detach=detach):
+        backfills.preview(wanted, target, output)
+    elif not backfills.backfill(wanted, target, output, parallel=parallel, detach=detach):
         raise typer.Exit(1)
 
 
@@ -473,6 +473,6 @@ def list_backfills(
 ) -> None:
     """List backfills and how far they have come, the newest first."""
     from gnomon.cli.actions.backfills import list_backfills as run
-    from gnomon.cli.target import Where
+    from gnomon.cli.target import Target
 
-    run(name, limit, Where(database, config), output)
+    run(name, limit, Target(database, config), output)

@@ -152,7 +152,7 @@ def day_blocks(rule: DayRule, *, mirrored: bool) -> DayBlocks:
 NEVER = 1 << 60
 
 
-class Wheel:
+class FireTimeFinder:
     """The matching seconds of wall time, walked one way."""
 
     __slots__ = (
@@ -216,7 +216,7 @@ class Wheel:
         return day * 86400 + self._first_in_day
 
 
-def count_walls(fields: Fields, start: int, end: int) -> int:
+def count_wall_times(fields: Fields, start: int, end: int) -> int:
     """How many seconds of wall time match from `start` up to, but without, `end`."""
     if start >= end:
         return 0
@@ -242,9 +242,9 @@ def _times_before(fields: Fields, second: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def wheel(fields: Fields, *, mirrored: bool) -> Wheel:
+def fire_time_finder(fields: Fields, *, mirrored: bool) -> FireTimeFinder:
     """The wheel for these fields; equal fields share one."""
-    return Wheel(fields, mirrored=mirrored)
+    return FireTimeFinder(fields, mirrored=mirrored)
 
 
 @lru_cache(maxsize=4096)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from gnomon.core.cron.calendar import wheel
+from gnomon.core.cron.calendar import fire_time_finder
 from gnomon.core.cron.cron import Cron, known_zone
 from gnomon.core.cron.fields import HOUR
 from gnomon.core.instants import EPOCH, second_of
-from gnomon.core.timezones import Span
+from gnomon.core.timezones import OffsetSpan
 
 Effect = Literal["none", "made_up", "skipped", "once", "twice", "elapsed"]
 
@@ -59,10 +59,10 @@ def _local(second: int, offset: int) -> datetime:
     return (EPOCH + timedelta(seconds=second)).astimezone(timezone(timedelta(seconds=offset)))
 
 
-def _effect(cron: Cron, span: Span) -> Effect:
+def _effect(cron: Cron, span: OffsetSpan) -> Effect:
     begins = span.start + span.offset
     affected = (begins - span.skipped, begins) if span.skipped else (begins, begins + span.repeated)
-    if wheel(cron.fields, mirrored=False).first_from(0, affected[0]) >= affected[1]:
+    if fire_time_finder(cron.fields, mirrored=False).first_from(0, affected[0]) >= affected[1]:
         return "none"
     if not cron.fields.fixed and cron.fields.hour.full(HOUR):
         # No hour of the clock is asked for, so none is missed and none comes twice.

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from gnomon.core.cron import dialect_posix, dialect_standard
-from gnomon.core.cron.calendar import NEVER, Wheel, count_walls, day_rule, wheel
+from gnomon.core.cron.calendar import NEVER, FireTimeFinder, count_wall_times, day_rule, fire_time_finder
 from gnomon.core.cron.dst import Dst, check_dst
 from gnomon.core.cron.fields import (
     DAY,
@@ -15,14 +15,14 @@ from gnomon.core.cron.fields import (
     ON_THE_MINUTE,
     SECOND,
     WEEKDAY,
+    CronParseError,
     Field,
+    FieldKind,
     Fields,
-    Flaw,
-    Kind,
-    listed,
+    format_values,
 )
-from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, second_of, unplaced
-from gnomon.core.timezones import Span, Zone, nearest_zone, zone
+from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, naive_instant_error, second_of
+from gnomon.core.timezones import OffsetSpan, Zone, nearest_zone, zone
 from gnomon.errors import CronError, Position
 
 _STEPS = range(2, 60)
@@ -42,24 +42,24 @@ def canonical(fields: Fields) -> str:
     return " ".join(words)
 
 
-def _word(kind: Kind, field: Field) -> str:
+def _word(kind: FieldKind, field: Field) -> str:
     if not field.starred:
-        parts = [listed(field.values), *sorted(field.tokens)]
+        parts = [format_values(field.values), *sorted(field.tokens)]
         return ",".join(part for part in parts if part)
     return ",".join([*_starred(kind, field.values), *sorted(field.tokens)])
 
 
-def _starred(kind: Kind, values: frozenset[int]) -> list[str]:
+def _starred(kind: FieldKind, values: frozenset[int]) -> list[str]:
     """The values with a star in front: the densest step among them, then the rest."""
     everything = _stepped(kind, 1)
     if values == everything:
         return ["*"]
     step = next(step for step in _STEPS if _stepped(kind, step) <= values)
-    rest = listed(values - _stepped(kind, step))
+    rest = format_values(values - _stepped(kind, step))
     return [f"*/{step}", rest] if rest else [f"*/{step}"]
 
 
-def _stepped(kind: Kind, step: int) -> frozenset[int]:
+def _stepped(kind: FieldKind, step: int) -> frozenset[int]:
     values = range(kind.low, kind.high + 1, step)
     return frozenset(value % 7 for value in values) if kind is WEEKDAY else frozenset(values)
 
@@ -68,7 +68,7 @@ Dialect = Literal["standard", "posix"]
 _AS_DEBIAN = Dst()
 _PARSERS = {"standard": dialect_standard.parse, "posix": dialect_posix.parse}
 _LONGEST = 1000
-_MOST_FLAWS = 6
+_MAX_CORRECTIONS = 6
 #: The calendar repeats after 400 years: what did not fire in that time never will.
 _CYCLE = 146_097 * DAY_SECONDS
 #: Twice the largest change a clock has ever seen.
@@ -89,14 +89,14 @@ class Cron:
 
     fields: Fields = field(init=False, repr=False, compare=False)
     _zone: Zone = field(init=False, repr=False, compare=False)
-    _ahead: Wheel = field(init=False, repr=False, compare=False)
+    _ahead: FireTimeFinder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         parsed = _parsed(self.expression, self.dialect)
         check_dst(self.dst)
         object.__setattr__(self, "fields", parsed)
         object.__setattr__(self, "_zone", known_zone(self.timezone))
-        object.__setattr__(self, "_ahead", wheel(parsed, mirrored=False))
+        object.__setattr__(self, "_ahead", fire_time_finder(parsed, mirrored=False))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Cron, (self.expression, self.timezone, self.dialect, self.dst))
@@ -118,7 +118,7 @@ class Cron:
         try:
             since = instant - EPOCH
         except TypeError:
-            raise unplaced(instant) from None
+            raise naive_instant_error(instant) from None
         day = since.days
         span = self._zone.recent
         if span.first_day <= day <= span.last_day:
@@ -154,9 +154,9 @@ class Cron:
             start = stop
         return total
 
-    def _count_in(self, span: Span, start: int, end: int) -> int:
+    def _count_in(self, span: OffsetSpan, start: int, end: int) -> int:
         begin = max(start, span.start + span.repeated) if self._once else start
-        count = count_walls(self.fields, begin + span.offset, end + span.offset)
+        count = count_wall_times(self.fields, begin + span.offset, end + span.offset)
         made_up = start <= span.resumes < end and self._makes_up_for(span)
         # If a fire is due in the very minute in which skipped ones are made up for, they are one.
         return count + (made_up and self._ahead.first_from(0, span.resumes + span.offset) != span.resumes + span.offset)
@@ -174,7 +174,7 @@ class Cron:
             start = max(span.end, found - _MARGIN) if start <= span.settled else span.end
         return NEVER
 
-    def _first_in(self, span: Span, start: int) -> int:
+    def _first_in(self, span: OffsetSpan, start: int) -> int:
         """The first fire of the span from `start` on; if there is none, something past its end."""
         begin = max(start, span.start + span.repeated) if self._once else start
         found = self._ahead.first_from(0, begin + span.offset) - span.offset
@@ -193,9 +193,9 @@ class Cron:
             end = min(span.start, found + _MARGIN) if end >= span.settled else span.start
         return -NEVER
 
-    def _last_in(self, span: Span, end: int) -> int:
+    def _last_in(self, span: OffsetSpan, end: int) -> int:
         """The last fire of the span before `end`; if there is none, something before its start."""
-        behind = wheel(self.fields, mirrored=True)
+        behind = fire_time_finder(self.fields, mirrored=True)
         found = ~behind.first_from(0, ~(end - 1 + span.offset)) - span.offset
         if self._once and found < span.start + span.repeated:
             found = min(found, span.start - 1)
@@ -203,7 +203,7 @@ class Cron:
             return span.resumes
         return found
 
-    def _makes_up_for(self, span: Span) -> bool:
+    def _makes_up_for(self, span: OffsetSpan) -> bool:
         """Whether wall times were skipped before the span that must fire at its beginning."""
         if not span.skipped or not self.fields.fixed or self.dst.gap == "skip":
             return False
@@ -225,29 +225,29 @@ def _parsed(expression: str, dialect: str) -> Fields:
         raise CronError(str(dialect), field="dialect", reason=f"must be {' or '.join(_PARSERS)}")
     try:
         fields = _PARSERS[dialect](expression)
-    except Flaw as flaw:
+    except CronParseError as flaw:
         raise _error(expression, dialect, flaw) from None
     if not _fires(fields):
         raise CronError(expression, field="expression", reason="never fires: no such day exists in its months")
     return fields
 
 
-def _error(expression: str, dialect: str, flaw: Flaw) -> CronError:
+def _error(expression: str, dialect: str, flaw: CronParseError) -> CronError:
     place = Position(flaw.start, flaw.start + len(flaw.text))
-    near = _mended(expression, dialect, flaw)
+    near = _suggestion(expression, dialect, flaw)
     return CronError(expression, field=flaw.field, reason=flaw.reason, position=place, suggestion=near)
 
 
-def _mended(expression: str, dialect: str, flaw: Flaw | None) -> str | None:
+def _suggestion(expression: str, dialect: str, flaw: CronParseError | None) -> str | None:
     """The expression with every flaw mended, if it is then one that fires."""
-    for _ in range(_MOST_FLAWS):
+    for _ in range(_MAX_CORRECTIONS):
         if flaw is None or flaw.instead is None:
             break
         end = flaw.start + len(flaw.text)
         expression, flaw = expression[: flaw.start] + flaw.instead + expression[end:], None
         try:
             fields = _PARSERS[dialect](expression)
-        except Flaw as another:
+        except CronParseError as another:
             flaw = another
         else:
             return expression if _fires(fields) else None

@@ -11,15 +11,15 @@ from gnomon.core.cron.fields import (
     MONTH,
     SECOND,
     WEEKDAY,
+    CronParseError,
     Field,
+    FieldKind,
     Fields,
-    Flaw,
-    Kind,
-    backwards,
     number_in,
     read_list,
     read_words,
-    words_of,
+    reversed_range_error,
+    split_fields,
 )
 from gnomon.core.timezones import zone
 
@@ -39,26 +39,26 @@ _SIX = (SECOND, *_FIVE)
 
 def parse(expression: str) -> Fields:
     """The fields of `expression`, or Flaw."""
-    words = words_of(expression)
+    words = split_fields(expression)
     if words and words[0][0].startswith("@"):
         return _macro(expression.strip(" \t"))
     if not words:
-        raise Flaw("is empty", text=expression)
+        raise CronParseError("is empty", text=expression)
     if len(words) not in (5, 6):
         reason = f"must have 5 fields, or 6 with seconds first; it has {len(words)}"
-        raise _misplaced_zone(words) or Flaw(reason, text=expression)
+        raise _misplaced_zone(words) or CronParseError(reason, text=expression)
     try:
         return read_words(words, _SIX if len(words) == 6 else _FIVE, _field)
-    except Flaw as flaw:
+    except CronParseError as flaw:
         raise _misplaced_zone(words) or flaw from None
 
 
-def _misplaced_zone(words: list[re.Match[str]]) -> Flaw | None:
+def _misplaced_zone(words: list[re.Match[str]]) -> CronParseError | None:
     """The flaw of an expression that has its zone in front or behind, as some crons take it."""
     for word, name in ((words[0], words[0][0].removeprefix("CRON_").removeprefix("TZ=")), (words[-1], words[-1][0])):
         if zone(name) is not None:
             reason = f'has the zone "{name}", which is no field of cron: give it beside the expression, as timezone'
-            return Flaw(reason, text=word[0], start=word.start())
+            return CronParseError(reason, text=word[0], start=word.start())
     return None
 
 
@@ -67,13 +67,13 @@ def _macro(text: str) -> Fields:
     if meaning is not None:
         return parse(meaning)
     if text.lower() == "@reboot":
-        raise Flaw("names the start of a machine, which is no time", text=text)
+        raise CronParseError("names the start of a machine, which is no time", text=text)
     near = get_close_matches(text.lower(), MACROS, n=1)
-    raise Flaw(f'has the unknown macro "{text}"', text=text, instead=near[0] if near else None)
+    raise CronParseError(f'has the unknown macro "{text}"', text=text, instead=near[0] if near else None)
 
 
 @lru_cache(maxsize=4096)
-def _field(kind: Kind, text: str) -> Field:
+def _field(kind: FieldKind, text: str) -> Field:
     values: set[int] = set()
     tokens: set[str] = set()
     for found in read_list(text, partial(_element, kind)):
@@ -86,7 +86,7 @@ def _field(kind: Kind, text: str) -> Field:
     return Field(frozenset(values), starred=text.startswith("*"), tokens=frozenset(tokens))
 
 
-def _element(kind: Kind, text: str) -> range | str:
+def _element(kind: FieldKind, text: str) -> range | str:
     """The values of one element of a list, or the token it is."""
     token = _token(kind, text)
     if token is not None:
@@ -97,13 +97,13 @@ def _element(kind: Kind, text: str) -> range | str:
     if not slash:
         return values
     if not step:
-        raise Flaw(f'has the step "{digits}", which is not a number from 1', text=text)
+        raise CronParseError(f'has the step "{digits}", which is not a number from 1', text=text)
     if body != "*" and "-" not in body:
         values = range(values[0], kind.high + 1)
     return values[::step]
 
 
-def _token(kind: Kind, text: str) -> str | None:
+def _token(kind: FieldKind, text: str) -> str | None:
     upper = text.upper()
     if kind is DAY and upper in ("L", "LW"):
         return upper
@@ -111,16 +111,16 @@ def _token(kind: Kind, text: str) -> str | None:
         return f"{_number(kind, text[:-1], text=text) % 7}L"
     if kind is WEEKDAY and upper[:-1] in kind.names and upper.endswith("L"):
         reason = f'has "{text}", but before L comes a number'
-        raise Flaw(reason, text=text, instead=f"{kind.names[upper[:-1]]}L")
+        raise CronParseError(reason, text=text, instead=f"{kind.names[upper[:-1]]}L")
     if kind is WEEKDAY and "#" in text:
         weekday, _, nth = text.partition("#")
         if nth not in ("1", "2", "3", "4", "5"):
-            raise Flaw(f'has "{text}", but after # comes a number 1-5', text=text)
+            raise CronParseError(f'has "{text}", but after # comes a number 1-5', text=text)
         return f"{_number(kind, weekday, text=text) % 7}#{nth}"
     return None
 
 
-def _range(kind: Kind, body: str, step: int, *, text: str) -> range:
+def _range(kind: FieldKind, body: str, step: int, *, text: str) -> range:
     if body == "*":
         return range(kind.low, kind.high + 1)
     first, dash, last = body.partition("-")
@@ -129,11 +129,11 @@ def _range(kind: Kind, body: str, step: int, *, text: str) -> range:
         return range(start, start + 1)
     end = _number(kind, last, text=text)
     if start > end:
-        raise backwards(kind, text, start, end, step)
+        raise reversed_range_error(kind, text, start, end, step)
     return range(start, end + 1)
 
 
-def _number(kind: Kind, word: str, *, text: str) -> int:
+def _number(kind: FieldKind, word: str, *, text: str) -> int:
     if word.isascii() and word.isdigit():
         return number_in(kind, word, text=text)
     if word.upper() in kind.names:
@@ -141,12 +141,12 @@ def _number(kind: Kind, word: str, *, text: str) -> int:
     raise _unknown(kind, word, text)
 
 
-def _unknown(kind: Kind, word: str, text: str) -> Flaw:
+def _unknown(kind: FieldKind, word: str, text: str) -> CronParseError:
     if not text:
-        return Flaw("has an empty element", text=text)
+        return CronParseError("has an empty element", text=text)
     if text == "?":
-        return Flaw('has "?", which this cron does not know', text=text, instead="*")
+        return CronParseError('has "?", which this cron does not know', text=text, instead="*")
     near = get_close_matches(word.upper(), kind.names, n=1) if word else []
     instead = text.replace(word, near[0]) if near else None
     known = "neither a number nor a name" if kind.names else "not a number"
-    return Flaw(f'has "{text}", which is {known} of this field', text=text, instead=instead)
+    return CronParseError(f'has "{text}", which is {known} of this field', text=text, instead=instead)

@@ -15,7 +15,7 @@ WEEKDAYS = tuple("Sunday Monday Tuesday Wednesday Thursday Friday Saturday".spli
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class FieldKind:
     """One of the six fields: its name, its range and the words it knows for numbers."""
 
     name: str
@@ -24,14 +24,14 @@ class Kind:
     names: Mapping[str, int] = field(default_factory=dict)
 
 
-SECOND = Kind("second", 0, 59)
-MINUTE = Kind("minute", 0, 59)
-HOUR = Kind("hour", 0, 23)
-DAY = Kind("day", 1, 31)
-MONTH = Kind("month", 1, 12, {name[:3].upper(): i for i, name in enumerate(MONTHS, 1)})
-WEEKDAY = Kind("weekday", 0, 7, {name[:3].upper(): i for i, name in enumerate(WEEKDAYS)})
+SECOND = FieldKind("second", 0, 59)
+MINUTE = FieldKind("minute", 0, 59)
+HOUR = FieldKind("hour", 0, 23)
+DAY = FieldKind("day", 1, 31)
+MONTH = FieldKind("month", 1, 12, {name[:3].upper(): i for i, name in enumerate(MONTHS, 1)})
+WEEKDAY = FieldKind("weekday", 0, 7, {name[:3].upper(): i for i, name in enumerate(WEEKDAYS)})
 #: POSIX knows no second name for Sunday and no names at all.
-POSIX_WEEKDAY = Kind("weekday", 0, 6)
+POSIX_WEEKDAY = FieldKind("weekday", 0, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Field:
     #: Days no number can say: `L`, `LW` (day); `5L`, `1#2` (weekday), Sunday as 0.
     tokens: frozenset[str] = frozenset()
 
-    def full(self, kind: Kind) -> bool:
+    def full(self, kind: FieldKind) -> bool:
         """Whether every value of the field is admitted."""
         return len(self.values) == (7 if kind.name == "weekday" else kind.high - kind.low + 1)
 
@@ -79,7 +79,7 @@ class Fields:
 ON_THE_MINUTE = Field(frozenset({0}))
 
 
-class Flaw(Exception):
+class CronParseError(Exception):
     """What is wrong, at a place in the text that was being read. Becomes a CronError before it leaves this package."""
 
     def __init__(
@@ -93,9 +93,9 @@ class Flaw(Exception):
         self.instead = instead
         self.field = field
 
-    def within(self, *, start: int, field: str | None = None) -> "Flaw":
+    def within(self, *, start: int, field: str | None = None) -> "CronParseError":
         """The same flaw, seen from the larger text in which this one begins at `start`."""
-        return Flaw(
+        return CronParseError(
             self.reason,
             text=self.text,
             start=self.start + start,
@@ -104,18 +104,20 @@ class Flaw(Exception):
         )
 
 
-def words_of(expression: str) -> list[re.Match[str]]:
+def split_fields(expression: str) -> list[re.Match[str]]:
     """The words of an expression: what spaces and tabs separate, and nothing else does."""
     return list(_WORD.finditer(expression))
 
 
-def read_words(words: Iterable[re.Match[str]], kinds: Iterable[Kind], read: Callable[[Kind, str], Field]) -> Fields:
+def read_words(
+    words: Iterable[re.Match[str]], kinds: Iterable[FieldKind], read: Callable[[FieldKind, str], Field]
+) -> Fields:
     """Every word read as its kind of field; five words mean second 0."""
     fields = []
     for kind, word in zip(kinds, words, strict=True):
         try:
             fields.append(read(kind, word[0]))
-        except Flaw as flaw:
+        except CronParseError as flaw:
             raise flaw.within(start=word.start(), field=kind.name) from None
     return Fields(*fields) if len(fields) == 6 else Fields(ON_THE_MINUTE, *fields)
 
@@ -126,34 +128,34 @@ def read_list(text: str, read: Callable[[str], T]) -> Iterator[T]:
     for element in text.split(","):
         try:
             yield read(element)
-        except Flaw as flaw:
+        except CronParseError as flaw:
             raise flaw.within(start=start) from None
         start += len(element) + 1
 
 
-def number_in(kind: Kind, digits: str, *, text: str) -> int:
+def number_in(kind: FieldKind, digits: str, *, text: str) -> int:
     """The number that ASCII `digits` spell, if the field admits it; `text` is what to blame if not."""
     value = int(digits[-9:]) if not digits[:-9].strip("0") else kind.high + 1
     if kind.low <= value <= kind.high:
         return value
     shown = digits if len(digits) <= 9 else f"a number of {len(digits)} digits"
-    raise Flaw(f"has {shown}, which is out of range {kind.low}-{kind.high}", text=text)
+    raise CronParseError(f"has {shown}, which is out of range {kind.low}-{kind.high}", text=text)
 
 
-def backwards(kind: Kind, text: str, start: int, end: int, step: int = 1) -> Flaw:
+def reversed_range_error(kind: FieldKind, text: str, start: int, end: int, step: int = 1) -> CronParseError:
     """The flaw of a range that would have to wrap around; what it would then mean is offered as a list."""
     size = 7 if kind.name == "weekday" else kind.high - kind.low + 1
     values = range(start, start + (end - start) % size + 1, step)
-    instead = listed({(value - kind.low) % size + kind.low for value in values})
-    return Flaw(f'has the range "{text}", whose start is after its end', text=text, instead=instead)
+    instead = format_values({(value - kind.low) % size + kind.low for value in values})
+    return CronParseError(f'has the range "{text}", whose start is after its end', text=text, instead=instead)
 
 
-def listed(values: Iterable[int]) -> str:
+def format_values(values: Iterable[int]) -> str:
     """Write numbers as a cron list, three or more in a row as a range."""
-    return ",".join(in_runs(values, str, "-"))
+    return ",".join(format_ranges(values, str, "-"))
 
 
-def in_runs(values: Iterable[int], name: Callable[[int], str], through: str) -> list[str]:
+def format_ranges(values: Iterable[int], name: Callable[[int], str], through: str) -> list[str]:
     """The names of values in order, three and more in a row as first and last."""
     parts: list[str] = []
     for start, end in _runs(values):

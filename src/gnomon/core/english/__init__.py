@@ -2,6 +2,6 @@
 
 from gnomon.core.english.compiler import Calendar, Interval
 from gnomon.core.english.describe import describe
-from gnomon.core.english.parser import read
+from gnomon.core.english.parser import parse_sentence
 
-__all__ = ["Calendar", "Interval", "describe", "read"]
+__all__ = ["Calendar", "Interval", "describe", "parse_sentence"]

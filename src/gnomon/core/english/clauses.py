@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gnomon.core.cron.fields import DAY, HOUR, MINUTE, SECOND, Field, Kind
+from gnomon.core.cron.fields import DAY, HOUR, MINUTE, SECOND, Field, FieldKind
 from gnomon.core.english.normalizer import place_of
-from gnomon.core.english.statement import Refusal, Said, Span, Time, not_a_zone
+from gnomon.core.english.statement import RepeatInterval, ScheduleStatement, SentenceRefusal, Time, unknown_zone_reason
 from gnomon.core.english.tree import (
-    around,
+    cyclic_range,
     index_of,
     number_of,
     numbers_of,
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from gnomon.core.english.tree import Node
 
 
-def put_days(said: Said, tree: "Node") -> None:
+def add_days(said: ScheduleStatement, tree: "Node") -> None:
     """Say which days of the month, which weekdays, or how the two are joined."""
     parts = trees_in(tree)
     for token in of_type(tree, "OR"):
         if len({part.data == "weekdays" for part in parts}) == 1:
             place = place_of(token)
             instead = f"{said.text[: place.start]}and{said.text[place.end :]}"
-            raise Refusal(f'has "{token}" between days of one kind', place, instead)
+            raise SentenceRefusal(f'has "{token}" between days of one kind', place, instead)
     for part in parts:
         if "EVERY" in types_in(tree):
             _check_every(said, part, place_in(tree))
@@ -47,7 +47,7 @@ def put_days(said: Said, tree: "Node") -> None:
         said.either = "OR" in types_in(tree)
 
 
-def _check_every(said: Said, tree: "Node", place: Position) -> None:
+def _check_every(said: ScheduleStatement, tree: "Node", place: Position) -> None:
     """Refuse what may mean "the third of the month" and "one in three" alike."""
     counted = [
         token
@@ -60,10 +60,10 @@ def _check_every(said: Said, tree: "Node", place: Position) -> None:
         word = said.text[slice(*place_of(counted[0]))]
         reason = f'has "every {word}", which may mean one in so many or that one of each month'
         rest = said.text[place.end :]
-        raise Refusal(reason, place, f"{said.text[: place.end]} of the month{rest}", vague=True)
+        raise SentenceRefusal(reason, place, f"{said.text[: place.end]} of the month{rest}", vague=True)
 
 
-def _weekdays(said: Said, tree: "Node") -> None:
+def _weekdays(said: ScheduleStatement, tree: "Node") -> None:
     values: set[int] = set()
     tokens: set[str] = set()
     for child in tree.children:
@@ -74,19 +74,19 @@ def _weekdays(said: Said, tree: "Node") -> None:
         elif child.data == "nth_weekday":
             tokens |= _nth(child)
         elif child.data == "weekday_range":
-            values |= set(around(child, WEEKDAYS))
+            values |= set(cyclic_range(child, WEEKDAYS))
         else:
             _of(said, child)
     said.put("weekday", Field(frozenset(values), tokens=frozenset(tokens)), place_in(tree))
 
 
-def _uncounted(said: Said, tree: "Node", token: "Token") -> Refusal:
+def _uncounted(said: ScheduleStatement, tree: "Node", token: "Token") -> SentenceRefusal:
     """The refusal of "the first Monday and Friday", with "the first Monday and the first Friday" to say instead."""
     counted = next(part for part in tree.children if not isinstance(part, str) and part.data == "nth_weekday")
     which = said.text[slice(*place_in(trees_in(counted)[0]))]
     place = place_of(token)
     reason = f'has "{token}" after a counted weekday, so it is unclear whether it is counted too'
-    return Refusal(reason, place, f"{said.text[: place.start]}the {which} {said.text[place.start :]}")
+    return SentenceRefusal(reason, place, f"{said.text[: place.start]}the {which} {said.text[place.start :]}")
 
 
 def _weekday_values(token: "Token") -> set[int]:
@@ -101,9 +101,9 @@ def _nth(tree: "Node") -> set[str]:
     days = _ordinals(which)
     wrong = [day for day in days.values if day > 5]
     if wrong:
-        raise Refusal(f"has the {ordinal(min(wrong))} {WEEKDAYS[weekday]}, but a month has 5", place_in(which))
+        raise SentenceRefusal(f"has the {ordinal(min(wrong))} {WEEKDAYS[weekday]}, but a month has 5", place_in(which))
     if "LW" in days.tokens:
-        raise Refusal('has "last weekday" before a weekday', place_in(tree))
+        raise SentenceRefusal('has "last weekday" before a weekday', place_in(tree))
     return {f"{weekday}#{day}" for day in days.values} | {f"{weekday}L" for _ in days.tokens}
 
 
@@ -124,16 +124,16 @@ def _ordinals(tree: "Node") -> Field:
     return Field(frozenset(values), tokens=frozenset(tokens))
 
 
-def _month_days(said: Said, tree: "Node") -> None:
+def _month_days(said: ScheduleStatement, tree: "Node") -> None:
     (ordinals,) = trees_in(tree)
     for last in of_type(ordinals, "LAST"):
         place = place_of(last)
         before, after = said.text[: place.end], said.text[place.end :]
-        raise Refusal('has "last" without saying of what', place, f"{before} day of the month{after}")
+        raise SentenceRefusal('has "last" without saying of what', place, f"{before} day of the month{after}")
     said.put("day", _ordinals(ordinals), place_in(tree))
 
 
-def _dates(said: Said, tree: "Node") -> None:
+def _dates(said: ScheduleStatement, tree: "Node") -> None:
     found = [_date(part) for part in trees_in(tree)]
     day, months = found[0]
     for more, others in found[1:]:
@@ -144,21 +144,21 @@ def _dates(said: Said, tree: "Node") -> None:
         else:
             place, first = place_in(tree), said.text[slice(*place_in(trees_in(tree)[0]))]
             alone = said.text[: place.start] + first + said.text[place.end :]
-            raise Refusal("has dates that one schedule cannot hold; make one for each", place, alone)
+            raise SentenceRefusal("has dates that one schedule cannot hold; make one for each", place, alone)
     if months:
         _check_possible(said, day, months, place_in(tree))
         said.put("months", months, place_in(tree))
     said.put("day", day, place_in(tree))
 
 
-def _check_possible(said: Said, day: Field, months: frozenset[int], place: Position) -> None:
+def _check_possible(said: ScheduleStatement, day: Field, months: frozenset[int], place: Position) -> None:
     month = max(months, key=lambda month: MONTH_LENGTHS[month - 1])
     if day.tokens or min(day.values) <= MONTH_LENGTHS[month - 1]:
         return
     before = re.sub(r"(\b(on|every)\s+)?(\bthe\s+)?$", "", said.text[: place.start], flags=re.IGNORECASE)
     date = f"on {MONTH_LENGTHS[month - 1]} {MONTHS[month - 1]}"
     reason = f"never happens: {MONTHS[month - 1]} has no {ordinal(min(day.values))}"
-    raise Refusal(reason, place, f"{before}{date}{said.text[place.end :]}", date)
+    raise SentenceRefusal(reason, place, f"{before}{date}{said.text[place.end :]}", date)
 
 
 def _date(tree: "Node") -> tuple[Field, frozenset[int] | None]:
@@ -175,7 +175,7 @@ def _date(tree: "Node") -> tuple[Field, frozenset[int] | None]:
     return day, months
 
 
-def _of(said: Said, tree: "Node") -> None:
+def _of(said: ScheduleStatement, tree: "Node") -> None:
     months = _of_months(tree)
     if months:
         said.put("months", months, place_in(tree))
@@ -189,21 +189,21 @@ def _of_months(tree: "Node") -> frozenset[int] | None:
 
 def _month_values(tree: "Node") -> frozenset[int]:
     if tree.data == "month_range":
-        return frozenset(month + 1 for month in around(tree, MONTHS))
+        return frozenset(month + 1 for month in cyclic_range(tree, MONTHS))
     single = frozenset(index_of(token, MONTHS) + 1 for token in tokens_in(tree))
     return single.union(*(_month_values(part) for part in trees_in(tree)))
 
 
-def put_months(said: Said, tree: "Node") -> None:
+def add_months(said: ScheduleStatement, tree: "Node") -> None:
     """Say which months."""
     said.put("months", _month_values(trees_in(tree)[0]), place_in(tree))
 
 
-def _weekdays_alone(said: Said, tree: "Node") -> None:
-    said.put("weekday", Field(frozenset(around(tree, WEEKDAYS))), place_in(tree))
+def _weekdays_alone(said: ScheduleStatement, tree: "Node") -> None:
+    said.put("weekday", Field(frozenset(cyclic_range(tree, WEEKDAYS))), place_in(tree))
 
 
-_DAY_LISTS: dict[str, Callable[[Said, "Node"], None]] = {
+_DAY_LISTS: dict[str, Callable[[ScheduleStatement, "Node"], None]] = {
     "weekdays": _weekdays,
     "weekday_range": _weekdays_alone,
     "month_days": _month_days,
@@ -226,26 +226,26 @@ _SECONDS = {
     "MS": Fraction(1, 1000),
 }
 _SPANS = {
-    "DAY": Span("day"),
-    "WEEK": Span("week"),
-    "MONTH": Span("month"),
-    "QUARTER": Span("month", 3),
-    "YEAR": Span("year"),
+    "DAY": RepeatInterval("day"),
+    "WEEK": RepeatInterval("week"),
+    "MONTH": RepeatInterval("month"),
+    "QUARTER": RepeatInterval("month", 3),
+    "YEAR": RepeatInterval("year"),
 }
 _ADVERBS = {
-    "daily": Span("day"),
-    "nightly": Span("day"),
-    "weekly": Span("week"),
-    "monthly": Span("month"),
-    "quarterly": Span("month", 3),
-    "yearly": Span("year"),
-    "annually": Span("year"),
+    "daily": RepeatInterval("day"),
+    "nightly": RepeatInterval("day"),
+    "weekly": RepeatInterval("week"),
+    "monthly": RepeatInterval("month"),
+    "quarterly": RepeatInterval("month", 3),
+    "yearly": RepeatInterval("year"),
+    "annually": RepeatInterval("year"),
 }
 
 
-def said_in(text: str, tree: "Node") -> Said:
+def statement_from_tree(text: str, tree: "Node") -> ScheduleStatement:
     """What the clauses of `tree` say, or Refusal if one of them is wrong by itself or said twice."""
-    said = Said(text)
+    said = ScheduleStatement(text)
     for clause in trees_in(tree):
         _CLAUSES[str(clause.data)](said, clause)
     return said
@@ -254,36 +254,38 @@ def said_in(text: str, tree: "Node") -> Said:
 # ---- times of day --------------------------------------------------------------------------------
 
 
-def _times(said: Said, tree: "Node") -> None:
+def _times(said: ScheduleStatement, tree: "Node") -> None:
     said.put("times", tuple(_time(said, token) for token in of_type(tree, "TIME")), place_in(tree))
 
 
-def _window(said: Said, tree: "Node") -> None:
+def _window(said: ScheduleStatement, tree: "Node") -> None:
     start, end = (_time(said, token) for token in of_type(tree, "TIME"))
     said.put("window", (start, end), place_in(tree))
 
 
-def _time(said: Said, token: "Token") -> Time:
+def _time(said: ScheduleStatement, token: "Token") -> Time:
     word, place = token.lower(), place_of(token)
     if word.endswith(("noon", "midday", "midnight")):
         return Time(0 if word.endswith("midnight") else 12, 0)
     found = _TIME.fullmatch(word)
     digits = [(found and found[group]) or "00" for group in (1, 2, 3)]
     if len(digits[0]) > 2 or len(digits[1]) != 2 or len(digits[2]) != 2:
-        raise Refusal(f'has "{token}", which is no time of day', place, vague=True)
+        raise SentenceRefusal(f'has "{token}", which is no time of day', place, vague=True)
     hour, minute, second = map(int, digits)
     half = found and found[4]
     if half and not 1 <= hour <= 12:
         reason = f'has "{token}", but with {half}m an hour is 1 to 12'
-        raise Refusal(reason, place, said.text[: place.start] + f"{hour % 24:02}:{minute:02}" + said.text[place.end :])
+        raise SentenceRefusal(
+            reason, place, said.text[: place.start] + f"{hour % 24:02}:{minute:02}" + said.text[place.end :]
+        )
     if hour > 23 or minute > 59 or second > 59:
-        raise Refusal(f'has "{token}", which is no time of day', place)
+        raise SentenceRefusal(f'has "{token}", which is no time of day', place)
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
     return Time(hour, minute, second)
 
 
-def _clock(said: Said, tree: "Node") -> None:
+def _clock(said: ScheduleStatement, tree: "Node") -> None:
     for part in trees_in(tree):
         if part.data in ("marks", "on_the_hour"):
             said.put("minute", _marked(part), place_in(part))
@@ -298,11 +300,11 @@ def _marked(tree: "Node") -> Field:
         return Field(frozenset({30 if "half" in tokens_in(tree)[0].lower() else 0}))
     for token in tokens_in(tree):
         if int(token[1:]) > MINUTE.high:
-            raise Refusal(f'has "{token}", but a minute is a whole number from 0 to 59', place_of(token))
+            raise SentenceRefusal(f'has "{token}", but a minute is a whole number from 0 to 59', place_of(token))
     return Field(frozenset(int(token[1:]) for token in tokens_in(tree)))
 
 
-def _choice(tree: "Node", kind: Kind) -> Field:
+def _choice(tree: "Node", kind: FieldKind) -> Field:
     whole = range(kind.low, kind.high + 1)
     for numbers in trees_in(tree):
         return Field(frozenset(numbers_of(numbers, kind)))
@@ -310,23 +312,23 @@ def _choice(tree: "Node", kind: Kind) -> Field:
         for number in of_type(tree, "NUMBER"):
             return Field(frozenset({number_of(number, kind)}))
     for step in (*of_type(tree, "ORDINAL"), *of_type(tree, "NUMBER")):
-        size = number_of(step, Kind(f"step of {kind.name}s", 1, len(whole)))
+        size = number_of(step, FieldKind(f"step of {kind.name}s", 1, len(whole)))
         return Field(frozenset(whole[::size]), starred=True)
     return Field(frozenset(whole), starred=True)
 
 
-def _counted(said: Said, tree: "Node") -> None:
+def _counted(said: ScheduleStatement, tree: "Node") -> None:
     said.put("counted", True, place_in(tree))
 
 
-def _elapsed(said: Said, tree: "Node") -> None:
+def _elapsed(said: ScheduleStatement, tree: "Node") -> None:
     said.put("elapsed", True, place_in(tree))
 
 
 # ---- how often -----------------------------------------------------------------------------------
 
 
-def _rhythm(said: Said, tree: "Node") -> None:
+def _rhythm(said: ScheduleStatement, tree: "Node") -> None:
     words, amounts, place = types_in(tree), trees_in(tree), place_in(tree)
     if not amounts:
         part = 2 if "HALF" in words else 4 if "QUARTER" in words else 1
@@ -339,22 +341,22 @@ def _rhythm(said: Said, tree: "Node") -> None:
     if len(parts) == 1 and units[0] in _SPANS and (units[0] not in _SECONDS or parts[0][0] == 1):
         _counted_span(said, parts[0], place)
     elif not set(units) <= set(_SECONDS):
-        raise Refusal("adds months or years to something else, which have no fixed length", place)
+        raise SentenceRefusal("adds months or years to something else, which have no fixed length", place)
     elif units != sorted(set(units), key=list(_SECONDS).index):
-        raise Refusal("must name every unit once, the longest first", place, "every 1 hour and 30 minutes")
+        raise SentenceRefusal("must name every unit once, the longest first", place, "every 1 hour and 30 minutes")
     else:
         said.put("period", sum(count * _SECONDS[unit] for count, unit in parts), place)
 
 
-def _step(said: Said, tree: "Node") -> int:
+def _step(said: ScheduleStatement, tree: "Node") -> int:
     """One in how many: 3 for "every third hour", which must divide its day, hour or minute evenly."""
     for step in of_type(tree, "ORDINAL"):
         unit, size = tokens_in(tree)[-1], {"SECOND": 60, "MINUTE": 60, "HOUR": 24}[types_in(tree)[-1]]
-        count = number_of(step, Kind(f"step of {unit}s", 1, size))
+        count = number_of(step, FieldKind(f"step of {unit}s", 1, size))
         if size % count:
             place, of = place_in(tree), {"SECOND": "minute", "MINUTE": "hour", "HOUR": "day"}[unit.type]
             reason = f'has "{said.text[slice(*place)]}", which does not divide its {of} evenly'
-            raise Refusal(reason, place, f"every {count} {unit}s")
+            raise SentenceRefusal(reason, place, f"every {count} {unit}s")
         return count
     return 1
 
@@ -369,40 +371,40 @@ def _amounts(tree: "Node") -> Iterator[tuple[Fraction, str]]:
         yield Fraction(NUMBERS.get(word, word)), tokens[1].type
 
 
-def _counted_span(said: Said, part: tuple[Fraction, str], place: Position) -> None:
+def _counted_span(said: ScheduleStatement, part: tuple[Fraction, str], place: Position) -> None:
     count, unit = part
     if count.denominator != 1 or not 1 <= count <= 12:
         reason = "counts months or years in a way that a calendar cannot repeat"
-        raise Refusal(reason, place)
-    said.put("span", Span(_SPANS[unit].unit, _SPANS[unit].times * int(count)), place)
+        raise SentenceRefusal(reason, place)
+    said.put("span", RepeatInterval(_SPANS[unit].unit, _SPANS[unit].times * int(count)), place)
 
 
-def _span(said: Said, tree: "Node") -> None:
+def _span(said: ScheduleStatement, tree: "Node") -> None:
     word = tokens_in(tree)[-1]
     _check_singular(said, word)
     span = _SPANS.get(word.type) or _ADVERBS[word.lower()]
-    steps = [number_of(step, Kind("step of months", 1, 12)) for step in of_type(tree, "ORDINAL")]
-    said.put("span", Span(span.unit, span.times * steps[0]) if steps else span, place_in(tree))
+    steps = [number_of(step, FieldKind("step of months", 1, 12)) for step in of_type(tree, "ORDINAL")]
+    said.put("span", RepeatInterval(span.unit, span.times * steps[0]) if steps else span, place_in(tree))
 
 
-def _check_singular(said: Said, unit: "Token") -> None:
+def _check_singular(said: ScheduleStatement, unit: "Token") -> None:
     if unit.lower().endswith("s"):
         place = place_of(unit)
         before, after = said.text[: place.start], said.text[place.end :]
         reason = f'has "every {unit}" without a number'
-        raise Refusal(reason, place, f"{before}{unit[:-1]}{after}")
+        raise SentenceRefusal(reason, place, f"{before}{unit[:-1]}{after}")
 
 
-def _count(said: Said, tree: "Node") -> None:
+def _count(said: ScheduleStatement, tree: "Node") -> None:
     tokens = tokens_in(tree)
     if tokens[-1].type == "ADVERB" and tokens[-1].lower() != "daily":
-        raise Refusal(f'has "{tokens[-1]}", but only times of a day can be counted', place_of(tokens[-1]))
-    number = 2 if tokens[0].type == "TWICE" else number_of(tokens[0], Kind("number of times", 1, 24))
+        raise SentenceRefusal(f'has "{tokens[-1]}", but only times of a day can be counted', place_of(tokens[-1]))
+    number = 2 if tokens[0].type == "TWICE" else number_of(tokens[0], FieldKind("number of times", 1, 24))
     said.put("count", number, place_in(tree))
-    said.put("span", Span("day"), place_in(tree))
+    said.put("span", RepeatInterval("day"), place_in(tree))
 
 
-def _zone(said: Said, tree: "Node") -> None:
+def _zone(said: ScheduleStatement, tree: "Node") -> None:
     token = next(token for token in tokens_in(tree) if token.type in ("ZONE", "IN_ZONE"))
     name = token.split()[-1]
     place = Position(place_of(token).end - len(name), place_of(token).end)
@@ -410,11 +412,11 @@ def _zone(said: Said, tree: "Node") -> None:
     if zone(exact) is None:
         near = nearest_zone(name) or zone_of_place(name)
         mended = [said.text[: place.start] + near + said.text[place.end :]] if near else []
-        raise Refusal(not_a_zone(name), place, *mended, vague="/" not in name, field="timezone")
+        raise SentenceRefusal(unknown_zone_reason(name), place, *mended, vague="/" not in name, field="timezone")
     said.put("zone", exact, place)
 
 
-_CLAUSES: dict[str, Callable[[Said, "Node"], None]] = {
+_CLAUSES: dict[str, Callable[[ScheduleStatement, "Node"], None]] = {
     "times": _times,
     "window": _window,
     "clock": _clock,
@@ -424,8 +426,8 @@ _CLAUSES: dict[str, Callable[[Said, "Node"], None]] = {
     "span": _span,
     "count": _count,
     "times_a_day": _count,
-    "days": put_days,
-    "bare_days": put_days,
-    "months": put_months,
+    "days": add_days,
+    "bare_days": add_days,
+    "months": add_months,
     "zone": _zone,
 }

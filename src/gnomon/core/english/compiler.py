@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from fractions import Fraction
 
-from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Kind, listed
+from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, format_values
 from gnomon.core.english.describe import either_in_words
-from gnomon.core.english.statement import Refusal, Said, Time
+from gnomon.core.english.statement import ScheduleStatement, SentenceRefusal, Time
 from gnomon.core.english.vocabulary import WEEKDAYS, joined
 from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.triggers import LONGEST_PERIOD, SHORTEST_PERIOD
@@ -43,7 +43,7 @@ class Interval:
     period: timedelta
 
 
-def meaning(said: Said) -> Calendar | Interval:
+def compile_statement(said: ScheduleStatement) -> Calendar | Interval:
     """What the clauses mean together, or Refusal."""
     if said.period is not None:
         _check_period(said, said.period)
@@ -63,7 +63,7 @@ def meaning(said: Said) -> Calendar | Interval:
 # ---- how often -----------------------------------------------------------------------------------
 
 
-def _check_period(said: Said, period: Fraction) -> None:
+def _check_period(said: ScheduleStatement, period: Fraction) -> None:
     if not period:
         raise said.refuse("period", "has a period of nothing", said.instead("period", "every minute"))
     if period < Fraction(SHORTEST_PERIOD.total_seconds()).limit_denominator(1000):
@@ -76,7 +76,7 @@ def _check_period(said: Said, period: Fraction) -> None:
         raise said.refuse("period", reason, f"every {round(period * 1000)}ms")
 
 
-def _even(period: Fraction) -> tuple[Kind, int] | None:
+def _even(period: Fraction) -> tuple[FieldKind, int] | None:
     """The field whose every nth value is `period` apart, all day long."""
     for kind, size in ((HOUR, 3600), (MINUTE, 60), (SECOND, 1)):
         count = period / size
@@ -86,7 +86,7 @@ def _even(period: Fraction) -> tuple[Kind, int] | None:
     return None
 
 
-def _interval(said: Said, period: Fraction) -> Interval:
+def _interval(said: ScheduleStatement, period: Fraction) -> Interval:
     others = [slot for slot in said.places if slot not in ("period", "counted")]
     if others:
         reason = (
@@ -106,17 +106,17 @@ def _nearest_even(period: Fraction) -> str:
     return f"{nearest} {kind.name}s" if nearest > 1 else kind.name
 
 
-def _quoted(said: Said, slot: str) -> str:
+def _quoted(said: ScheduleStatement, slot: str) -> str:
     return said.text[slice(*said.places[slot])]
 
 
 # ---- times of day --------------------------------------------------------------------------------
 
 
-def _clock(said: Said) -> tuple[Field, Field, Field]:
+def _clock(said: ScheduleStatement) -> tuple[Field, Field, Field]:
     if said.count is not None and len(said.times or ()) != said.count:
         reason = f"asks for {said.count} times a day but names {len(said.times or ()) or 'none'}"
-        raise Refusal(reason, said.places["count"], *_spread(said, said.count))
+        raise SentenceRefusal(reason, said.places["count"], *_spread(said, said.count))
     if said.times is not None:
         return _times(said, said.times)
     if said.period is not None:
@@ -136,7 +136,7 @@ def _clock(said: Said) -> tuple[Field, Field, Field]:
     return _ZERO, _ZERO, _ZERO
 
 
-def _spread(said: Said, count: int) -> Iterator[str]:
+def _spread(said: ScheduleStatement, count: int) -> Iterator[str]:
     """Ways to name `count` times of a day, if none are named yet."""
     if said.times is None or said.times == _TWICE[:1]:
         yield from [f"every day at {joined([str(time) for time in _TWICE])}"] if count == 2 else []
@@ -146,7 +146,7 @@ def _spread(said: Said, count: int) -> Iterator[str]:
         yield f"every {24 // count} hours" if count < 24 else "every hour"
 
 
-def _times(said: Said, times: tuple[Time, ...]) -> tuple[Field, Field, Field]:
+def _times(said: ScheduleStatement, times: tuple[Time, ...]) -> tuple[Field, Field, Field]:
     for slot in ("period", "window", "minute", "second"):
         if slot in said.places:
             reason = f'has "{_quoted(said, slot)}" beside "{_quoted(said, "times")}"; only one can hold'
@@ -161,7 +161,7 @@ def _times(said: Said, times: tuple[Time, ...]) -> tuple[Field, Field, Field]:
     return Field(seconds), Field(minutes), Field(hours)
 
 
-def _chosen(said: Said) -> tuple[Field, Field, Field]:
+def _chosen(said: ScheduleStatement) -> tuple[Field, Field, Field]:
     """The fields of "at minutes 0 and 30 past hours 1 through 5"."""
     if said.window is not None:
         raise said.refuse("window", "says both from when to when and at which minutes")
@@ -172,7 +172,7 @@ def _chosen(said: Said) -> tuple[Field, Field, Field]:
     return said.second or _ZERO, said.minute, said.hour
 
 
-def _rhythm(said: Said, period: Fraction) -> tuple[Field, Field, Field]:
+def _rhythm(said: ScheduleStatement, period: Fraction) -> tuple[Field, Field, Field]:
     kind, count = _even(period) or (SECOND, 1)
     finer = {"hour": ("minute", "second"), "minute": ("second",), "second": ()}[kind.name]
     for slot in ("hour", "minute", "second"):
@@ -190,7 +190,9 @@ def _rhythm(said: Said, period: Fraction) -> tuple[Field, Field, Field]:
     return (second, every, _EVERY_HOUR) if kind is MINUTE else (every, _EVERY_MINUTE, _EVERY_HOUR)
 
 
-def _within(said: Said, kind: Kind, count: int, window: tuple[Time, Time]) -> tuple[Field, Field, Field]:
+def _within(
+    said: ScheduleStatement, kind: FieldKind, count: int, window: tuple[Time, Time]
+) -> tuple[Field, Field, Field]:
     """The fields of a rhythm that begins and ends each day."""
     start, end = window
     if start >= end:
@@ -212,7 +214,7 @@ def _hours_within(count: int, start: Time, end: Time) -> tuple[Field, Field, Fie
     return Field(frozenset({start.second})), Field(frozenset({start.minute})), Field(frozenset(hours))
 
 
-def _check_edges(said: Said, kind: Kind, count: int, window: tuple[Time, Time]) -> None:
+def _check_edges(said: ScheduleStatement, kind: FieldKind, count: int, window: tuple[Time, Time]) -> None:
     """Refuse a window that begins or ends within an hour, or whose last moment is unclear."""
     start, end = window
     last = Time(end.hour, 59, 59 if kind is SECOND else 0)
@@ -228,7 +230,7 @@ def _check_edges(said: Said, kind: Kind, count: int, window: tuple[Time, Time]) 
     raise said.refuse("window", reason, said.instead("window", f"from {Time(min(start.hour, last.hour), 0)} to {last}"))
 
 
-def _by_elapsed_time(said: Said, clock: tuple[Field, Field, Field]) -> tuple[Field, Field, Field]:
+def _by_elapsed_time(said: ScheduleStatement, clock: tuple[Field, Field, Field]) -> tuple[Field, Field, Field]:
     """The same times, written so that cron follows elapsed time through clock changes."""
     if not said.elapsed or any(field.starred for field in clock):
         return clock
@@ -243,7 +245,7 @@ def _by_elapsed_time(said: Said, clock: tuple[Field, Field, Field]) -> tuple[Fie
 # ---- days ----------------------------------------------------------------------------------------
 
 
-def _days(said: Said) -> tuple[Field, frozenset[int] | None, Field]:
+def _days(said: ScheduleStatement) -> tuple[Field, frozenset[int] | None, Field]:
     day, weekday, months = said.day, said.weekday, said.months
     if said.span is not None:
         _check_span(said)
@@ -261,7 +263,7 @@ def _days(said: Said) -> tuple[Field, frozenset[int] | None, Field]:
     return day, months, weekday
 
 
-def _check_span(said: Said) -> None:
+def _check_span(said: ScheduleStatement) -> None:
     unit, count = said.span or ("day", 1)
     if unit == "day" and (said.day or said.weekday):
         raise said.refuse("span", "says every day and also which days")
@@ -279,32 +281,32 @@ def _check_span(said: Said) -> None:
         reason = f'has "{_quoted(said, "span")}", which cron cannot count across years'
         # Nothing near can be said of years.
         near = [said.instead("span", "every 6 months")] if unit == "month" else []
-        raise Refusal(reason, said.places["span"], *near)
+        raise SentenceRefusal(reason, said.places["span"], *near)
 
 
-def _months_apart(said: Said) -> frozenset[int] | None:
+def _months_apart(said: ScheduleStatement) -> frozenset[int] | None:
     unit, count = said.span or ("month", 1)
     return frozenset(range(1, 13, 12 if unit == "year" else count))
 
 
-def _unjoined(said: Said) -> Refusal:
+def _unjoined(said: ScheduleStatement) -> SentenceRefusal:
     reason = 'has both days of the month and weekdays: say "or" if either suffices'
     instead = []
     if said.day and said.weekday and said.places.keys() <= {"day", "weekday", "times", "zone", "span"}:
         times = f" at {joined([str(time) for time in said.times])}" if said.times else ""
         zone = f" in {said.zone}" if said.zone else ""
         instead.append(f"{either_in_words(said.day, said.weekday)}{times}{zone}")
-    return Refusal(reason, said.places["weekday"], *instead)
+    return SentenceRefusal(reason, said.places["weekday"], *instead)
 
 
-def _both(said: Said, day: Field, weekday: Field) -> tuple[Field, Field]:
+def _both(said: ScheduleStatement, day: Field, weekday: Field) -> tuple[Field, Field]:
     """The two fields written so that cron wants both: one of them must begin with a star."""
     if 1 in day.values:
         return Field(day.values, starred=True, tokens=day.tokens), weekday
     if 0 in weekday.values:
         return day, Field(weekday.values, starred=True, tokens=weekday.tokens)
     reason = "wants days of the month and weekdays at once, which cron can only say from the 1st or of Sundays"
-    raise Refusal(reason, said.places["weekday"])
+    raise SentenceRefusal(reason, said.places["weekday"])
 
 
 # ---- cron text -----------------------------------------------------------------------------------
@@ -314,7 +316,7 @@ def _months_text(months: frozenset[int] | None) -> str:
     return _text(MONTH, Field(months)) if months and len(months) < 12 else "*"
 
 
-def _text(kind: Kind, field: Field) -> str:
+def _text(kind: FieldKind, field: Field) -> str:
     values = sorted(field.values)
     whole = list(range(kind.low, kind.high + 1))
     elements = sorted(field.tokens)
@@ -325,12 +327,12 @@ def _text(kind: Kind, field: Field) -> str:
     step = values[1] - values[0] if len(values) > 1 else len(whole)
     if whole[::step] == values and kind is not WEEKDAY:
         return ",".join([f"*/{step}", *elements])
-    return ",".join([f"*/{len(whole)}", *([listed(values[1:])] if values[1:] else []), *elements])
+    return ",".join([f"*/{len(whole)}", *([format_values(values[1:])] if values[1:] else []), *elements])
 
 
-def _listed(kind: Kind, values: list[int]) -> str:
+def _listed(kind: FieldKind, values: list[int]) -> str:
     """A list, or five and more at equal distances as a range with a step."""
     step = values[1] - values[0] if len(values) > 1 else 1
     if len(values) > 4 and step > 1 and kind is not MONTH and values == list(range(values[0], values[-1] + 1, step)):
         return f"{values[0]}-{values[-1]}/{step}"
-    return listed(values)
+    return format_values(values)

@@ -10,7 +10,7 @@ are joined with "or", or with "if it is" where a star makes cron want both.
 from collections.abc import Callable, Iterable
 from itertools import product
 
-from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, Fields, Kind, in_runs
+from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, Fields, format_ranges
 from gnomon.core.english.vocabulary import MONTH_LENGTHS, MONTHS, ORDINALS, WEEKDAYS, joined, ordinal
 
 _MOST_TIMES = 12
@@ -97,7 +97,7 @@ def _rhythm_of_minutes(fields: Fields) -> str | None:
     return _windowed(f"every {_counted(step, 'minute')}", sorted(fields.hour.values), ":59") if step else None
 
 
-def _beat(kind: Kind, field: Field) -> int | None:
+def _beat(kind: FieldKind, field: Field) -> int | None:
     """The distance between values that go on evenly from one hour, or day, to the next."""
     size, count = kind.high + 1, len(field.values)
     step = size // count if count else 0
@@ -129,7 +129,7 @@ def _general(fields: Fields) -> str:
     return f"at {of_seconds}{minute} past {hour}" + ("" if follows else " by elapsed time")
 
 
-def _chosen(kind: Kind, field: Field, *, elapsed: bool) -> str:
+def _chosen(kind: FieldKind, field: Field, *, elapsed: bool) -> str:
     values = sorted(field.values)
     step = values[1] - values[0] if len(values) > 1 else 0
     if elapsed and step and values == list(range(kind.low, kind.high + 1, step)):
@@ -139,7 +139,7 @@ def _chosen(kind: Kind, field: Field, *, elapsed: bool) -> str:
 
 
 def _ranges(values: Iterable[int], name: Callable[[int], str]) -> list[str]:
-    return in_runs(values, name, " through ")
+    return format_ranges(values, name, " through ")
 
 
 # ---- days ----------------------------------------------------------------------------------------

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gnomon.core.english.statement import Refusal, not_a_zone
+from gnomon.core.english.statement import SentenceRefusal, unknown_zone_reason
 from gnomon.core.english.suggestions import (
     corrections,
     keeps_everything,
     keeps_the_rest,
     misnamed_zone,
     negation,
-    plain,
+    simplified_candidates,
     unknown_words,
-    what_remains,
+    without_negation,
 )
 from gnomon.core.english.vocabulary import MONTHS, NUMBERS, ORDINALS
 from gnomon.errors import Position, SentenceError
@@ -55,7 +55,7 @@ _HOUR_WORDS = "|".join(list(NUMBERS)[:12])
 _INSTANT = "2026-12-01T09:00:00+00:00"
 
 
-class Known(NamedTuple):
+class KnownMistake(NamedTuple):
     """A pattern of words; `instead` gives what could stand in its place."""
 
     pattern: re.Pattern[str]
@@ -65,8 +65,10 @@ class Known(NamedTuple):
     otherwise: tuple[str, ...] = ()
 
 
-def _known(pattern: str, reason: str, instead: Callable[[re.Match[str]], tuple[str, ...]], *otherwise: str) -> Known:
-    return Known(re.compile(pattern, re.IGNORECASE), reason, instead, otherwise)
+def _mistake(
+    pattern: str, reason: str, instead: Callable[[re.Match[str]], tuple[str, ...]], *otherwise: str
+) -> KnownMistake:
+    return KnownMistake(re.compile(pattern, re.IGNORECASE), reason, instead, otherwise)
 
 
 def _nothing(_: re.Match[str]) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ _COUNTING = "which cron cannot count from one month to the next"
 _ONE_TIME = f"which names one moment; for that, give an instant such as {_INSTANT}"
 
 #: These are looked for in every text that is refused, whatever its grammar says.
-DATED = _known(
+DATED = _mistake(
     rf"\b(?:{_MONTH_NAME}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH_NAME},?\s+\d{{4}}"
     r"|\d{1,2}[/.]\d{1,2}[/.]\d{4}|\d{4}/\d{1,2}/\d{1,2})\b",
     f'has "{{}}", {_ONE_TIME}',
@@ -118,126 +120,126 @@ DATED = _known(
     _INSTANT,
 )
 
-KNOWN = (
+KNOWN_MISTAKES = (
     DATED,
-    _known(
+    _mistake(
         rf"\bevery\s+(?:other|second|alternate)\s+(?P<unit>{_DAY_NAME}|day|week)s?\b",
         f'has "{{}}", {_COUNTING}',
         _every_other,
     ),
-    _known(
+    _mistake(
         rf"\bevery\s+(?P<nth>{_NTH})\s+(?P<unit>day|week)s?\b",
         f'has "{{}}", {_COUNTING}',
         _every_nth,
     ),
-    _known(
+    _mistake(
         r"\b(?:bi-?weekly|fortnightly|every\s+fortnight|semi-?weekly)\b",
         f'has "{{}}", {_COUNTING}',
         lambda _: ("every 2 weeks",),
     ),
-    _known(
+    _mistake(
         r"\b(?:bi-?monthly|semi-?monthly)\b",
         'has "{}", which may mean twice a month or every two months',
         lambda _: ("on the 1st and 15th of the month", "every 2 months"),
     ),
-    _known(
+    _mistake(
         r"\b(?:bi-?annually|semi-?annually|bi-?yearly)\b",
         'has "{}", which may mean twice a year or every two years',
         lambda _: ("every 6 months",),
     ),
-    _known(
+    _mistake(
         r"\b(?:twice|(?:\d+|[a-z]+)\s+times)\s+(?:an?|per|every|each)\s+(?:week|month|quarter|year)\b",
         'has "{}", but only times of a day can be counted: name the days',
         _nothing,
     ),
-    _known(
+    _mistake(
         rf"\b(?:the\s+)?{_NTH}\s+(?:week|work|business\s+|working\s+)day\b",
         'has "{}", but cron knows only the last weekday of a month',
         _nothing,
         "on the last weekday of the month at 09:00",
     ),
-    _known(
+    _mistake(
         rf"\b(?:every\s+|on\s+)?(?P<day>{_DAY_NAME}),?\s+(?:the\s+)?(?P<nth>\d+(?:st|nd|rd|th))\b",
         'has "{}", which wants a weekday and a day of the month at once; cron can only want either',
         _friday_13th,
     ),
-    _known(
+    _mistake(
         r"\b(?:(?:on|at|by)\s+)?(?:the\s+)?end\s+of\s+(?:(?:the|each|every)\s+)?month\b",
         'has "{}": say which day that is',
         lambda _: ("on the last day of the month",),
     ),
-    _known(
+    _mistake(
         rf"\b(?:tomorrow|today|tonight|yesterday|now|(?:next|this|coming)\s+(?:{_DAY_NAME}|week|month|year|day)"
         r"|just\s+once|one\s+time|\d{4}-\d\d-\d\d\S*)\b|^\s*once(?=\s*$|\s+(?:at|on)\b)",
         f'has "{{}}", {_ONE_TIME}',
         _nothing,
         _INSTANT,
     ),
-    _known(
+    _mistake(
         r"\bin\s+(?:\d+|an?|one|two|three|five|ten)\s*(?:(?:second|minute|min|hour|hr|day|week)s?|[smhdw])\b",
         f'has "{{}}", {_ONE_TIME}',
         _nothing,
         _INSTANT,
     ),
-    _known(
+    _mistake(
         r"\b(?:sometimes|often|regularly|occasionally|frequently|randomly|rarely|periodically|always)\b",
         'has "{}", which does not say when',
         lambda _: ("every hour", ""),
         "every hour",
     ),
-    _known(
+    _mistake(
         rf"\b(?:every\s+|each\s+|in\s+the\s+|at\s+)?(?P<part>{'|'.join(_PARTS)})s?\b",
         'has "{}", which is no time: say the hour',
         _part_of_day,
     ),
-    _known(
+    _mistake(
         r"\b(?:utc|gmt)\s*(?P<sign>[+-])\s*0?(?P<hours>\d{1,2})(?::?00)?\b",
         'has "{}": a fixed offset is a zone such as Etc/GMT-2, whose sign is turned round',
         lambda found: (f"Etc/GMT{'-' if found['sign'] == '+' else '+'}{found['hours']}",),
     ),
-    _known(
+    _mistake(
         rf"\b(?:in\s+)?(?P<zone>{'|'.join(_ZONE_OF)})(?:\s+(?:standard|daylight))?(?:\s+time)?\b",
         'has "{}", which is not the name of one time zone',
         lambda found: (_ZONE_OF[found["zone"].lower()],),
     ),
-    _known(
+    _mistake(
         r"\bevery\s+(?:an\s+)?hour\s+and\s+a\s+half\b",
         'has "{}", which is not how a period is written',
         lambda _: ("every 90 minutes",),
     ),
-    _known(
+    _mistake(
         r"(?<![\w)])-\s*(?=\d)",
         "has a negative number",
         lambda _: ("",),
     ),
-    _known(
+    _mistake(
         r"\d{1,3}(?:,\d{3})+\b",
         'has "{}": a number has no commas',
         lambda found: (found[0].replace(",", ""),),
     ),
-    _known(
+    _mistake(
         r"\b(?P<count>\d+)\s*(?P<unit>mos?|y|yrs?)\b",
         'has "{}": months and years are not shortened',
         lambda found: (
             f"{found['count']} {'month' if found['unit'][0] in 'mM' else 'year'}{'s' * (found['count'] != '1')}",
         ),
     ),
-    _known(
+    _mistake(
         rf"\b(?P<number>{_HOUR_WORDS})(?=\s*[ap]\.?m\b)",
         'has "{}", but before am and pm stands a number in digits',
         lambda found: (str(NUMBERS[found["number"].lower()]),),
     ),
-    _known(
+    _mistake(
         r"(?<=:)\d(?!\d)|\d+\.\d+(?=\s*[ap]m)|\d+\s+o'?clock|(?<=\bat )\d{1,2}(?:h\d\d|h|\.\d\d)(?!\w|\.\d)",
         'has "{}", which is not how a time is written: say 09:05 or 9:05am',
         _time,
     ),
-    _known(
+    _mistake(
         r"(?<=\d:\d\d )(?:hrs?|hours?|h|o'?clock)\b|(?<=\d:\d\d)(?:hrs?|h)\b",
         'has "{}" after a time, which needs none',
         lambda _: ("",),
     ),
-    _known(
+    _mistake(
         rf"\b(?:at|from|between|to|until|till|and)\s+(?P<hour>\d{{1,4}}|{_HOUR_WORDS})"
         r"(?!\w|[:.]\d|\s*(?:[ap]\.?m|s|m|h|days?|weeks?|o'?clock|of|past|times|to\s+\d))",
         'has "{}", which is not a whole time of day: say 9am, 9pm or 09:00',
@@ -246,21 +248,21 @@ KNOWN = (
 )
 
 
-def findings(text: str) -> Iterator[tuple[Known, re.Match[str]]]:
+def find_known_mistakes(text: str) -> Iterator[tuple[KnownMistake, re.Match[str]]]:
     """Every known impossibility in the text, earliest first."""
-    found = [(known, match) for known in KNOWN for match in known.pattern.finditer(text)]
+    found = [(known, match) for known in KNOWN_MISTAKES for match in known.pattern.finditer(text)]
     yield from sorted(found, key=lambda pair: pair[1].start())
 
 
 def hours_written_out(text: str) -> str:
     """The text with every bare hour as a time: "at 9" becomes "at 09:00"."""
-    hours = KNOWN[-1].pattern
+    hours = KNOWN_MISTAKES[-1].pattern
     return hours.sub(lambda found: found[0].removesuffix(found["hour"]) + _hour(found)[0], text)
 
 
-LONGEST = 500
+MAX_SENTENCE_LENGTH = 500
 #: What to offer when nothing faithful can be read: plainly an example, and no attempt at a guess.
-GENERIC = "every weekday at 09:00"
+FALLBACK_EXAMPLE = "every weekday at 09:00"
 _MOST_TRIES = 24
 _MOST_EXPECTED = 5
 #: The words that are sentences worth offering.
@@ -286,37 +288,39 @@ _EXPECTED = {
 }
 
 
-def check_letters(text: str) -> None:
+def check_characters(text: str) -> None:
     """Refuse what no sentence can consist of, before any effort is spent on it."""
     if not text.strip():
-        raise Refusal("is empty", Position(0, len(text)), GENERIC)
-    if len(text) > LONGEST:
-        raise Refusal(f"has {len(text)} characters; {LONGEST} is the most", Position(LONGEST, len(text)))
+        raise SentenceRefusal("is empty", Position(0, len(text)), FALLBACK_EXAMPLE)
+    if len(text) > MAX_SENTENCE_LENGTH:
+        raise SentenceRefusal(
+            f"has {len(text)} characters; {MAX_SENTENCE_LENGTH} is the most", Position(MAX_SENTENCE_LENGTH, len(text))
+        )
     for place, letter in enumerate(text):
         if letter != "\t" and not " " <= letter <= "~":
             shown = f'"{letter}"' if letter.isprintable() else f"the character U+{ord(letter):04X}"
             reason = f"has {shown}, but schedules are written in plain ASCII"
-            raise Refusal(reason, Position(place, place + 1), *plain(text))
+            raise SentenceRefusal(reason, Position(place, place + 1), *simplified_candidates(text))
 
 
-def unexpected(text: str, failure: "UnexpectedInput") -> Refusal:
+def unexpected(text: str, failure: "UnexpectedInput") -> SentenceRefusal:
     """The refusal of a text at which the grammar gave up."""
     start = failure.pos_in_stream or 0
     token = getattr(failure, "token", None)
     if token is not None and token.type == "$END":
-        return Refusal("ends before it says a whole schedule", Position(len(text), len(text)), vague=True)
+        return SentenceRefusal("ends before it says a whole schedule", Position(len(text), len(text)), vague=True)
     word = re.compile(r"[^\s,()]*").match(text, start)
     end = max((word.end() if word else start, start + 1))
-    return Refusal(f'has "{_shown(text[start:end])}" where it cannot stand', Position(start, end), vague=True)
+    return SentenceRefusal(f'has "{_shown(text[start:end])}" where it cannot stand', Position(start, end), vague=True)
 
 
 def _shown(word: str) -> str:
     return word if len(word) <= 40 else f"{word[:37]}..."
 
 
-def refused(
+def sentence_error(
     text: str,
-    refusal: Refusal,
+    refusal: SentenceRefusal,
     *,
     accepted: Callable[[str], bool],
     following: Callable[[str], set[str]],
@@ -340,45 +344,47 @@ def _readable(candidates: Iterator[str], accepted: Callable[[str], bool]) -> str
         tidy = " ".join(candidate.split()).strip(" ,")
         if (" " in tidy or tidy.lower() in _WHOLE or tidy[:4].isdigit()) and accepted(tidy):
             return tidy
-    return GENERIC
+    return FALLBACK_EXAMPLE
 
 
 # ---- better reasons ------------------------------------------------------------------------------
 
 
-def _explained(text: str, refusal: Refusal) -> Refusal:
+def _explained(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
     """A reason found in the words themselves, the earliest first; else the grammar's own."""
-    if len(text) > LONGEST:
+    if len(text) > MAX_SENTENCE_LENGTH:
         return refusal
     taken, dated = negation(text), DATED.pattern.search(text)
     if taken is not None:
         word = text[taken.start() : taken.start("rest") if taken["rest"] else taken.end()]
         reason = f'has "{word}", which schedules do not know: name what remains'
         place = Position(taken.start(), taken.start() + len(word))
-        return Refusal(reason, place, what_remains(text, taken) or GENERIC)
+        return SentenceRefusal(reason, place, without_negation(text, taken) or FALLBACK_EXAMPLE)
     if dated is not None:
         return _known_refusal(text, DATED, dated)
     return _said_better(text, refusal) if refusal.vague else refusal
 
 
-def _said_better(text: str, refusal: Refusal) -> Refusal:
-    known, zone = next(findings(text), None), misnamed_zone(text)
+def _said_better(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
+    known, zone = next(find_known_mistakes(text), None), misnamed_zone(text)
     unknown = next(unknown_words(text), None)
     starts = {"known": known and known[1].start(), "zone": zone and zone[0].start, "word": unknown and unknown.start()}
     first = min((start for start in starts.values() if start is not None), default=None)
     if known and first == starts["known"]:
         return _known_refusal(text, *known)
     if zone and first == starts["zone"]:
-        reason = not_a_zone(text[slice(*zone[0])])
+        reason = unknown_zone_reason(text[slice(*zone[0])])
         mended = [sentence for words in _with_zone(text) for sentence in (words, *corrections(words))]
-        return Refusal(reason, zone[0], *_faithful(text, zone[0], mended), field="timezone")
+        return SentenceRefusal(reason, zone[0], *_faithful(text, zone[0], mended), field="timezone")
     if unknown:
         reason, place = f'has "{_shown(unknown[0])}", which is not a word of schedules', Position(*unknown.span())
-        return Refusal(reason, place, *_faithful(text, place, corrections(text)), vague=True, field=refusal.field)
+        return SentenceRefusal(
+            reason, place, *_faithful(text, place, corrections(text)), vague=True, field=refusal.field
+        )
     return refusal
 
 
-def _known_refusal(text: str, known: "Known", found: re.Match[str]) -> Refusal:
+def _known_refusal(text: str, known: "KnownMistake", found: re.Match[str]) -> SentenceRefusal:
     group = "hour" if "hour" in found.re.groupindex else 0
     start, end = found.span(group)
     whole = [text[:start] + words + text[end:] for words in known.instead(found)]
@@ -388,7 +394,9 @@ def _known_refusal(text: str, known: "Known", found: re.Match[str]) -> Refusal:
     whole += [f"every day {words}" for words in whole]
     mended = [sentence for words in whole for sentence in (words, *corrections(words), *_with_zone(words))]
     place = Position(start, end)
-    return Refusal(known.reason.format(text[start:end]), place, *_faithful(text, place, mended), *known.otherwise)
+    return SentenceRefusal(
+        known.reason.format(text[start:end]), place, *_faithful(text, place, mended), *known.otherwise
+    )
 
 
 def _with_zone(text: str) -> Iterator[str]:
@@ -406,9 +414,9 @@ def _faithful(text: str, place: Position, mended: Iterable[str]) -> Iterator[str
 # ---- suggestions ---------------------------------------------------------------------------------
 
 
-def _candidates(text: str, refusal: Refusal) -> Iterator[str]:
+def _candidates(text: str, refusal: SentenceRefusal) -> Iterator[str]:
     yield from refusal.instead
-    if len(text) > LONGEST or GENERIC in refusal.instead:
+    if len(text) > MAX_SENTENCE_LENGTH or FALLBACK_EXAMPLE in refusal.instead:
         return
     if refusal.field == "timezone" or negation(text) or any(not letter.isascii() for letter in text):
         return
@@ -428,7 +436,7 @@ def _examples(text: str, place: Position) -> Iterator[str]:
         yield f"{before}1st{after}"
 
 
-def _attempts(text: str, refusal: Refusal) -> Iterator[str]:
+def _attempts(text: str, refusal: SentenceRefusal) -> Iterator[str]:
     """The text with a word more, or a word less."""
     before, after = text[: refusal.place.start], text[refusal.place.end :]
     word = text[refusal.place.start : refusal.place.end]

@@ -9,7 +9,7 @@ while "and" between them would widen it.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gnomon.core.english.statement import Refusal
+from gnomon.core.english.statement import SentenceRefusal
 from gnomon.errors import Position
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _ENDS_A_CLAUSE = {"TIME", "SECOND", "MINUTE", "HOUR", "DURATION", "ADVERB", "HOU
 _UNITS = {"SECOND", "MINUTE", "HOUR", "MONTH", "QUARTER", "YEAR"}
 
 
-class Tidier:
+class TokenNormalizer:
     """Stands between lark's lexer and its parser."""
 
     #: lark drops words that the grammar does not use, unless they are named here.
@@ -134,10 +134,10 @@ def _repeated(tokens: list["Token"], place: int, before: "Token | None") -> int:
     raise _wrongly_joined(tokens, place)
 
 
-def _wrongly_joined(tokens: list["Token"], place: int) -> Refusal:
+def _wrongly_joined(tokens: list["Token"], place: int) -> SentenceRefusal:
     word = tokens[place]
     reason = f'has "{word}" where it joins different things; that takes two schedules'
-    return Refusal(reason, place_of(word), vague=True)
+    return SentenceRefusal(reason, place_of(word), vague=True)
 
 
 def _completed(tokens: list["Token"]) -> Iterator["Token"]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from gnomon.core.cron.calendar import day_rule
 from gnomon.core.cron.dialect_standard import parse
-from gnomon.core.english.clauses import said_in
-from gnomon.core.english.compiler import Calendar, Interval, meaning
-from gnomon.core.english.diagnostics import check_letters, refused, unexpected
-from gnomon.core.english.normalizer import Tidier
-from gnomon.core.english.statement import Refusal
+from gnomon.core.english.clauses import statement_from_tree
+from gnomon.core.english.compiler import Calendar, Interval, compile_statement
+from gnomon.core.english.diagnostics import check_characters, sentence_error, unexpected
+from gnomon.core.english.normalizer import TokenNormalizer
+from gnomon.core.english.statement import SentenceRefusal
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _INSTANT = re.compile(r"\d{4}-")
 
 
-def read(text: str) -> Calendar | Interval:
+def parse_sentence(text: str) -> Calendar | Interval:
     """What the sentence means. SentenceError for every other text."""
     try:
-        return _understood(text)
-    except Refusal as refusal:
-        raise refused(text, refusal, accepted=_accepted, following=_following) from None
+        return _parse(text)
+    except SentenceRefusal as refusal:
+        raise sentence_error(text, refusal, accepted=_accepted, following=_following) from None
 
 
-def _understood(text: str) -> Calendar | Interval:
+def _parse(text: str) -> Calendar | Interval:
     # lark is slow to load, so it waits for the first sentence: here and below.
-    check_letters(text)
+    check_characters(text)
     from lark.exceptions import UnexpectedInput
 
     try:
         tree = _parser().parse(text)
     except UnexpectedInput as failure:
         raise unexpected(text, failure) from None
-    return meaning(said_in(text, tree))
+    return compile_statement(statement_from_tree(text, tree))
 
 
 def _accepted(text: str) -> bool:
@@ -44,8 +44,8 @@ def _accepted(text: str) -> bool:
     try:
         if _INSTANT.match(text):
             return datetime.fromisoformat(text).tzinfo is not None
-        found = _understood(text)
-    except (Refusal, ValueError):
+        found = _parse(text)
+    except (SentenceRefusal, ValueError):
         return False
     if isinstance(found, Interval):
         return True
@@ -62,7 +62,7 @@ def _following(text: str) -> set[str]:
         _parser().parse(f"{text} )")
     except UnexpectedToken as failure:
         return failure.accepts if failure.token.type == "RPAR" else set()
-    except (UnexpectedInput, Refusal):
+    except (UnexpectedInput, SentenceRefusal):
         pass
     return set()
 
@@ -77,7 +77,7 @@ def _parser() -> "Lark":
         [""],
         parser="lalr",
         lexer="basic",
-        postlex=Tidier(),
+        postlex=TokenNormalizer(),
         propagate_positions=True,
         maybe_placeholders=False,
     )

@@ -8,7 +8,7 @@ from gnomon.core.cron.fields import Field
 from gnomon.errors import Position
 
 
-class Refusal(Exception):
+class SentenceRefusal(Exception):
     """Why a sentence cannot be read, where, and whole sentences that may have been meant.
 
     It never leaves this package: it becomes a SentenceError.
@@ -27,7 +27,7 @@ class Refusal(Exception):
         self.field = field
 
 
-def not_a_zone(name: str) -> str:
+def unknown_zone_reason(name: str) -> str:
     """The reason for refusing a time zone."""
     return f'has "{name}", which is not an IANA time zone'
 
@@ -44,7 +44,7 @@ class Time(NamedTuple):
         return f"{self.hour:02}:{self.minute:02}{seconds}"
 
 
-class Span(NamedTuple):
+class RepeatInterval(NamedTuple):
     """So many days, weeks, months or years."""
 
     unit: str
@@ -70,7 +70,7 @@ _SLOTS = {
 
 
 @dataclass(slots=True)
-class Said:
+class ScheduleStatement:
     """The clauses of one sentence; what was not said is None."""
 
     text: str
@@ -81,7 +81,7 @@ class Said:
     hour: Field | None = None
     #: In seconds, exactly: a period may be as long as its digits.
     period: Fraction | None = None
-    span: Span | None = None
+    span: RepeatInterval | None = None
     count: int | None = None
     day: Field | None = None
     weekday: Field | None = None
@@ -96,7 +96,7 @@ class Said:
     def put(self, slot: str, value: object, place: Position) -> None:
         """Fill a slot, once."""
         if slot in self.places:
-            raise Refusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, self._without(place))
+            raise SentenceRefusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, self._without(place))
         setattr(self, slot, value)
         self.places[slot] = place
 
@@ -106,10 +106,10 @@ class Said:
         two_times = any(letter.isdigit() for letter in before) and any(letter.isdigit() for letter in after)
         return before if two_times else before + after
 
-    def refuse(self, slot: str, reason: str, *instead: str) -> Refusal:
+    def refuse(self, slot: str, reason: str, *instead: str) -> SentenceRefusal:
         """The refusal of what the sentence said in `slot`; as a last resort, go without it."""
         place = self.places.get(slot, Position(0, len(self.text)))
-        return Refusal(reason, place, *instead, self.text[: place.start] + self.text[place.end :])
+        return SentenceRefusal(reason, place, *instead, self.text[: place.start] + self.text[place.end :])
 
     def instead(self, slot: str, words: str) -> str:
         """The sentence with other words in place of a slot's."""

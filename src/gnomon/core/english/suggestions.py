@@ -65,7 +65,7 @@ def negation(text: str) -> re.Match[str] | None:
     return _NEGATION.search(text)
 
 
-def what_remains(text: str, taken: re.Match[str]) -> str | None:
+def without_negation(text: str, taken: re.Match[str]) -> str | None:
     """The text with the weekdays named that a negation leaves, if weekdays are what it takes away."""
     if not taken["days"]:
         return None
@@ -155,7 +155,7 @@ def _near(word: str) -> list[str]:
     return sorted(get_close_matches(bare, _VOCABULARY, n=3, cutoff=0.7), key=lambda near: near[0] != word[0])
 
 
-def plain(text: str) -> Iterator[str]:
+def simplified_candidates(text: str) -> Iterator[str]:
     """The text in ASCII, if all its letters and digits have plain forms."""
     dashed = re.sub(r"[\u2010-\u2015\u2212]", "-", text).replace("\u2019", "'")
     letters = "".join(_digit(letter) for letter in unicodedata.normalize("NFKD", dashed))

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gnomon.core.cron.fields import Kind
+from gnomon.core.cron.fields import FieldKind
 from gnomon.core.english.normalizer import place_of
-from gnomon.core.english.statement import Refusal
+from gnomon.core.english.statement import SentenceRefusal
 from gnomon.core.english.vocabulary import NUMBERS, ORDINALS
 from gnomon.errors import Position
 
@@ -42,7 +42,7 @@ def place_in(tree: "Node") -> Position:
     return Position(tree.meta.start_pos, tree.meta.end_pos)
 
 
-def number_of(token: "Token", kind: Kind) -> int:
+def number_of(token: "Token", kind: FieldKind) -> int:
     """The whole number a word spells, as a value of a field."""
     word = token.lower()
     if token.type == "ORDINAL":
@@ -51,19 +51,19 @@ def number_of(token: "Token", kind: Kind) -> int:
         value = NUMBERS.get(word, -1) if "." in word or word in NUMBERS else int(word)
     if not kind.low <= value <= kind.high:
         reason = f'has "{token}", but a {kind.name} is a whole number from {kind.low} to {kind.high}'
-        raise Refusal(reason, place_of(token))
+        raise SentenceRefusal(reason, place_of(token))
     return value
 
 
-def range_of(tree: "Node", kind: Kind) -> Iterator[int]:
+def range_of(tree: "Node", kind: FieldKind) -> Iterator[int]:
     """The numbers of a range, as values of a field."""
     start, end = (number_of(token, kind) for token in tokens_in(tree) if token.type != "THROUGH")
     if start > end:
-        raise Refusal("has a range whose start is after its end", place_in(tree))
+        raise SentenceRefusal("has a range whose start is after its end", place_in(tree))
     yield from range(start, end + 1)
 
 
-def numbers_of(tree: "Node", kind: Kind) -> Iterator[int]:
+def numbers_of(tree: "Node", kind: FieldKind) -> Iterator[int]:
     """The numbers of a list, as values of a field."""
     for child in tree.children:
         if isinstance(child, str):
@@ -77,7 +77,7 @@ def index_of(token: "Token", names: Iterable[str]) -> int:
     return next(place for place, name in enumerate(names) if name[:3].lower() == token[:3].lower())
 
 
-def around(tree: "Node", names: tuple[str, ...]) -> list[int]:
+def cyclic_range(tree: "Node", names: tuple[str, ...]) -> list[int]:
     """The values of a range of names, around the end of the week or year if need be."""
     start, end = (index_of(token, names) for token in tokens_in(tree) if token.type != "THROUGH")
     return [(start + step) % len(names) for step in range((end - start) % len(names) + 1)]

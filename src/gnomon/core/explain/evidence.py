@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Attempt, Decision, Run, RunId, Schedule, Spec, Task, TaskId, Tick
-from gnomon.core.retention import Horizons
-from gnomon.core.runs.external_events import Entry, Event
+from gnomon.core.retention import RetentionHorizons
+from gnomon.core.runs.external_events import EventEffect, ExternalEvent
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement
 from gnomon.core.runs.workflow import Workflow
-from gnomon.core.time_expressions import Moment
+from gnomon.core.time_expressions import TimeRange
 
 _FOREVER = 1 << 62
 
 
-class Version(Struct, frozen=True, kw_only=True):
+class SpecVersion(Struct, frozen=True, kw_only=True):
     """What a schedule said from some moment on."""
 
     revision: int
@@ -25,7 +25,7 @@ class Version(Struct, frozen=True, kw_only=True):
     by: str
 
 
-class Rest(Struct, frozen=True, kw_only=True):
+class PauseInterval(Struct, frozen=True, kw_only=True):
     """A stretch in which it was paused; it goes on while `until_at` is None."""
 
     from_at: int
@@ -34,23 +34,23 @@ class Rest(Struct, frozen=True, kw_only=True):
     ended_by: str | None = None
 
 
-class Stretch(Struct, frozen=True):
+class VersionTicks(Struct, frozen=True):
     """The ticks of one version: planned after `after` and up to `until`."""
 
-    version: Version
+    version: SpecVersion
     ticks: Ticks
     after: int
     until: int
 
 
-class Life(Struct, frozen=True, kw_only=True):
+class ScheduleTimeline(Struct, frozen=True, kw_only=True):
     """A schedule from its creation to now, or to its end."""
 
     #: As it is, or was at the end.
     schedule: Schedule
     #: Oldest first; there is at least one.
-    versions: tuple[Version, ...]
-    rests: tuple[Rest, ...] = ()
+    versions: tuple[SpecVersion, ...]
+    pause_intervals: tuple[PauseInterval, ...] = ()
     deleted_at: int | None = None
     deleted_by: str = ""
 
@@ -59,28 +59,32 @@ class Life(Struct, frozen=True, kw_only=True):
         """Whether it is paused now."""
         return self.deleted_at is None and self.schedule.paused_at is not None
 
-    def version_at(self, at: int) -> Version:
+    def version_at(self, at: int) -> SpecVersion:
         """What it said about a tick at that time; before its beginning, what it said first."""
-        found = [one.version for one in self._stretches() if one.after < at <= one.until]
+        found = [one.version for one in self._version_ticks() if one.after < at <= one.until]
         return found[0] if found else self.versions[0 if at <= self.versions[0].from_at else -1]
 
-    def version(self, revision: int) -> Version:
+    def version(self, revision: int) -> SpecVersion:
         """That revision, or the newest before it that is known."""
         return max((one for one in self.versions if one.revision <= revision), key=lambda one: one.revision)
 
-    def next_version(self, version: Version) -> Version | None:
+    def next_version(self, version: SpecVersion) -> SpecVersion | None:
         """What it said after that."""
         return next((one for one in self.versions if one.revision > version.revision), None)
 
-    def rest_at(self, at: int) -> Rest | None:
+    def pause_at(self, at: int) -> PauseInterval | None:
         """The pause that swallows a tick at that time."""
-        found = (one for one in self.rests if one.from_at < at <= (_FOREVER if one.until_at is None else one.until_at))
+        found = (
+            one
+            for one in self.pause_intervals
+            if one.from_at < at <= (_FOREVER if one.until_at is None else one.until_at)
+        )
         return next(found, None)
 
     def planned(self, first: int, last: int, *, most: int) -> list[int]:
         """The ticks planned from `first` up to `last`, oldest first, but no more than so many."""
         found: list[int] = []
-        for stretch in self._stretches():
+        for stretch in self._version_ticks():
             at = max(first - 1, stretch.after)
             while len(found) < most and (tick := stretch.ticks.after(at)) is not None:
                 if tick > min(last, stretch.until):
@@ -91,7 +95,7 @@ class Life(Struct, frozen=True, kw_only=True):
 
     def before(self, at: int) -> int | None:
         """The last tick planned before that time."""
-        for stretch in reversed(list(self._stretches())):
+        for stretch in reversed(list(self._version_ticks())):
             found = stretch.ticks.up_to(min(at - 1, stretch.until))
             if found is not None and found > stretch.after:
                 return found
@@ -99,20 +103,20 @@ class Life(Struct, frozen=True, kw_only=True):
 
     def after(self, at: int) -> int | None:
         """The first tick planned after that time."""
-        for stretch in self._stretches():
+        for stretch in self._version_ticks():
             if stretch.until > at:
                 found = stretch.ticks.after(max(at, stretch.after))
                 if found is not None and found <= stretch.until:
                     return found
         return None
 
-    def _stretches(self) -> Iterator[Stretch]:
+    def _version_ticks(self) -> Iterator[VersionTicks]:
         ends = [*(one.from_at for one in self.versions[1:]), _FOREVER if self.deleted_at is None else self.deleted_at]
         for version, until in zip(self.versions, ends, strict=True):
-            yield Stretch(version, Ticks(self.schedule.schedule_id, version.spec), version.from_at, until)
+            yield VersionTicks(version, Ticks(self.schedule.schedule_id, version.spec), version.from_at, until)
 
 
-class Hand(Struct, frozen=True, kw_only=True):
+class WorkerEvidence(Struct, frozen=True, kw_only=True):
     """A worker that is alive."""
 
     worker: str
@@ -123,7 +127,7 @@ class Hand(Struct, frozen=True, kw_only=True):
     pool: str = DEFAULT_POOL
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class RunEvidence(Struct, frozen=True, kw_only=True):
     """What a run is made of."""
 
     tasks: tuple[Task, ...] = ()
@@ -132,21 +136,21 @@ class Ran(Struct, frozen=True, kw_only=True):
     workflow: Workflow | None = None
 
 
-class Happening(Struct, frozen=True):
+class EventEvidence(Struct, frozen=True):
     """An event to which the job listens, and what became of it."""
 
-    event: Event
-    entry: Entry | None
+    event: ExternalEvent
+    entry: EventEffect | None
 
 
-class Namesake(Struct, frozen=True, kw_only=True):
+class DeletedPredecessor(Struct, frozen=True, kw_only=True):
     """An earlier job of the same name."""
 
     deleted_at: int
     deleted_by: str
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class ExplainedSubject(Struct, frozen=True, kw_only=True):
     """One thing to explain: a tick, a run that no tick asked for, an event, or a moment without any of them."""
 
     #: The planned time of a tick, when a run was wanted, when an event was emitted, or the moment that was asked about.
@@ -155,9 +159,9 @@ class Subject(Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
     entry: Tick | None = None
     run: Run | None = None
-    happening: Happening | None = None
+    event_evidence: EventEvidence | None = None
     #: The moment was asked about, and may be more exact than a tick.
-    moment: Moment | None = None
+    moment: TimeRange | None = None
     #: It is, or was, a tick.
     planned: bool = False
 
@@ -168,29 +172,33 @@ class Subject(Struct, frozen=True, kw_only=True):
             return self.run.run_id
         if self.entry is not None:
             return self.entry.run_id
-        return None if self.happening is None or self.happening.entry is None else self.happening.entry.run_id
+        return (
+            None
+            if self.event_evidence is None or self.event_evidence.entry is None
+            else self.event_evidence.entry.run_id
+        )
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class JobEvidence(Struct, frozen=True, kw_only=True):
     """All that is known about a job around what is to be explained."""
 
-    life: Life
-    earlier: Namesake | None = None
+    life: ScheduleTimeline
+    earlier: DeletedPredecessor | None = None
     #: Newest first.
     ticks: tuple[Tick, ...] = ()
     #: Newest first; those near what is explained, and those near now.
     runs: tuple[Run, ...] = ()
-    happenings: tuple[Happening, ...] = ()
+    events: tuple[EventEvidence, ...] = ()
     #: Of the runs that are explained.
-    ran: Mapping[RunId, Ran] = {}
-    hands: tuple[Hand, ...] = ()
+    ran: Mapping[RunId, RunEvidence] = {}
+    hands: tuple[WorkerEvidence, ...] = ()
     #: Where those of their tasks wait that wait for a worker.
     placements: Mapping[TaskId, Placement] = {}
     #: From when on runs, and ticks, are kept; None if all that is asked about is.
-    kept: Horizons | None = None
+    kept: RetentionHorizons | None = None
 
 
-class Kind(StrEnum):
+class ExplanationKind(StrEnum):
     """What an explanation comes to."""
 
     FIRED = "fired"
@@ -213,12 +221,12 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Explanation(Struct, frozen=True, kw_only=True):
+class SubjectExplanation(Struct, frozen=True, kw_only=True):
     """What became of a tick, a run, an event or a moment, and why."""
 
     #: The planned time; without a tick, the moment itself.
     at: int
-    kind: Kind
+    kind: ExplanationKind
     #: A word for machines.
     reason: str
     #: The same for people.
@@ -240,16 +248,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     waits: tuple[str, ...] = ()
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class JobExplanation(Struct, frozen=True, kw_only=True):
     """What there is to say to someone who asks why."""
 
     job: str
     timezone: str
     #: What the schedule says now, or said last.
     schedule: str
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[SubjectExplanation, ...]
     #: The next tick, or why there is none; None if a moment was asked about.
-    coming: Explanation | None = None
+    coming: SubjectExplanation | None = None
     #: How many more ticks there are within the moment that was asked about.
     more: int = 0
     #: Something may have happened before this, and is no longer kept; None if nothing did.

@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterator
 
 from gnomon.core.cron import Cron
 from gnomon.core.cron.clock_changes import ClockChange, clock_changes
-from gnomon.core.explain.evidence import Evidence, Subject, Version
-from gnomon.core.explain.phrases import Clocks
-from gnomon.core.explain.ticks import paused_words
+from gnomon.core.explain.evidence import ExplainedSubject, JobEvidence, SpecVersion
+from gnomon.core.explain.phrases import TimeFormatter
+from gnomon.core.explain.ticks import explain_pause
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.ledger.edits import CARETAKER
+from gnomon.core.ledger.edits import SYSTEM_ACTOR
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS
-from gnomon.core.time_expressions import Moment, exactly
+from gnomon.core.time_expressions import TimeRange, exact_time_range
 from gnomon.core.triggers import At, OnDemand, OnEvent
 
 #: No clock that is put back shows a time again for longer than this.
 _REACH_MS = DAY_MS // 12
 
 
-def change_at(trigger: object, at: int) -> ClockChange | None:
+def clock_change_at(trigger: object, at: int) -> ClockChange | None:
     """The newest change of a schedule's clocks shortly before, or in the minute that begins then."""
     if not isinstance(trigger, Cron):
         return None
@@ -26,15 +26,15 @@ def change_at(trigger: object, at: int) -> ClockChange | None:
     return next(reversed(list(clock_changes(trigger, after=reach[0], until=reach[1]))), None)
 
 
-def made_up_at(trigger: object, at: int) -> int | None:
+def made_up_fire_at(trigger: object, at: int) -> int | None:
     """When the ticks fire that the change around that moment skips: the next whole minute, if they do at all."""
-    change = change_at(trigger, at)
+    change = clock_change_at(trigger, at)
     if change is None or change.effect != "made_up":
         return None
     return ms_of(change.at) + -change.at.second % 60 * SECOND_MS
 
 
-def repeated(change: ClockChange) -> tuple[int, int]:
+def repeated_interval(change: ClockChange) -> tuple[int, int]:
     """From when to when clocks show times for the second time; nothing, if they were put forward."""
     walls = change.instead_of.replace(tzinfo=None) - change.at.replace(tzinfo=None)
     began = ms_of(change.at)
@@ -42,22 +42,22 @@ def repeated(change: ClockChange) -> tuple[int, int]:
 
 
 #: Why nothing can be said about a moment of a job that no clock starts.
-FORGOTTEN = "removed"
+REASON_REMOVED = "removed"
 #: What keeps ticks away, but nobody from triggering the job.
 _ASKED = frozenset({"gap", "window", "once", "fold", "revision"})
 
 
-class Silence:
+class NoTickExplainer:
     """A moment without a tick, and all that may be the reason for it."""
 
-    def __init__(self, evidence: Evidence, subject: Subject, clocks: Clocks, *, now: int) -> None:
+    def __init__(self, evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, *, now: int) -> None:
         self._evidence = evidence
         self._life = evidence.life
         self._at = subject.at
-        self._moment: Moment = subject.moment or exactly(subject.at)
+        self._moment: TimeRange = subject.moment or exact_time_range(subject.at)
         self._clocks = clocks
         self._now = now
-        self._version: Version = evidence.life.version_at(subject.at)
+        self._version: SpecVersion = evidence.life.version_at(subject.at)
         self._spec = self._version.spec
         kept = evidence.kept
         #: From when on runs are kept, if those of the moment are not.
@@ -68,7 +68,7 @@ class Silence:
         reasons: tuple[tuple[str, Callable[[], str | None]], ...] = (
             ("not_created", self._not_created),
             ("deleted", self._deleted),
-            (FORGOTTEN, self._forgotten),
+            (REASON_REMOVED, self._forgotten),
             ("on_demand", self._on_demand),
             ("gap", self._skipped_by_the_clocks),
             ("window", self._outside_its_window),
@@ -99,7 +99,7 @@ class Silence:
         if life.deleted_at is None or self._at < life.deleted_at:
             return None
         gone = "The job was gone" if self._at < self._now else "The job is gone"
-        if life.deleted_by == CARETAKER:
+        if life.deleted_by == SYSTEM_ACTOR:
             return f"{gone}: it was to run once, and did; that was over at {self._clocks(life.deleted_at)}."
         return f"{gone}: {life.deleted_by or 'someone'} deleted it at {self._clocks(life.deleted_at)}."
 
@@ -127,7 +127,7 @@ class Silence:
     def _skipped_by_the_clocks(self) -> str | None:
         if self._moment.skipped is None:
             return None
-        change = change_at(self._spec.trigger, self._at)
+        change = clock_change_at(self._spec.trigger, self._at)
         told = "" if change is None else f"; {change.describe()}"
         return f"There was no {self._moment.skipped} that day{told}."
 
@@ -147,10 +147,10 @@ class Silence:
         return None if fire is None else f"{self._nothing} planned: the job runs once, at {self._clocks(fire)}."
 
     def _second_time_round(self) -> str | None:
-        change = change_at(self._spec.trigger, self._at)
+        change = clock_change_at(self._spec.trigger, self._at)
         if change is None or change.effect != "once":
             return None
-        began, ended = repeated(change)
+        began, ended = repeated_interval(change)
         back = ended - began
         first_time = self._life.planned(self._moment.first_at - back, self._moment.last_at - back, most=1)
         if not (began <= self._at < ended and first_time):
@@ -170,11 +170,11 @@ class Silence:
             return f"{self._nothing} planned: the job runs {says}, since {changed}.{self._around()}"
         return None
 
-    def _change(self, version: Version) -> str:
+    def _change(self, version: SpecVersion) -> str:
         who = version.by or "someone"
         return f"{who} changed it at {self._clocks(version.from_at)} (revision {version.revision})"
 
-    def _would_have(self, version: Version) -> bool:
+    def _would_have(self, version: SpecVersion) -> bool:
         ticks = Ticks(self._life.schedule.schedule_id, version.spec)
         found = ticks.after(self._moment.first_at - 1)
         return found is not None and found <= self._moment.last_at
@@ -200,7 +200,7 @@ class Silence:
             yield "It was the last one."
 
     def _paused_as_well(self) -> str:
-        if self._life.rest_at(self._at) is None:
+        if self._life.pause_at(self._at) is None:
             return ""
-        paused = paused_words(self._evidence, self._at, self._clocks)
+        paused = explain_pause(self._evidence, self._at, self._clocks)
         return f" Besides, {paused}."

@@ -10,18 +10,18 @@ from gnomon.core.instants import instant_of
 from gnomon.core.model import SECOND_MS
 
 #: How long it may take to be looked at before that is odd.
-PATIENCE_MS = 5 * SECOND_MS
+USUAL_DELAY_MS = 5 * SECOND_MS
 _LONGEST_ERROR = 200
 _MOST_NAMES = 3
 
 
-def when(at: int, zone: str) -> str:
+def instant_phrase(at: int, zone: str) -> str:
     """An instant on the clocks of a zone: its day, as much of its time as there is, and which clocks."""
     local = _local(at, zone)
     return f"{local:%a %Y-%m-%d} {_time(at, local)} {local:%Z}"
 
 
-class Clocks(Struct, frozen=True):
+class TimeFormatter(Struct, frozen=True):
     """How instants are written beside the one that everything is about: what is the same that day is left out."""
 
     zone: str
@@ -32,7 +32,7 @@ class Clocks(Struct, frozen=True):
         about, local = _local(self.about_at, self.zone), _local(at, self.zone)
         if about.date() == local.date() and about.tzname() == local.tzname():
             return _time(at, local)
-        return when(at, self.zone)
+        return instant_phrase(at, self.zone)
 
 
 def _local(at: int, zone: str) -> datetime:
@@ -54,12 +54,12 @@ def one_line(text: str) -> str:
     return line if len(line) <= _LONGEST_ERROR else f"{line[: _LONGEST_ERROR - 1]}…"
 
 
-def counted(count: int, thing: str) -> str:
+def pluralized(count: int, thing: str) -> str:
     """So many of them."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """The names as a sentence has them; of many, the first few and how many more."""
     shown = list(names[:_MOST_NAMES])
     if len(names) > _MOST_NAMES:

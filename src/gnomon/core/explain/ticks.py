@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 from gnomon.core.durations import span_text
-from gnomon.core.explain.evidence import Evidence, Kind, Subject
-from gnomon.core.explain.phrases import PATIENCE_MS, Clocks, counted
-from gnomon.core.explain.runs import in_the_way
-from gnomon.core.ledger.edits import CARETAKER
+from gnomon.core.explain.evidence import ExplainedSubject, ExplanationKind, JobEvidence
+from gnomon.core.explain.phrases import USUAL_DELAY_MS, TimeFormatter, pluralized
+from gnomon.core.explain.runs import blocking_run
+from gnomon.core.ledger.edits import SYSTEM_ACTOR
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Run, Spec, TickException, TickKind
 
 #: What each says, with what a DecidedTick knows. A test sees to it that none is forgotten.
-SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
+TICK_SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
     (TickKind.FIRED, Reason.ON_TIME): "It fired on time.",
     (
         TickKind.FIRED,
@@ -48,16 +48,18 @@ SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
     ),
 }
 #: What is said instead of ticks that were planned during a pause and were run because whoever ended it said so.
-AFTER_A_PAUSE: Mapping[TickKind, str] = {
+RESUMED_SENTENCES: Mapping[TickKind, str] = {
     TickKind.FIRED: "It was made up for when the pause was over: {tick.paused}.",
     TickKind.QUEUED: "It was queued to be made up for when the pause was over: {tick.paused}.",
 }
 
 
-class DecidedTick:
+class TickFacts:
     """What a sentence about a tick can speak of, each worked out when it is spoken of."""
 
-    def __init__(self, evidence: Evidence, subject: Subject, decision: Decision, clocks: Clocks, *, now: int) -> None:
+    def __init__(
+        self, evidence: JobEvidence, subject: ExplainedSubject, decision: Decision, clocks: TimeFormatter, *, now: int
+    ) -> None:
         self._evidence = evidence
         self._subject = subject
         self._decision = decision
@@ -99,7 +101,7 @@ class DecidedTick:
     @property
     def limit(self) -> str:
         """How many runs may wait."""
-        return counted(self._spec.queue_limit, "run")
+        return pluralized(self._spec.queue_limit, "run")
 
     @property
     def holder(self) -> str:
@@ -117,17 +119,17 @@ class DecidedTick:
 
     @property
     def _in_the_way(self) -> Run | None:
-        return None if self._subject.entry is None else in_the_way(self._evidence, self._subject.entry)
+        return None if self._subject.entry is None else blocking_run(self._evidence, self._subject.entry)
 
     @property
     def paused(self) -> str:
         """Who paused the job."""
-        return paused_words(self._evidence, self._subject.at, self._clocks)
+        return explain_pause(self._evidence, self._subject.at, self._clocks)
 
     @property
     def made_up_for(self) -> bool:
         """Whether it was planned during a pause, and decided by whoever ended that."""
-        rest = self._evidence.life.rest_at(self._subject.at)
+        rest = self._evidence.life.pause_at(self._subject.at)
         return self._subject.entry is not None and rest is not None and rest.until_at == self._decided_at
 
     @property
@@ -157,17 +159,17 @@ class DecidedTick:
     def newer(self) -> str:
         """The tick to which it was left."""
         together = [one.decision for one in self._evidence.ticks if one.decided_at == self._decided_at]
-        fired = [one for one in together if one.starts_a_run]
+        fired = [one for one in together if one.starts_run]
         return f" That was the one at {self._clocks(fired[0].planned_at)}." if fired else ""
 
 
-def paused_words(evidence: Evidence, at: int, clocks: Clocks) -> str:
+def explain_pause(evidence: JobEvidence, at: int, clocks: TimeFormatter) -> str:
     """Who paused the job, when, and how long that went on."""
-    rest = evidence.life.rest_at(at)
+    rest = evidence.life.pause_at(at)
     if rest is None:
         return "the job was paused"
     began = f"{rest.by or 'someone'} paused the job at {clocks(rest.from_at)}"
-    if rest.by == CARETAKER:
+    if rest.by == SYSTEM_ACTOR:
         began = f"the job was paused at {clocks(rest.from_at)}, when its only run had not succeeded"
     if rest.until_at is None:
         deleted_at = evidence.life.deleted_at
@@ -175,22 +177,24 @@ def paused_words(evidence: Evidence, at: int, clocks: Clocks) -> str:
     return f"{began} and {rest.ended_by or 'someone'} resumed it at {clocks(rest.until_at)}"
 
 
-def decided(evidence: Evidence, subject: Subject, decision: Decision, clocks: Clocks, *, now: int) -> str:
+def explain_decision(
+    evidence: JobEvidence, subject: ExplainedSubject, decision: Decision, clocks: TimeFormatter, *, now: int
+) -> str:
     """Why that became of the tick, and of which others the same."""
-    tick = DecidedTick(evidence, subject, decision, clocks, now=now)
-    sentence = AFTER_A_PAUSE.get(decision.kind) if tick.made_up_for else None
-    told = (sentence or SENTENCES[decision.kind, decision.reason]).format(tick=tick)
-    return told + _moved(decision, subject, clocks) + others(decision, clocks)
+    tick = TickFacts(evidence, subject, decision, clocks, now=now)
+    sentence = RESUMED_SENTENCES.get(decision.kind) if tick.made_up_for else None
+    told = (sentence or TICK_SENTENCES[decision.kind, decision.reason]).format(tick=tick)
+    return told + _moved(decision, subject, clocks) + explain_merged_ticks(decision, clocks)
 
 
-def _moved(decision: Decision, subject: Subject, clocks: Clocks) -> str:
+def _moved(decision: Decision, subject: ExplainedSubject, clocks: TimeFormatter) -> str:
     if decision.fire_at is None or decision.fire_at == subject.at:
         return ""
     why = "It was spread out" if decision.reason is Reason.CAUGHT_UP else "Its jitter moved it"
     return f" {why} to {clocks(decision.fire_at)}."
 
 
-def others(decision: Decision, clocks: Clocks) -> str:
+def explain_merged_ticks(decision: Decision, clocks: TimeFormatter) -> str:
     """Of which other ticks the same is true."""
     if decision.count == 1:
         return ""
@@ -213,31 +217,33 @@ _IF_NOT_OVER = {
 }
 
 
-def undecided(evidence: Evidence, subject: Subject, clocks: Clocks, *, now: int) -> tuple[Kind, str, str]:
+def explain_undecided(
+    evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, *, now: int
+) -> tuple[ExplanationKind, str, str]:
     """The kind, the reason and the sentence of a tick that has no entry."""
     life = evidence.life
     if life.deleted_at is not None or subject.at <= life.schedule.mark_at:
-        return Kind.UNKNOWN, *_forgotten(evidence, subject, clocks)
+        return ExplanationKind.UNKNOWN, *_forgotten(evidence, subject, clocks)
     if life.paused:
-        paused = paused_words(evidence, subject.at, clocks)
-        return Kind.HELD, "paused", f"It will not fire: {paused}."
+        paused = explain_pause(evidence, subject.at, clocks)
+        return ExplanationKind.HELD, "paused", f"It will not fire: {paused}."
     fire_at = Ticks(life.schedule.schedule_id, life.schedule.spec).fire_at(subject.at)
     if fire_at > now:
-        return Kind.COMING, "planned", _coming(evidence, subject, clocks, fire_at, now)
-    return Kind.OVERDUE, "undecided", _overdue(subject, clocks, fire_at, now)
+        return ExplanationKind.COMING, "planned", _coming(evidence, subject, clocks, fire_at, now)
+    return ExplanationKind.OVERDUE, "undecided", _overdue(subject, clocks, fire_at, now)
 
 
-def _forgotten(evidence: Evidence, subject: Subject, clocks: Clocks) -> tuple[str, str]:
+def _forgotten(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter) -> tuple[str, str]:
     kept, paused = evidence.kept, ""
-    if evidence.life.rest_at(subject.at) is not None:
-        paused = f" It did not fire: {paused_words(evidence, subject.at, clocks)}."
+    if evidence.life.pause_at(subject.at) is not None:
+        paused = f" It did not fire: {explain_pause(evidence, subject.at, clocks)}."
     if kept is None or subject.at >= kept.keys_at:
         return "no_entry", f"It was planned, but its entry is no longer in the ledger.{paused}"
     before = f"history from before {clocks(kept.keys_at)} is not kept"
     return "removed", f"It was planned, but what became of it is no longer known: {before}.{paused}"
 
 
-def _coming(evidence: Evidence, subject: Subject, clocks: Clocks, fire_at: int, now: int) -> str:
+def _coming(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, fire_at: int, now: int) -> str:
     told = f"It will fire in {span_text(fire_at - now)}"
     told += "." if fire_at == subject.at else f": its jitter moves it to {clocks(fire_at)}."
     spec = evidence.life.schedule.spec
@@ -247,11 +253,11 @@ def _coming(evidence: Evidence, subject: Subject, clocks: Clocks, fire_at: int, 
     return f"{told} If {under_way[-1].run_id} is still under way then, {_IF_NOT_OVER[spec.overlap]}."
 
 
-def _overdue(subject: Subject, clocks: Clocks, fire_at: int, now: int) -> str:
+def _overdue(subject: ExplainedSubject, clocks: TimeFormatter, fire_at: int, now: int) -> str:
     late = now - fire_at
     told = f"Its time came {span_text(late)} ago, and no scheduler has decided it yet"
-    told += ": is gnomon up running?" if late > PATIENCE_MS else "."
+    told += ": is gnomon up running?" if late > USUAL_DELAY_MS else "."
     decision = subject.decision
     if decision is None:
         return told
-    return f"{told} Decided now, it would {_WOULD[decision.kind]}.{others(decision, clocks)}"
+    return f"{told} Decided now, it would {_WOULD[decision.kind]}.{explain_merged_ticks(decision, clocks)}"

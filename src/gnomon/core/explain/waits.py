@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from gnomon.core.durations import span_text
-from gnomon.core.explain.evidence import Evidence, Hand, Ran
-from gnomon.core.explain.phrases import PATIENCE_MS, Clocks, counted, listed, one_line
-from gnomon.core.explain.runs import ahead_of
+from gnomon.core.explain.evidence import JobEvidence, RunEvidence, WorkerEvidence
+from gnomon.core.explain.phrases import USUAL_DELAY_MS, TimeFormatter, join_names, one_line, pluralized
+from gnomon.core.explain.runs import previous_queued_run
 from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
-from gnomon.core.runs.dag import in_order
+from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, ReasonCode
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
@@ -19,7 +19,7 @@ _UNHEARD_OF = f"{ReasonCode.NO_WORKERS}: no worker has registered"
 _MOST_ITEMS = 3
 
 #: What a task waits for, by its state and, if it is PENDING, by its wait reason.
-SENTENCES: Mapping[TaskState | WaitReason, str] = {
+WAIT_SENTENCES: Mapping[TaskState | WaitReason, str] = {
     WaitReason.READY: "{it.who} has been ready since {it.available}, and no dispatcher has looked at it yet.{it.idle}",
     WaitReason.DEPS: "{it.who} waits for others to end: {it.limit}.",
     WaitReason.RETRY: "{it.who} will be tried again {it.then}: attempt {it.number} {it.ended}.{it.allowed}",
@@ -34,17 +34,17 @@ SENTENCES: Mapping[TaskState | WaitReason, str] = {
 }
 
 
-class WaitingTask:
+class WaitingTaskFacts:
     """What a sentence about a task can speak of, each worked out when it is spoken of."""
 
-    def __init__(self, evidence: Evidence, run: Run, task: Task, clocks: Clocks, *, now: int) -> None:
+    def __init__(self, evidence: JobEvidence, run: Run, task: Task, clocks: TimeFormatter, *, now: int) -> None:
         self._evidence = evidence
         self._run = run
         self._task = task
         self._clocks = clocks
         self._now = now
         ran = evidence.ran[run.run_id]
-        self._ran: Ran = ran
+        self._ran: RunEvidence = ran
         tried = [one for one in ran.attempts if one.task_id == task.task_id]
         self._last: Attempt | None = tried[-1] if tried else None
         self._step: Step | None = ran.workflow.step(task.step) if ran.workflow else None
@@ -54,7 +54,7 @@ class WaitingTask:
         """The task, as a sentence begins with it."""
         if self._task.item is not None:
             return f"Item {self._task.item} of step {self._task.step}"
-        return "It" if self._ran.workflow is None or self._ran.workflow.lone else f"Step {self._task.step}"
+        return "It" if self._ran.workflow is None or self._ran.workflow.is_single_step else f"Step {self._task.step}"
 
     @property
     def available(self) -> str:
@@ -70,7 +70,7 @@ class WaitingTask:
     @property
     def idle(self) -> str:
         """That somebody should have looked by now."""
-        return " Is gnomon up running?" if self._now - self._task.available_at > PATIENCE_MS else ""
+        return " Is gnomon up running?" if self._now - self._task.available_at > USUAL_DELAY_MS else ""
 
     @property
     def limit(self) -> str:
@@ -83,7 +83,7 @@ class WaitingTask:
             if one.parent == self._task.parent and one.state not in TERMINAL and not _is_held(one)
         ]
         allowed = "no more may run at once" if most is None else f"max_parallel is {most}"
-        busy = f", and {listed(under_way)} {'is' if len(under_way) == 1 else 'are'} under way" if under_way else ""
+        busy = f", and {join_names(under_way)} {'is' if len(under_way) == 1 else 'are'} under way" if under_way else ""
         return allowed + busy
 
     @property
@@ -103,7 +103,7 @@ class WaitingTask:
     def allowed(self) -> str:
         """How many attempts it has."""
         retry = self._step.retry if self._step else None
-        return f" It has {counted(retry.max_attempts - self._task.attempts, 'attempt')} left." if retry else ""
+        return f" It has {pluralized(retry.max_attempts - self._task.attempts, 'attempt')} left." if retry else ""
 
     @property
     def delayed(self) -> str:
@@ -117,7 +117,7 @@ class WaitingTask:
     @property
     def ahead(self) -> str:
         """The run before it."""
-        found = ahead_of(self._evidence, self._run)
+        found = previous_queued_run(self._evidence, self._run)
         return "an earlier run" if found is None else f"{found.run_id} (planned for {self._clocks(found.planned_at)})"
 
     @property
@@ -136,9 +136,9 @@ class WaitingTask:
         if self._step is None or not self._step.function or not (self._task.note or "").startswith(_UNHEARD_OF):
             return ""
         hands = [one for one in self._evidence.hands if one.pool == DEFAULT_POOL]
-        if _knowing(hands, self._step, Placement()):
+        if _workers_with_function(hands, self._step, Placement()):
             return " By now one has."
-        names = listed([one.worker for one in hands]) if hands else ""
+        names = join_names([one.worker for one in hands]) if hands else ""
         return f" Alive, without it: {names}." if hands else " No worker is alive."
 
     @property
@@ -146,7 +146,7 @@ class WaitingTask:
         """Why no worker takes it."""
         function = self._step.function if self._step else ""
         where = self._evidence.placements.get(self._task.task_id, Placement())
-        knowing = _knowing(self._evidence.hands, self._step, where)
+        knowing = _workers_with_function(self._evidence.hands, self._step, where)
         if not knowing:
             if where.directed_to is not None:
                 return f" it is for {where.directed_to} alone, which is not alive."
@@ -154,9 +154,9 @@ class WaitingTask:
             return f" {there}{'' if where.pool is None else f' in pool {where.pool}'}."
         free = [one.worker for one in knowing if one.busy < one.slots]
         if free:
-            return f" {listed(free)} could, and will soon."
-        slots = counted(sum(one.slots for one in knowing), "slot")
-        return f" {'the' if slots == '1 slot' else 'all'} {slots} of {listed([one.worker for one in knowing])} " + (
+            return f" {join_names(free)} could, and will soon."
+        slots = pluralized(sum(one.slots for one in knowing), "slot")
+        return f" {'the' if slots == '1 slot' else 'all'} {slots} of {join_names([one.worker for one in knowing])} " + (
             "is in use." if slots == "1 slot" else "are in use."
         )
 
@@ -192,7 +192,7 @@ _ENDED = {
 }
 
 
-def waits(evidence: Evidence, run: Run, clocks: Clocks, *, now: int) -> Iterator[str]:
+def explain_waits(evidence: JobEvidence, run: Run, clocks: TimeFormatter, *, now: int) -> Iterator[str]:
     """What each step of the run waits for that is not over."""
     ran = evidence.ran.get(run.run_id)
     if ran is None or run.over:
@@ -207,14 +207,14 @@ def waits(evidence: Evidence, run: Run, clocks: Clocks, *, now: int) -> Iterator
         yield from _not_made(ran.workflow, made)
 
 
-def _sentence(evidence: Evidence, run: Run, task: Task, clocks: Clocks, now: int) -> str:
-    told = WaitingTask(evidence, run, task, clocks, now=now)
+def _sentence(evidence: JobEvidence, run: Run, task: Task, clocks: TimeFormatter, now: int) -> str:
+    told = WaitingTaskFacts(evidence, run, task, clocks, now=now)
     if told.worker == ENGINE and task.state is TaskState.RUNNING:
         return _within(task, told)
-    return SENTENCES[task.wait_reason if task.state is TaskState.PENDING else task.state].format(it=told)
+    return WAIT_SENTENCES[task.wait_reason if task.state is TaskState.PENDING else task.state].format(it=told)
 
 
-def _within(task: Task, told: WaitingTask) -> str:
+def _within(task: Task, told: WaitingTaskFacts) -> str:
     """What a task waits for that no worker has in hand."""
     if task.open_items:
         failed = f"; {task.failed_items} did not succeed" if task.failed_items else ""
@@ -222,7 +222,7 @@ def _within(task: Task, told: WaitingTask) -> str:
     return f"{told.who} waits for {sub_run_id(task)}, which it started at {told.started}."
 
 
-def _items(evidence: Evidence, run: Run, parent: Task, clocks: Clocks, now: int) -> Iterator[str]:
+def _items(evidence: JobEvidence, run: Run, parent: Task, clocks: TimeFormatter, now: int) -> Iterator[str]:
     tasks = evidence.ran[run.run_id].tasks
     items = [one for one in tasks if one.parent == parent.task_id and one.state not in TERMINAL]
     for task in sorted(items, key=lambda one: (_is_held(one), one.item or 0))[:_MOST_ITEMS]:
@@ -231,17 +231,19 @@ def _items(evidence: Evidence, run: Run, parent: Task, clocks: Clocks, now: int)
 
 def _not_made(workflow: Workflow, made: Mapping[str, Task]) -> Iterator[str]:
     """Steps whose turn has not come."""
-    for step in in_order(workflow):
+    for step in topological_order(workflow):
         if step.name not in made:
             open_ = [name for name in step.depends_on if name not in made or made[name].state not in TERMINAL]
-            yield f"Step {step.name} waits for {listed(open_ or step.depends_on)}."
+            yield f"Step {step.name} waits for {join_names(open_ or step.depends_on)}."
 
 
 def _is_held(task: Task) -> bool:
     return task.state is TaskState.PENDING and task.wait_reason is WaitReason.DEPS
 
 
-def _knowing(hands: Sequence[Hand], step: Step | None, where: Placement) -> list[Hand]:
+def _workers_with_function(
+    hands: Sequence[WorkerEvidence], step: Step | None, where: Placement
+) -> list[WorkerEvidence]:
     """Those who could take a task that waits there."""
     return [
         one

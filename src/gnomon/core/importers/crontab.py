@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from gnomon.core.importers.report import (
     USUAL_TIMEOUT,
-    Entry,
-    Imported,
-    Note,
-    left_out,
+    ImportedEntry,
+    ImportNote,
+    ImportReport,
     name_of_command,
     shown,
+    skipped_entry,
     with_variables,
 )
 
@@ -36,7 +36,7 @@ REMARKS = (
 )
 
 
-class _When(Struct, frozen=True):
+class _CrontabSchedule(Struct, frozen=True):
     """What a line says before its command."""
 
     schedule: str
@@ -53,7 +53,7 @@ class _Crontab:
         self._system = system
         self._variables: dict[str, str] = {}
         self.comments: list[str] = []
-        self.entries: list[Entry] = []
+        self.entries: list[ImportedEntry] = []
 
     def line(self, number: int, text: str) -> None:
         """Read one more line."""
@@ -71,27 +71,31 @@ class _Crontab:
         place, comments = f"{self._place}:{number}", tuple(self.comments)
         self.comments.clear()
         found = self._entry(place, text, comments)
-        self.entries.append(left_out(place, shown(text), found, comments=comments) if isinstance(found, str) else found)
+        self.entries.append(
+            skipped_entry(place, shown(text), found, comments=comments) if isinstance(found, str) else found
+        )
 
-    def _entry(self, place: str, text: str, comments: tuple[str, ...]) -> Entry | str:
+    def _entry(self, place: str, text: str, comments: tuple[str, ...]) -> ImportedEntry | str:
         """The entry, or why there is none."""
         when = _when(text)
         if isinstance(when, str):
             return when
         rest, notes = when.rest, []
         if when.quiet:
-            notes.append(Note("the dash in front of it, which keeps it out of the system's log, means nothing here"))
+            notes.append(
+                ImportNote("the dash in front of it, which keeps it out of the system's log, means nothing here")
+            )
         if self._system:
             user, *behind = _BLANKS.split(rest, maxsplit=1)
             rest = "".join(behind)
-            notes.append(Note(f"user {shown(user)}: it runs as the user of the worker"))
-        command, stdin = percents(rest)
+            notes.append(ImportNote(f"user {shown(user)}: it runs as the user of the worker"))
+        command, stdin = split_percents(rest)
         if not command.strip():
             return "it has no command" + (" behind the user" if self._system else "")
         job = self._job(when.schedule, command, stdin, notes)
-        return Entry(place=place, original=shown(text), job=job, notes=tuple(notes), comments=comments)
+        return ImportedEntry(place=place, original=shown(text), job=job, notes=tuple(notes), comments=comments)
 
-    def _job(self, schedule: str, command: str, stdin: str, notes: list[Note]) -> dict[str, Any]:
+    def _job(self, schedule: str, command: str, stdin: str, notes: list[ImportNote]) -> dict[str, Any]:
         name = name_of_command(command)
         shell = self._variables.get("SHELL", "")
         if shell and shell.rpartition("/")[2] != "sh":
@@ -105,31 +109,33 @@ class _Crontab:
         job |= {"stdin": stdin} if stdin else {}
         return job | {"overlap": "allow", "timeout": USUAL_TIMEOUT} | self._for_cron(notes)
 
-    def _for_cron(self, notes: list[Note]) -> dict[str, Any]:
+    def _for_cron(self, notes: list[ImportNote]) -> dict[str, Any]:
         """What variables ask of cron itself."""
         mail = self._variables.get("MAILTO")
         if mail:
-            notes.append(Note(f"MAILTO {shown(mail)}: nothing is mailed; what a command prints is in its log"))
+            notes.append(ImportNote(f"MAILTO {shown(mail)}: nothing is mailed; what a command prints is in its log"))
         delay = self._variables.get("RANDOM_DELAY")
         if not delay:
             return {}
         if not delay.isdecimal() or not 0 < len(delay) <= 3 or not 0 < int(delay) <= _LONGEST_DELAY:
-            notes.append(Note(f"RANDOM_DELAY {shown(delay)}: jitter is at most an hour"))
+            notes.append(ImportNote(f"RANDOM_DELAY {shown(delay)}: jitter is at most an hour"))
             return {}
-        notes.append(Note("RANDOM_DELAY: jitter moves a fire either way, and not only to a later time", lost=False))
+        notes.append(
+            ImportNote("RANDOM_DELAY: jitter moves a fire either way, and not only to a later time", lost=False)
+        )
         return {"jitter": f"{int(delay)}m"}
 
 
-def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) -> Imported:
+def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) -> ImportReport:
     """The entries of a crontab. `timezone` is that of the machine it comes from."""
     crontab = _Crontab(place, timezone, system=system)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         crontab.line(number, line)
     zone = f"times of day are those of {timezone}, unless CRON_TZ says something else"
-    return Imported(entries=tuple(crontab.entries), remarks=(*REMARKS, zone), comments=tuple(crontab.comments))
+    return ImportReport(entries=tuple(crontab.entries), remarks=(*REMARKS, zone), comments=tuple(crontab.comments))
 
 
-def percents(rest: str) -> tuple[str, str]:
+def split_percents(rest: str) -> tuple[str, str]:
     r"""A command, and what it reads: all behind the first %, where further ones end lines. `\%` is a plain %."""
     lines, current, escaped = [], "", False
     for letter in rest:
@@ -148,7 +154,7 @@ def percents(rest: str) -> tuple[str, str]:
     return command.strip(), text if not text or text.endswith("\n") else text + "\n"
 
 
-def _when(text: str) -> _When | str:
+def _when(text: str) -> _CrontabSchedule | str:
     quiet = text.startswith("-")
     text = text[1:].lstrip(" \t") if quiet else text
     if text.startswith("@"):
@@ -157,12 +163,12 @@ def _when(text: str) -> _When | str:
             return _REBOOT
         if macro not in _MACROS and macro not in _OTHER_MACROS:
             return f"{shown(macro)} is unknown"
-        return _When(_OTHER_MACROS.get(macro, macro), "".join(rest), quiet)
+        return _CrontabSchedule(_OTHER_MACROS.get(macro, macro), "".join(rest), quiet)
     parts = _BLANKS.split(text, maxsplit=_FIELDS)
     if len(parts) <= _FIELDS:
         return "it is neither five fields and a command, nor a variable, nor a comment"
     schedule = " ".join(parts[:_FIELDS])
-    return _RANDOM if "~" in schedule else _When(schedule, parts[_FIELDS], quiet)
+    return _RANDOM if "~" in schedule else _CrontabSchedule(schedule, parts[_FIELDS], quiet)
 
 
 def _unquoted(value: str) -> str:

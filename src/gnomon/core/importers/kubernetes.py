@@ -8,14 +8,14 @@ from typing import Any
 from gnomon.core.durations import duration_text
 from gnomon.core.importers.report import (
     USUAL_TIMEOUT,
-    Entry,
-    Imported,
-    Note,
-    as_name,
+    ImportedEntry,
+    ImportNote,
+    ImportReport,
+    error_reason,
     inside_quotes,
-    left_out,
-    reason_of,
     shown,
+    skipped_entry,
+    slugify,
     with_variables,
 )
 from gnomon.core.jobs.inputs import SECRET
@@ -52,7 +52,7 @@ REMARKS = (
 )
 
 
-def read_cronjobs(documents: Iterable[object], *, place: str) -> Imported:
+def read_cronjobs(documents: Iterable[object], *, place: str) -> ImportReport:
     """The CronJobs among the documents of a manifest."""
     entries, others = [], []
     for number, document in enumerate(_flattened(documents), 1):
@@ -62,7 +62,7 @@ def read_cronjobs(documents: Iterable[object], *, place: str) -> Imported:
         elif document is not None:
             others.append(shown(str(kind) if isinstance(kind, str) else "a document without a kind"))
     passed = (f"no CronJobs, so not looked at: {', '.join(dict.fromkeys(others))}",) if others else ()
-    return Imported(entries=tuple(entries), remarks=(*REMARKS, *passed))
+    return ImportReport(entries=tuple(entries), remarks=(*REMARKS, *passed))
 
 
 def _flattened(documents: Iterable[object]) -> Iterator[object]:
@@ -74,23 +74,23 @@ def _flattened(documents: Iterable[object]) -> Iterator[object]:
             yield document
 
 
-def _entry(document: Mapping[Any, Any], place: str, number: int) -> Entry:
+def _entry(document: Mapping[Any, Any], place: str, number: int) -> ImportedEntry:
     said = document.get("metadata")
     about = said if isinstance(said, Mapping) else {}
     name = about.get("name")
     original = shown(name) if isinstance(name, str) else f"the CronJob in document {number}"
-    notes: list[Note] = []
+    notes: list[ImportNote] = []
     try:
-        job = {"name": as_name(str(name)) or "cronjob"} | _job(_mapping(document, "spec"), notes)
+        job = {"name": slugify(str(name)) or "cronjob"} | _job(_mapping(document, "spec"), notes)
     except FieldError as error:
-        return left_out(place, original, reason_of(error))
+        return skipped_entry(place, original, error_reason(error))
     space = about.get("namespace")
     if isinstance(space, str) and (tag := shown(space).strip()):
         job["tags"] = [tag]
-    return Entry(place=place, original=original, job=job, notes=tuple(notes))
+    return ImportedEntry(place=place, original=original, job=job, notes=tuple(notes))
 
 
-def _job(spec: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
+def _job(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     job = _mapping(_mapping(spec, "jobTemplate"), "spec")
     pod = _mapping(_mapping(job, "template"), "spec")
     said = _when(spec, notes) | _work(pod, notes)
@@ -101,7 +101,7 @@ def _job(spec: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
     deadline = _whole(job, "activeDeadlineSeconds")
     said["timeout"] = f"{deadline}s" if deadline else USUAL_TIMEOUT
     if deadline:
-        notes.append(Note("activeDeadlineSeconds is for all tries together; a timeout is for each", lost=False))
+        notes.append(ImportNote("activeDeadlineSeconds is for all tries together; a timeout is for each", lost=False))
     tries = _whole(job, "backoffLimit")
     tries = _USUAL_BACKOFF if tries is None else tries
     said |= {"retry": {"max_attempts": tries + 1, **_RETRY}} if tries else {}
@@ -110,7 +110,7 @@ def _job(spec: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
     return said
 
 
-def _when(spec: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
+def _when(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     text, zone = spec.get("schedule"), spec.get("timeZone")
     if not isinstance(text, str):
         raise FieldError("schedule", text, "must be a text")
@@ -123,10 +123,10 @@ def _when(spec: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
     every = _EVERY.fullmatch(text.strip())
     if every:
         span = sum(float(count) * _SPANS[unit] for count, unit in _EVERY_PART.findall(every[1]))
-        notes.append(Note("@every begins when the job is registered", lost=False))
+        notes.append(ImportNote("@every begins when the job is registered", lost=False))
         return {"every": duration_text(round(span)), **late}
     if zone is None:
-        notes.append(Note("it names no timeZone: that of the controller is taken to be UTC", lost=False))
+        notes.append(ImportNote("it names no timeZone: that of the controller is taken to be UTC", lost=False))
     # As Kubernetes does it: a time that is skipped does not come, and one that comes twice counts twice.
     dst = {} if zone in (None, "UTC", "Etc/UTC") else {"dst": {"gap": "skip", "fold": "both"}}
     return {"schedule": _expression(text), "timezone": "UTC" if zone is None else str(zone), **dst, **late}
@@ -141,7 +141,7 @@ def _expression(text: str) -> str:
     return " ".join(fields)
 
 
-def _work(pod: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
+def _work(pod: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     containers = pod.get("containers")
     if not isinstance(containers, list) or not all(isinstance(one, Mapping) for one in containers):
         raise FieldError("containers", containers, "must be a list")
@@ -151,14 +151,16 @@ def _work(pod: Mapping[Any, Any], notes: list[Note]) -> dict[str, Any]:
     if not container.get("command"):
         raise FieldError("command", None, "is missing: what an image starts by itself is not known here")
     words = [*_texts(container, "command"), *_texts(container, "args")]
-    notes.append(Note(f"image {shown(str(container.get('image')))}: its programs must be there on the worker"))
+    notes.append(ImportNote(f"image {shown(str(container.get('image')))}: its programs must be there on the worker"))
     variables = dict(_variables(container, notes))
     secrets = [name for name, value in variables.items() if value == _secret(name)]
     command = " ".join(_for_shell(word, variables) for word in words)
     work = with_variables(command, variables, notes, secrets=secrets)
     folder = container.get("workingDir")
     if isinstance(folder, str) and folder:
-        notes.append(Note(f"workingDir {shown(folder)} must lie inside of the workspace (shell.workspace)", lost=False))
+        notes.append(
+            ImportNote(f"workingDir {shown(folder)} must lie inside of the workspace (shell.workspace)", lost=False)
+        )
         work["workdir"] = folder
     return work
 
@@ -177,7 +179,7 @@ def _for_shell(word: str, names: Collection[str]) -> str:
     return f'"{spoken}{inside_quotes(word[place:])}"'
 
 
-def _variables(container: Mapping[Any, Any], notes: list[Note]) -> Iterator[tuple[str, str]]:
+def _variables(container: Mapping[Any, Any], notes: list[ImportNote]) -> Iterator[tuple[str, str]]:
     env = container.get("env") or []
     if not isinstance(env, list) or not all(isinstance(one, Mapping) for one in env):
         raise FieldError("env", env, "must be a list of names and values")
@@ -185,13 +187,15 @@ def _variables(container: Mapping[Any, Any], notes: list[Note]) -> Iterator[tupl
         name, value = str(one.get("name")), one.get("value", "")
         source = one.get("valueFrom")
         if isinstance(source, Mapping) and "secretKeyRef" in source and SECRET.fullmatch(_secret(name)):
-            notes.append(Note(f"env {shown(name)} is a secret: give it to the worker under that name (secrets.allow)"))
+            notes.append(
+                ImportNote(f"env {shown(name)} is a secret: give it to the worker under that name (secrets.allow)")
+            )
             yield name, _secret(name)
         elif source is not None:
-            notes.append(Note(f"env {shown(name)}: its value comes from elsewhere"))
+            notes.append(ImportNote(f"env {shown(name)}: its value comes from elsewhere"))
         else:
             if isinstance(value, str) and "$(" in value:
-                notes.append(Note(f"env {shown(name)}: variables inside of its value are not filled in"))
+                notes.append(ImportNote(f"env {shown(name)}: variables inside of its value are not filled in"))
             yield name, str(value)
 
 
@@ -199,15 +203,15 @@ def _secret(name: str) -> str:
     return f"${{secret:{name}}}"
 
 
-def _left_behind(spec: Mapping[Any, Any], job: Mapping[Any, Any], pod: Mapping[Any, Any]) -> Iterator[Note]:
+def _left_behind(spec: Mapping[Any, Any], job: Mapping[Any, Any], pod: Mapping[Any, Any]) -> Iterator[ImportNote]:
     limits = [key for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit") if key in spec]
     if limits:
-        yield Note(f"{', '.join(limits)}: history is kept by days (retention)", lost=False)
+        yield ImportNote(f"{', '.join(limits)}: history is kept by days (retention)", lost=False)
     container = pod["containers"][0]
     others = [key for key in job if key not in _JOB_KNOWN] + [key for key in pod if key not in _POD_KNOWN]
     others += [key for key in container if key not in _CONTAINER_KNOWN]
     if others:
-        yield Note(f"{shown(', '.join(map(str, others)), 300)}: nothing here does that")
+        yield ImportNote(f"{shown(', '.join(map(str, others)), 300)}: nothing here does that")
 
 
 def _mapping(said: Mapping[Any, Any], field: str) -> Mapping[Any, Any]:

@@ -47,18 +47,18 @@ def _program(words: list[str]) -> str:
             skips = wrapped and word in _VALUED
         elif base in _WRAPPERS:
             wrapped = True
-        elif not _INTERPRETERS.fullmatch(base) and (name := as_name(base)):
+        elif not _INTERPRETERS.fullmatch(base) and (name := slugify(base)):
             return name
-    return as_name(words[0].rpartition("/")[2])
+    return slugify(words[0].rpartition("/")[2])
 
 
-def as_name(text: str) -> str:
+def slugify(text: str) -> str:
     """The text as a job may be named; nothing, if nothing of it is left."""
     plain = re.sub(r"[^a-z0-9._]+", "-", text.lower()[: 4 * _LONGEST]).strip("-._")[:_LONGEST].rstrip("-._")
     return plain if NAME.fullmatch(plain) else ""
 
 
-class Names:
+class UniqueNames:
     """Names that were given."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ USUAL_TIMEOUT = "1d"
 MOST_ENTRIES = 10_000
 
 
-class Note(Struct, frozen=True):
+class ImportNote(Struct, frozen=True):
     """One thing about an entry that a person should know."""
 
     text: str
@@ -88,7 +88,7 @@ class Note(Struct, frozen=True):
     lost: bool = True
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ImportedEntry(Struct, frozen=True, kw_only=True):
     """One thing that ran elsewhere."""
 
     #: The file, and the line or the name in it.
@@ -97,7 +97,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     original: str
     #: What it becomes, in the words of a jobs file; None if it is left out.
     job: dict[str, Any] | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ImportNote, ...] = ()
     #: What was written above it.
     comments: tuple[str, ...] = ()
 
@@ -107,10 +107,10 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.job is not None and not any(note.lost for note in self.notes)
 
 
-class Imported(Struct, frozen=True, kw_only=True):
+class ImportReport(Struct, frozen=True, kw_only=True):
     """All that was found."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ImportedEntry, ...] = ()
     #: What holds for all of them.
     remarks: tuple[str, ...] = ()
     #: What was written below the last entry.
@@ -122,41 +122,41 @@ class Imported(Struct, frozen=True, kw_only=True):
         return all(entry.whole for entry in self.entries)
 
 
-def left_out(place: str, original: str, reason: str, *, comments: Sequence[str] = ()) -> Entry:
+def skipped_entry(place: str, original: str, reason: str, *, comments: Sequence[str] = ()) -> ImportedEntry:
     """An entry that cannot come along."""
-    return Entry(place=place, original=original, notes=(Note(reason),), comments=tuple(comments))
+    return ImportedEntry(place=place, original=original, notes=(ImportNote(reason),), comments=tuple(comments))
 
 
-def reason_of(error: FieldError) -> str:
+def error_reason(error: FieldError) -> str:
     """Why something is left out; what is missing is not shown."""
     return f"{error.field} {error.reason}" if error.value is None else str(error)
 
 
-def together(found: Iterable[Imported], *, now: int) -> Imported:
+def merge_reports(found: Iterable[ImportReport], *, now: int) -> ImportReport:
     """All of it as one file of jobs that can be read: each name is there once, and what no job can say is left out."""
-    parts, names = list(found), Names()
+    parts, names = list(found), UniqueNames()
     count = sum(len(part.entries) for part in parts)
     if count > MOST_ENTRIES:
         raise FieldError("FILE", f"{count} entries", f"is too much at once: at most {MOST_ENTRIES} are taken")
     entries = tuple(_checked(entry, names, now) for part in parts for entry in part.entries)
     remarks = dict.fromkeys(remark for part in parts for remark in part.remarks)
-    return Imported(
+    return ImportReport(
         entries=entries, remarks=tuple(remarks), comments=tuple(line for part in parts for line in part.comments)
     )
 
 
-def _checked(entry: Entry, names: Names, now: int) -> Entry:
+def _checked(entry: ImportedEntry, names: UniqueNames, now: int) -> ImportedEntry:
     if entry.job is None:
         return entry
     try:
         read_job(entry.job, Defaults(), now=now)
     except FieldError as error:
-        return replace(entry, job=None, notes=(Note(f"{error.field}: {error.reason}"), *entry.notes))
+        return replace(entry, job=None, notes=(ImportNote(f"{error.field}: {error.reason}"), *entry.notes))
     return replace(entry, job=entry.job | {"name": names.unique(entry.job["name"])})
 
 
 def with_variables(
-    command: str, variables: Mapping[str, str], notes: list[Note], *, secrets: Collection[str] = ()
+    command: str, variables: Mapping[str, str], notes: list[ImportNote], *, secrets: Collection[str] = ()
 ) -> dict[str, Any]:
     """The command and its `env`. What would mean something else in a job is set by the command itself.
 
@@ -165,7 +165,7 @@ def with_variables(
     env: dict[str, str] = {}
     for name, value in variables.items():
         if not ENV_NAME.fullmatch(name):
-            notes.append(Note(f"{shown(name)}: no variable may be called that here"))
+            notes.append(ImportNote(f"{shown(name)}: no variable may be called that here"))
         elif "${" in value and name not in secrets:
             # In a job that is a reference; elsewhere it is just what it says.
             command = f"export {name}={shlex.quote(value)}; {command}"

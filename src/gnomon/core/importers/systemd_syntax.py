@@ -32,7 +32,7 @@ _LAST_WEEK = "7/1"
 _LONGEST = 300
 
 
-class Times(Struct, frozen=True):
+class CalendarTimes(Struct, frozen=True):
     """When something fires: by cron, or once."""
 
     schedule: str | None
@@ -53,7 +53,7 @@ class _Parts(Struct, frozen=True):
     timezone: str | None
 
 
-def read_calendar(text: str) -> Times:
+def read_calendar(text: str) -> CalendarTimes:
     """The times that are meant; FieldError if cron cannot say them."""
     if len(text) > _LONGEST:
         raise _refused(text[:_LONGEST], "is too long")
@@ -63,13 +63,13 @@ def read_calendar(text: str) -> Times:
     if parts.year == "*":
         day, weekday = _days(text, parts)
         fields = [minute, hour, day, month, weekday]
-        return Times(" ".join(fields if second == "0" else [second, *fields]), timezone=parts.timezone)
+        return CalendarTimes(" ".join(fields if second == "0" else [second, *fields]), timezone=parts.timezone)
     fixed = (parts.year, month, parts.day, hour, minute, second)
     if parts.weekdays or parts.from_end or not all(field.isdecimal() for field in fixed):
         raise _refused(text, "names a year, and cron has none")
     numbers = [int(field) for field in fixed]
     at = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}".format(*numbers)
-    return Times(None, at, parts.timezone)
+    return CalendarTimes(None, at, parts.timezone)
 
 
 def _parts(text: str) -> _Parts:
@@ -203,7 +203,7 @@ _SPECIFIER = re.compile(r"%(.?)", re.DOTALL)
 _LAST_CHARACTER = 0x10FFFF
 
 
-class Unit:
+class SystemdUnit:
     """What a unit file says."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -236,7 +236,7 @@ class Unit:
         """What the section says something about, each once."""
         return list(dict.fromkeys(key for key, value in self._said.get(section, ()) if value))
 
-    def filled(self, field: str, text: str) -> str:
+    def expand_specifiers(self, field: str, text: str) -> str:
         """The text with what systemd fills in for a %."""
         prefix, _, _ = self.name.rpartition(".")
         stem, _, instance = prefix.partition("@")

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gnomon.core.importers.report import Entry, Imported
+from gnomon.core.importers.report import ImportedEntry, ImportReport
 
 #: Texts that no reader of YAML takes for anything else, and durations.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_/]*(?:[ .+@-]+[A-Za-z0-9_/]+)*|(?:[0-9]+(?:ms|[dhms]))+")
 _WORDS = frozenset("y n yes no on off true false null".split())
 
 
-def jobs_yaml(imported: Imported) -> str:
+def jobs_yaml(imported: ImportReport) -> str:
     """The text of a jobs file."""
     lines = [f"# {_line(remark)}" for remark in imported.remarks]
     carried = [entry for entry in imported.entries if entry.job is not None]
@@ -23,7 +23,7 @@ def jobs_yaml(imported: Imported) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _written(entry: Entry) -> Iterator[str]:
+def _written(entry: ImportedEntry) -> Iterator[str]:
     yield from (f"  # {_line(comment)}".rstrip() for comment in entry.comments)
     if entry.job is None:
         yield f"  # left out: {_line(entry.original)} ({_line(entry.place)})"

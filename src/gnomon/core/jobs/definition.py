@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.jobs.fields import Said, schedule_name
-from gnomon.core.jobs.job import blamed
-from gnomon.core.jobs.schedule_fields import Defaults, read_request
+from gnomon.core.jobs.fields import FieldReader, schedule_name
+from gnomon.core.jobs.job import schedule_field_error
+from gnomon.core.jobs.schedule_fields import Defaults, read_schedule_request
 from gnomon.core.jobs.steps import COMMAND_FIELDS, WORK_FIELDS, read_workflow
 from gnomon.core.model import Spec
 from gnomon.core.runs.workflow import Workflow
@@ -35,7 +35,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 def read_definition(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Definition:
     """The workflow that was written; the first field that is wrong is named by the FieldError."""
-    fields = Said(said, DEFINITION_FIELDS, other_names=_OTHER_NAMES)
+    fields = FieldReader(said, DEFINITION_FIELDS, other_names=_OTHER_NAMES)
     words = {
         "workflow_id": "id" if "id" in said else "workflow_id",
         "steps": "nodes" if "nodes" in said else "steps",
@@ -45,7 +45,7 @@ def read_definition(said: Mapping[str, Any], defaults: Defaults, *, now: int) ->
     steps = [_step(step) for step in wanted] if isinstance(wanted, list | tuple) else wanted
     given = {field: fields[field] for field in _SAME if field in fields}
     try:
-        workflow = read_workflow(Said({"name": name, "dag": steps, **given}, WORK_FIELDS))
+        workflow = read_workflow(FieldReader({"name": name, "dag": steps, **given}, WORK_FIELDS))
     except FieldError as error:
         root = "dag"
         field = words["steps"] + error.field.removeprefix(root) if error.field.startswith(root) else error.field
@@ -65,7 +65,7 @@ def _step(said: Any) -> Any:  # noqa: ANN401 - whether it is a step is for other
     return {"step" if field == name else field: value for field, value in said.items()}
 
 
-def _schedules(said: Said, workflow: Workflow, defaults: Defaults, now: int) -> list[tuple[str, Spec]]:
+def _schedules(said: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> list[tuple[str, Spec]]:
     found: dict[str, Spec] = {}
     for index, (path, trigger) in enumerate(said.entries("triggers")):
         if not isinstance(trigger, Mapping) or not isinstance(trigger.get("type"), str):
@@ -85,11 +85,11 @@ def _spec(path: str, trigger: Mapping[str, Any], workflow: Workflow, defaults: D
         if field in words:
             raise FieldError(f"{path}.{field}", words[field], "follows from the workflow, and is not said here")
     try:
-        _, spec = read_request({**words, "workflow_id": workflow.workflow_id}, defaults, now=now)
+        _, spec = read_schedule_request({**words, "workflow_id": workflow.workflow_id}, defaults, now=now)
     except FieldError as error:
         raise FieldError(f"{path}.{error.field}", error.value, error.reason) from None
     except CronError as error:
-        raise blamed(
-            Said(words, words, path=path), "cron_expr" if "cron_expr" in words else "schedule", error
+        raise schedule_field_error(
+            FieldReader(words, words, path=path), "cron_expr" if "cron_expr" in words else "schedule", error
         ) from None
     return replace(spec, first_steps=workflow.first_steps)

@@ -12,7 +12,7 @@ from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
 from gnomon.core.jobs.steps import COMMAND_FIELDS, ping_as_data
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
-from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Retry, Step, When, Workflow
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import At, Every, OnEvent
 
 _MS = timedelta(milliseconds=1)
@@ -139,7 +139,7 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     yield from route_as_data(step.route)
 
 
-def _retry(retry: Retry) -> dict[str, Any]:
+def _retry(retry: RetryPolicy) -> dict[str, Any]:
     return {
         "max_attempts": retry.max_attempts,
         "initial_delay": duration_text(retry.initial_delay_ms),

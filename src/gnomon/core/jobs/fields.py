@@ -18,7 +18,7 @@ LONGEST_KEY = 80
 _CHOICE = TypeVar("_CHOICE", bound=StrEnum)
 
 
-class Said:
+class FieldReader:
     """A mapping whose every key is a known field."""
 
     def __init__(

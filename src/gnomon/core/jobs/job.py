@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.fields import Said
+from gnomon.core.jobs.fields import FieldReader
 from gnomon.core.jobs.schedule_fields import (
     MOST_JITTER_MS,
     OTHER_CHOICES,
     Defaults,
+    read_active_window,
     read_dst,
     read_event_trigger,
-    window,
 )
 from gnomon.core.jobs.steps import WORK_FIELDS, read_workflow
 from gnomon.core.model import DAY_MS, MINUTE_MS, Catchup, Overlap, Spec
@@ -45,7 +45,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def read_job(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
     """The job that was written; the first field that is wrong is named by the FieldError."""
-    fields = Said(said, JOB_FIELDS)
+    fields = FieldReader(said, JOB_FIELDS)
     workflow = read_workflow(fields)
     return Job(
         name=workflow.workflow_id,
@@ -55,7 +55,7 @@ def read_job(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
     )
 
 
-def read_when(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
+def read_job_timing(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
     """The job; if it cannot run as it is written, only its name and when it fires, and a workflow without steps.
 
     So the fires of a file can be looked at before everything in it is there. CronError if they cannot be told.
@@ -63,14 +63,14 @@ def read_when(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
     try:
         return read_job(said, defaults, now=now)
     except FieldError:
-        fields = Said(said, JOB_FIELDS)
+        fields = FieldReader(said, JOB_FIELDS)
     name = fields.required("name")
     if not isinstance(name, str) or not name:
         raise fields.refused("name", "must be a text")
     kind = next((field for field in _TRIGGERS if field in fields), None)
     if kind is None:
         raise fields.refused("schedule", "is missing")
-    trigger = _said_trigger(fields, kind)
+    trigger = _read_trigger(fields, kind)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now))
     spec = Spec(trigger=trigger, workflow_id=name, first_steps=())
@@ -90,8 +90,8 @@ def warnings(job: Job) -> list[str]:
     return found
 
 
-def _spec(said: Said, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
-    start, end = window(said)
+def _spec(said: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
+    start, end = read_active_window(said)
     trigger = _trigger(said)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
@@ -118,7 +118,7 @@ def _spec(said: Said, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
     )
 
 
-def _overlap(said: Said, defaults: Defaults) -> Overlap:
+def _overlap(said: FieldReader, defaults: Defaults) -> Overlap:
     if "lock" not in said:
         return said.choice("overlap", Overlap, defaults.overlap)
     locked = said.flag("lock", default=False)
@@ -128,7 +128,7 @@ def _overlap(said: Said, defaults: Defaults) -> Overlap:
     return overlap
 
 
-def _trigger(said: Said) -> Cron | Every | At | OnDemand | OnEvent:
+def _trigger(said: FieldReader) -> Cron | Every | At | OnDemand | OnEvent:
     named = [field for field in _TRIGGERS if field in said]
     if len(named) > 1:
         raise said.refused(named[1], f"says when a second time: {named[0]} does already")
@@ -137,12 +137,12 @@ def _trigger(said: Said) -> Cron | Every | At | OnDemand | OnEvent:
         if field in said and kind not in kinds:
             raise said.refused(field, f"means nothing without {' or '.join(kinds)}")
     try:
-        return _said_trigger(said, kind)
+        return _read_trigger(said, kind)
     except CronError as error:
-        raise blamed(said, kind or "", error) from None
+        raise schedule_field_error(said, kind or "", error) from None
 
 
-def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
+def _read_trigger(said: FieldReader, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
     zone = said.text("timezone") if "timezone" in said else None
     if kind is None:
         return OnDemand()
@@ -160,7 +160,7 @@ def _said_trigger(said: Said, kind: str | None) -> Cron | Every | At | OnDemand 
     return trigger
 
 
-def blamed(said: Said, kind: str, error: CronError) -> FieldError:
+def schedule_field_error(said: FieldReader, kind: str, error: CronError) -> FieldError:
     """The error about a schedule as one about the field that it stands in."""
     field = error.field if error.field.partition(".")[0] in ("timezone", "dialect", "dst") else kind
     hint = f'; did you mean "{error.suggestion}"?' if error.suggestion else ""

@@ -28,7 +28,7 @@ from gnomon.core.jobs.steps import (
     MOST_TAGS,
 )
 from gnomon.core.model import Catchup, Overlap
-from gnomon.core.pings import Moment
+from gnomon.core.pings import PingMoment
 from gnomon.core.runs.workflow import Delivery, Isolation, Priority, When
 
 _Schema = dict[str, Any]
@@ -117,8 +117,8 @@ def _job_fields() -> _Schema:
 
 def _ping_schema() -> _Schema:
     url = _text("What is called; /start and /fail stand behind it when a run starts and fails.")
-    some = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(one) for one in Moment]}}
-    fields = {"url": url, "on": {"anyOf": [_one_of(Moment, "When."), some], "description": "When it is called."}}
+    some = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(one) for one in PingMoment]}}
+    fields = {"url": url, "on": {"anyOf": [_one_of(PingMoment, "When."), some], "description": "When it is called."}}
     mapping = {**_mapping("What is called, and when.", fields), "required": ["url"]}
     return {"anyOf": [url, mapping], "description": "An address that is called when a run starts and ends."}
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gnomon.core.jobs.fields import Said, printable, schedule_name
+from gnomon.core.jobs.fields import FieldReader, printable, schedule_name
 from gnomon.core.runs.routing import PREFERRED_POOL, Pools
-from gnomon.core.runs.workflow import Priority, Route
+from gnomon.core.runs.workflow import Priority, RoutingRequirements
 from gnomon.errors import FieldError
 
 ROUTE_FIELDS = ("pool", "topic", "requires", "labels", "priority")
@@ -15,17 +15,17 @@ MOST_REQUIRED, LONGEST_CAPABILITY = 50, 64
 MOST_LABELS, LONGEST_LABEL, LONGEST_LABEL_VALUE = 50, 128, 255
 LONGEST_TOPIC = 255
 MOST_TOPICS, MOST_POOLS = 10_000, 1000
-MOST_ON_THEIR_WAY = 1_000_000
+MAX_IN_FLIGHT_LIMIT = 1_000_000
 
 
 # ---- of a job ------------------------------------------------------------------------------------
 
 
-def read_route(said: Said, above: Route | None = None) -> Route | None:
+def read_route(said: FieldReader, above: RoutingRequirements | None = None) -> RoutingRequirements | None:
     """What is said here; where nothing is, what was said above. None if nothing is asked for."""
     if not any(field in said for field in ROUTE_FIELDS):
         return above
-    route = above or Route()
+    route = above or RoutingRequirements()
     if "pool" in said:
         route = replace(route, pool=said.name("pool"))
     if "topic" in said:
@@ -38,18 +38,18 @@ def read_route(said: Said, above: Route | None = None) -> Route | None:
     if preferred is not None and route.pool not in (None, preferred):
         raise said.refused("pool", f"contradicts the label {PREFERRED_POOL}, which says {preferred!r}")
     route = replace(route, priority=said.choice("priority", Priority, route.priority))
-    return None if route == Route() else route
+    return None if route == RoutingRequirements() else route
 
 
-def route_as_data(route: Route | None) -> Iterator[tuple[str, Any]]:
+def route_as_data(route: RoutingRequirements | None) -> Iterator[tuple[str, Any]]:
     """What says the same again."""
     for field in ROUTE_FIELDS if route is not None else ():
         value = getattr(route, field)
-        if value != getattr(Route(), field):
+        if value != getattr(RoutingRequirements(), field):
             yield field, list(value) if isinstance(value, tuple) else str(value) if field == "priority" else value
 
 
-def read_capabilities(said: Said, field: str) -> tuple[str, ...]:
+def read_capabilities(said: FieldReader, field: str) -> tuple[str, ...]:
     """Words in lower case, each once."""
     found: dict[str, None] = {}
     for path, value in said.entries(field, most=MOST_REQUIRED):
@@ -93,14 +93,14 @@ def check_worker(pool: str, labels: Mapping[str, str], capabilities: Sequence[st
     """FieldError unless a worker can say this of itself."""
     schedule_name("worker.pool", pool)
     read_labels("worker.labels", labels)
-    read_capabilities(Said({"capabilities": capabilities}, ("capabilities",), path="worker"), "capabilities")
+    read_capabilities(FieldReader({"capabilities": capabilities}, ("capabilities",), path="worker"), "capabilities")
 
 
 def check_limits(limits: Mapping[str, int]) -> None:
     """FieldError unless each is a limit: none at all would be a tenant that never runs anything."""
     for tenant, most in limits.items():
-        if not 1 <= most <= MOST_ON_THEIR_WAY:
-            raise FieldError(f"routing.tenant_limits.{tenant}", most, f"must be from 1 to {MOST_ON_THEIR_WAY}")
+        if not 1 <= most <= MAX_IN_FLIGHT_LIMIT:
+            raise FieldError(f"routing.tenant_limits.{tenant}", most, f"must be from 1 to {MAX_IN_FLIGHT_LIMIT}")
 
 
 # ---- of all pools --------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def check_limits(limits: Mapping[str, int]) -> None:
 
 def read_pools(value: object) -> Pools:
     """The table that was written; the first field that is wrong is named by the FieldError."""
-    said = Said(value, ("topics", "pools"))
+    said = FieldReader(value, ("topics", "pools"))
     topics = _mapping(said, "topics", MOST_TOPICS)
     if not topics:
         raise said.refused("topics", "names no topic" if "topics" in said else "is missing")
@@ -121,7 +121,7 @@ def read_pools(value: object) -> Pools:
     )
 
 
-def _mapping(said: Said, field: str, most: int) -> Mapping[Any, Any]:
+def _mapping(said: FieldReader, field: str, most: int) -> Mapping[Any, Any]:
     if field not in said:
         return {}
     value = said[field]
@@ -145,5 +145,5 @@ def _capabilities(path: str, value: object) -> frozenset[str]:
     return (
         frozenset()
         if value is None
-        else frozenset(read_capabilities(Said(value, ("requires",), path=path), "requires"))
+        else frozenset(read_capabilities(FieldReader(value, ("requires",), path=path), "requires"))
     )

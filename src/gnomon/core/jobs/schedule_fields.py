@@ -8,7 +8,7 @@ import msgspec
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.fields import Said, key_text, printable, schedule_name
+from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
 from gnomon.core.jobs.inputs import read_input
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
 from gnomon.core.schedule_parser import parse_schedule
@@ -23,9 +23,9 @@ LONGEST_WAIT_MS = 30 * DAY_MS
 _HOW = ("each", "debounce", "batch")
 
 
-def read_event_trigger(said: Said) -> OnEvent:
+def read_event_trigger(said: FieldReader) -> OnEvent:
     """The trigger that a job's `on` means."""
-    fields = Said(said["on"], EVENT_FIELDS, path=said.at("on"))
+    fields = FieldReader(said["on"], EVENT_FIELDS, path=said.at("on"))
     event = fields.name("event")
     where = msgspec.json.encode(_where(fields), order="deterministic").decode() if "where" in fields else "{}"
     how = [field for field in _HOW if field in fields]
@@ -36,7 +36,7 @@ def read_event_trigger(said: Said) -> OnEvent:
     if "debounce" in fields:
         return OnEvent(event, where, debounce_ms=fields.duration("debounce", 0, low=1, high=LONGEST_WAIT_MS))
     if "batch" in fields:
-        batch = Said(fields["batch"], BATCH_FIELDS, path=fields.at("batch"))
+        batch = FieldReader(fields["batch"], BATCH_FIELDS, path=fields.at("batch"))
         batch.required("wait")
         return OnEvent(
             event,
@@ -47,7 +47,7 @@ def read_event_trigger(said: Said) -> OnEvent:
     return OnEvent(event, where)
 
 
-def _where(said: Said) -> dict[str, Any]:
+def _where(said: FieldReader) -> dict[str, Any]:
     where = read_input(said.at("where"), said["where"])
     for path, value in where.items():
         if not all(path.split(".")):
@@ -73,10 +73,10 @@ __all__ = [
     "OTHER_CHOICES",
     "Defaults",
     "printable",
+    "read_active_window",
     "read_dst",
-    "read_request",
+    "read_schedule_request",
     "schedule_name",
-    "window",
 ]
 
 #: A fire may come that much before its planned time, and an edit in between must not lose a day.
@@ -112,11 +112,11 @@ class Defaults:
         self.lookahead_ms, self.catchup_cap = lookahead_ms, catchup_cap
 
 
-def read_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) -> tuple[str | None, Spec]:
+def read_schedule_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) -> tuple[str | None, Spec]:
     """The name that was asked for, if any, and the spec; the first field that is wrong is named by the error."""
-    said = Said(request, _FIELDS, other_names=_OTHER_NAMES)
+    said = FieldReader(request, _FIELDS, other_names=_OTHER_NAMES)
     name = said.name("schedule_id") if "schedule_id" in said and said["schedule_id"] is not None else None
-    start, end = window(said)
+    start, end = read_active_window(said)
     trigger = _trigger(said)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
@@ -139,7 +139,7 @@ def read_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) ->
     return name, spec
 
 
-def window(said: Said) -> tuple[int | None, int | None]:
+def read_active_window(said: FieldReader) -> tuple[int | None, int | None]:
     """From when and until when ticks count."""
     start, end = said.instant("start_at"), said.instant("end_at")
     if start is not None and end is not None and end <= start:
@@ -147,15 +147,15 @@ def window(said: Said) -> tuple[int | None, int | None]:
     return start, end
 
 
-def read_dst(said: Said) -> Dst | None:
+def read_dst(said: FieldReader) -> Dst | None:
     """The choice about clock changes, if one was made."""
     if "dst" not in said or said["dst"] is None:
         return None
-    chosen = Said(said["dst"], ("gap", "fold"), path=said.at("dst"))
+    chosen = FieldReader(said["dst"], ("gap", "fold"), path=said.at("dst"))
     return Dst(**{field: chosen[field] for field in ("gap", "fold") if field in chosen})
 
 
-def _trigger(said: Said) -> Cron | Every | At:
+def _trigger(said: FieldReader) -> Cron | Every | At:
     text = said.text("schedule")
     zone = said.text("timezone") if "timezone" in said and said["timezone"] is not None else None
     dst = read_dst(said)

@@ -13,14 +13,24 @@ from msgspec.structs import asdict
 
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.fields import Said, key_text, printable, schedule_name
+from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
 from gnomon.core.jobs.inputs import SECRET_BEGINS, check_input, check_size, read_input, read_json, read_schema
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, read_route
 from gnomon.core.model import DAY_MS
-from gnomon.core.pings import Moment, Ping, hidden, is_address
+from gnomon.core.pings import Ping, PingMoment, is_http_url, redacted_url
 from gnomon.core.runs.dag import upstream
 from gnomon.core.runs.expressions import ROOTS, check_condition, check_references, references
-from gnomon.core.runs.workflow import ONLY_STEP, SHELL, Delivery, Isolation, Retry, Route, Step, When, Workflow
+from gnomon.core.runs.workflow import (
+    ONLY_STEP,
+    SHELL,
+    Delivery,
+    Isolation,
+    RetryPolicy,
+    RoutingRequirements,
+    Step,
+    When,
+    Workflow,
+)
 from gnomon.errors import FieldError
 
 COMMAND_FIELDS = ("command", "env", "workdir", "stdin")
@@ -30,14 +40,14 @@ MOST_VARIABLES = 200
 ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def refuse_without_command(said: Said) -> None:
+def refuse_without_command(said: FieldReader) -> None:
     """Refuse what says something about a command where there is none."""
     for field in COMMAND_FIELDS[1:]:
         if field in said and "command" not in said:
             raise said.refused(field, "means nothing without command")
 
 
-def read_command(said: Said, *, alone: bool) -> dict[str, Any]:
+def read_command(said: FieldReader, *, alone: bool) -> dict[str, Any]:
     """The fields of a step that runs the command. `alone`: it is a job's only step, and refers to no other."""
     given: dict[str, Any] = {}
     if "env" in said:
@@ -52,7 +62,7 @@ def read_command(said: Said, *, alone: bool) -> dict[str, Any]:
     return {"function": SHELL, "command": _command(said, each="foreach" in said), "input": given}
 
 
-def _command(said: Said, *, each: bool) -> str:
+def _command(said: FieldReader, *, each: bool) -> str:
     value = read_json(said.at("command"), said["command"])
     if not isinstance(value, str) or not value.strip():
         raise said.refused("command", "must be a text, as one would type it into a shell")
@@ -69,7 +79,7 @@ def _command(said: Said, *, each: bool) -> str:
     return value
 
 
-def _env(said: Said) -> dict[str, str]:
+def _env(said: FieldReader) -> dict[str, str]:
     value = said["env"]
     if not isinstance(value, Mapping):
         raise said.refused("env", "must be a mapping of variables")
@@ -89,14 +99,14 @@ def _env(said: Said) -> dict[str, str]:
     return env
 
 
-def _workdir(said: Said) -> str:
+def _workdir(said: FieldReader) -> str:
     text = printable(said.at("workdir"), said["workdir"])
     if not text or ".." in text.split("/"):
         raise said.refused("workdir", "must be a folder inside of the workspace")
     return text
 
 
-def _stdin(said: Said) -> str:
+def _stdin(said: FieldReader) -> str:
     value = read_json(said.at("stdin"), said["stdin"])
     if not isinstance(value, str):
         raise said.refused("stdin", "must be a text")
@@ -201,13 +211,13 @@ _SECRET = "${secret:"  # noqa: S105 - how one is named
 _ONLY_A_SECRET = re.compile(r"\$\{secret:[^{}]+\}")
 
 
-def read_ping(said: Said) -> Ping | None:
+def read_ping(said: FieldReader) -> Ping | None:
     """What a job says under `ping`: an address, or a mapping with one and when to call it."""
     if "ping" not in said:
         return None
     if isinstance(said["ping"], str):
         return Ping(url=_address(said.at("ping"), said["ping"]))
-    fields = Said(said["ping"], ("url", "on"), path=said.at("ping"))
+    fields = FieldReader(said["ping"], ("url", "on"), path=said.at("ping"))
     return Ping(url=_address(fields.at("url"), fields.required("url")), on=_moments(fields))
 
 
@@ -218,21 +228,21 @@ def ping_as_data(ping: Ping) -> str | dict[str, Any]:
     return {"url": ping.url, "on": [moment.value for moment in ping.on]}
 
 
-def address_as_told(url: str) -> str:
+def redacted_ping_url(url: str) -> str:
     """The address as anybody may read it: without what makes it one's own, unless a secret's name is all there is."""
-    return url if _ONLY_A_SECRET.fullmatch(url) else hidden(url)
+    return url if _ONLY_A_SECRET.fullmatch(url) else redacted_url(url)
 
 
-def _moments(said: Said) -> tuple[Moment, ...]:
+def _moments(said: FieldReader) -> tuple[PingMoment, ...]:
     if "on" not in said:
         return Ping(url="").on
     if isinstance(said["on"], str):
-        return (said.choice("on", Moment, Moment.SUCCESS),)
+        return (said.choice("on", PingMoment, PingMoment.SUCCESS),)
     moments = []
     for path, value in said.entries("on"):
-        if value not in tuple(Moment):
-            raise FieldError(path, value, f"must be one of {', '.join(Moment)}")
-        moments.append(Moment(str(value)))
+        if value not in tuple(PingMoment):
+            raise FieldError(path, value, f"must be one of {', '.join(PingMoment)}")
+        moments.append(PingMoment(str(value)))
     if not moments or len(set(moments)) < len(moments):
         raise said.refused("on", "must name start, success or failure, each once")
     return tuple(moments)
@@ -241,8 +251,8 @@ def _moments(said: Said) -> tuple[Moment, ...]:
 def _address(field: str, value: object) -> str:
     url = printable(field, value)
     # What a secret holds is known when it is called.
-    if not url.startswith(_SECRET) and not is_address(url):
-        raise FieldError(field, hidden(url), "must be an address such as https://hc-ping.com/your-uuid")
+    if not url.startswith(_SECRET) and not is_http_url(url):
+        raise FieldError(field, redacted_url(url), "must be an address such as https://hc-ping.com/your-uuid")
     return url
 
 
@@ -266,19 +276,19 @@ MOST_TAGS, LONGEST_TAG = 50, 64
 FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
 
 
-class _Trying(Struct, frozen=True, kw_only=True):
+class _AttemptPolicy(Struct, frozen=True, kw_only=True):
     """How a step is tried."""
 
     timeout_ms: int | None = None
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
-    route: Route | None = None
+    route: RoutingRequirements | None = None
 
 
-def read_workflow(said: Said) -> Workflow:
+def read_workflow(said: FieldReader) -> Workflow:
     """What the job does. Its version is 1 until it is registered."""
     name = said.name("name")
-    trying = _trying(said, _Trying())
+    trying = _read_attempt_policy(said, _AttemptPolicy())
     delivery = said.choice("delivery", Delivery, Delivery.AT_LEAST_ONCE)
     given = read_input(said.at("input"), said["input"]) if "input" in said else {}
     schema = read_schema(said.at("input_schema"), said["input_schema"]) if "input_schema" in said else None
@@ -303,14 +313,14 @@ def read_workflow(said: Said) -> Workflow:
     )
 
 
-def _steps(said: Said, name: str, trying: _Trying) -> tuple[Step, ...]:
+def _steps(said: FieldReader, name: str, trying: _AttemptPolicy) -> tuple[Step, ...]:
     named = [field for field in ("function", "command", "dag") if field in said]
     if len(named) > 1:
         raise said.refused(named[1], f"cannot be beside {named[0]}: say one of them")
     refuse_without_command(said)
     if "dag" not in said:
-        return (Step(name=ONLY_STEP, **_calling(said, trying, alone=True)),)
-    steps = tuple(_step(Said(step, STEP_FIELDS, path=path), trying) for path, step in said.entries("dag"))
+        return (Step(name=ONLY_STEP, **_read_function_call(said, trying, alone=True)),)
+    steps = tuple(_step(FieldReader(step, STEP_FIELDS, path=path), trying) for path, step in said.entries("dag"))
     if not steps:
         raise said.refused("dag", "has no steps")
     check_size(said.at("dag"), steps)
@@ -318,18 +328,20 @@ def _steps(said: Said, name: str, trying: _Trying) -> tuple[Step, ...]:
     return steps
 
 
-def _trying(said: Said, above: _Trying) -> _Trying:
+def _read_attempt_policy(said: FieldReader, above: _AttemptPolicy) -> _AttemptPolicy:
     """What is said here; where nothing is, what was said above."""
     limit = said.duration("timeout", 0, low=1, high=LONGEST_TIMEOUT_MS)
-    return _Trying(
+    return _AttemptPolicy(
         timeout_ms=limit or above.timeout_ms,
-        retry=_retry(Said(said["retry"], RETRY_FIELDS, path=said.at("retry"))) if "retry" in said else above.retry,
+        retry=_retry(FieldReader(said["retry"], RETRY_FIELDS, path=said.at("retry")))
+        if "retry" in said
+        else above.retry,
         isolation=said.choice("isolation", Isolation, above.isolation),
         route=read_route(said, above.route),
     )
 
 
-def _step(said: Said, above: _Trying) -> Step:
+def _step(said: FieldReader, above: _AttemptPolicy) -> Step:
     return Step(
         name=said.name("step"),
         depends_on=tuple(schedule_name(path, name) for path, name in said.entries("depends_on")),
@@ -339,16 +351,16 @@ def _step(said: Said, above: _Trying) -> Step:
         max_parallel=_max_parallel(said, "foreach"),
         delay_ms=said.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
         delay_until=_delay_until(said),
-        **_doing(said, above),
+        **_read_action(said, above),
     )
 
 
-def _doing(said: Said, above: _Trying) -> dict[str, Any]:
+def _read_action(said: FieldReader, above: _AttemptPolicy) -> dict[str, Any]:
     """What the step does: it calls a function, runs a command or another workflow, or only waits.
 
     Tried as far as that can be.
     """
-    trying = _trying(said, above)
+    trying = _read_attempt_policy(said, above)
     given = {"input": read_input(said.at("input"), said["input"])} if "input" in said else {}
     refuse_without_command(said)
     if "workflow" in said:
@@ -360,16 +372,16 @@ def _doing(said: Said, above: _Trying) -> dict[str, Any]:
     if "command" in said:
         _refuse_beside(said, "function", "command", "say one of them")
         _refuse_beside(said, "input", "command", "give it as env, or as stdin")
-        return _calling(said, trying, alone=False)
+        return _read_function_call(said, trying, alone=False)
     if "function" not in said and ("delay" in said or "delay_until" in said):
         for field in ("input", "foreach", *_TRY_FIELDS):
             if field in said:
                 raise said.refused(field, "means nothing for a step that only waits")
         return {}
-    return _calling(said, trying, alone=False) | given
+    return _read_function_call(said, trying, alone=False) | given
 
 
-def _calling(said: Said, trying: _Trying, *, alone: bool) -> dict[str, Any]:
+def _read_function_call(said: FieldReader, trying: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
     """The function that is called or the command that is run, and how it is tried. `alone`: as a job's only step."""
     if "command" not in said:
         return {"function": _function(said), **asdict(trying)}
@@ -378,19 +390,19 @@ def _calling(said: Said, trying: _Trying, *, alone: bool) -> dict[str, Any]:
     return {**read_command(said, alone=alone), **tried}
 
 
-def _refuse_beside(said: Said, field: str, other: str, reason: str) -> None:
+def _refuse_beside(said: FieldReader, field: str, other: str, reason: str) -> None:
     if field in said:
         raise said.refused(field, f"cannot be beside {other}: {reason}")
 
 
-def _when(said: Said) -> When:
+def _when(said: FieldReader) -> When:
     when = said.choice("when", When, When.ALL_SUCCESS)
     if when is not When.ALL_SUCCESS and not said.entries("depends_on"):
         raise said.refused("when", "means nothing without depends_on")
     return when
 
 
-def _foreach(said: Said) -> str | list[Any] | None:
+def _foreach(said: FieldReader) -> str | list[Any] | None:
     if "foreach" not in said:
         return None
     value = said["foreach"]
@@ -402,7 +414,7 @@ def _foreach(said: Said) -> str | list[Any] | None:
     raise said.refused("foreach", "must be a list, or one reference such as ${steps.list.output}")
 
 
-def _max_parallel(said: Said, many: str) -> int | None:
+def _max_parallel(said: FieldReader, many: str) -> int | None:
     if "max_parallel" not in said:
         return None
     if many not in said:
@@ -410,7 +422,7 @@ def _max_parallel(said: Said, many: str) -> int | None:
     return said.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
 
 
-def _delay_until(said: Said) -> str | None:
+def _delay_until(said: FieldReader) -> str | None:
     if "delay_until" not in said:
         return None
     value = said["delay_until"]
@@ -422,7 +434,7 @@ def _delay_until(said: Said) -> str | None:
     return instant_of(at).isoformat()
 
 
-def _refuse_second_starts(said: Said, steps: tuple[Step, ...]) -> None:
+def _refuse_second_starts(said: FieldReader, steps: tuple[Step, ...]) -> None:
     for index, step in enumerate(steps):
         if step.retry is not None and step.retry.max_attempts > 1:
             own = "dag" in said and "retry" in said["dag"][index]
@@ -430,13 +442,13 @@ def _refuse_second_starts(said: Said, steps: tuple[Step, ...]) -> None:
             raise FieldError(field, step.retry.max_attempts, "contradicts delivery: at_most_once, which is one attempt")
 
 
-def _retry(said: Said) -> Retry:
-    usual = Retry()
+def _retry(said: FieldReader) -> RetryPolicy:
+    usual = RetryPolicy()
     initial = said.duration("initial_delay", usual.initial_delay_ms, high=LONGEST_TIMEOUT_MS)
     longest = said.duration("max_delay", max(initial, usual.max_delay_ms), high=LONGEST_TIMEOUT_MS)
     if "max_delay" in said and longest < initial:
         raise said.refused("max_delay", "is shorter than initial_delay")
-    return Retry(
+    return RetryPolicy(
         max_attempts=said.whole("max_attempts", usual.max_attempts, low=1, high=MOST_ATTEMPTS),
         initial_delay_ms=initial,
         multiplier=said.number("multiplier", usual.multiplier, low=1, high=LARGEST_MULTIPLIER),
@@ -445,7 +457,7 @@ def _retry(said: Said) -> Retry:
     )
 
 
-def _function(said: Said) -> str:
+def _function(said: FieldReader) -> str:
     value = said.required("function")
     if not isinstance(value, str) or not FUNCTION.fullmatch(value):
         raise said.refused("function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function")
@@ -454,7 +466,7 @@ def _function(said: Said) -> str:
     return value
 
 
-def _tags(said: Said) -> tuple[str, ...]:
+def _tags(said: FieldReader) -> tuple[str, ...]:
     tags: list[str] = []
     for path, value in said.entries("tags", most=MOST_TAGS):
         tag = printable(path, value, longest=LONGEST_TAG)
@@ -466,7 +478,7 @@ def _tags(said: Said) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def _retention_days(said: Said) -> int | None:
+def _retention_days(said: FieldReader) -> int | None:
     if "retention" not in said:
         return None
     value = said["retention"]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gnomon.core.ids import shard_of
 from gnomon.core.instants import instant_of
-from gnomon.core.ledger.plan import paused_range, plan_ahead, plan_kept, settled, with_skipped
+from gnomon.core.ledger.plan import paused_range, plan_ahead, plan_without_skips, schedule_after, with_skipped
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import (
     Catchup,
@@ -25,10 +25,10 @@ from gnomon.core.triggers import Every
 from gnomon.errors import FieldError
 
 #: How many ticks of one schedule may be excepted at a time.
-MOST = 100
+MAX_EXCEPTIONS = 100
 
 
-def excepted(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> Spec:
+def with_exception(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> Spec:
     """The spec with one more tick skipped, or moved; FieldError if there is no such tick, or no such place."""
     since, spec = max(schedule.mark_at, now), schedule.spec
     ticks = Ticks(schedule.schedule_id, spec)
@@ -37,29 +37,35 @@ def excepted(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> S
         return spec
     _refuse_unplanned(ticks, at, since)
     if at in told:
-        raise FieldError("at", _said(at), "is skipped or moved already: undo that first")
+        raise FieldError("at", _quoted_instant(at), "is skipped or moved already: undo that first")
     if move_to is not None:
         _refuse_misplaced(spec, ticks, move_to, since)
     kept = [one for one in spec.exceptions if max(one.planned_at, one.moved_to or 0) > since]
-    if len(kept) >= MOST:
-        raise FieldError("at", _said(at), f"would be one too many: {MOST} coming ticks are skipped or moved already")
+    if len(kept) >= MAX_EXCEPTIONS:
+        raise FieldError(
+            "at",
+            _quoted_instant(at),
+            f"would be one too many: {MAX_EXCEPTIONS} coming ticks are skipped or moved already",
+        )
     return _with(spec, [*kept, TickException(at, move_to)])
 
 
-def unexcepted(schedule: Schedule, at: int, *, now: int) -> Spec:
+def without_exception(schedule: Schedule, at: int, *, now: int) -> Spec:
     """The spec without what was said about one tick; FieldError if nothing was, or if it is too late."""
     since, told = max(schedule.mark_at, now), {one.planned_at: one for one in schedule.spec.exceptions}
     undone = told.pop(at, None)
     if undone is None:
-        raise FieldError("at", _said(at), "is neither skipped nor moved")
+        raise FieldError("at", _quoted_instant(at), "is neither skipped nor moved")
     if undone.moved_to in told:
-        raise FieldError("at", _said(at), "was moved to a tick that is itself skipped or moved: undo that first")
+        raise FieldError(
+            "at", _quoted_instant(at), "was moved to a tick that is itself skipped or moved: undo that first"
+        )
     if min(at, undone.moved_to or at) <= since:
-        raise FieldError("at", _said(at), "has been decided")
+        raise FieldError("at", _quoted_instant(at), "has been decided")
     return _with(schedule.spec, list(told.values()))
 
 
-def fitting(current: Spec, said: Spec) -> tuple[TickException, ...]:
+def still_valid_exceptions(current: Spec, said: Spec) -> tuple[TickException, ...]:
     """Those of the current exceptions that make sense with what is said now: all of them, if it plans the same."""
     if (current.trigger, current.start_at, current.end_at) == (said.trigger, said.start_at, said.end_at):
         return current.exceptions
@@ -84,37 +90,37 @@ def _with(spec: Spec, exceptions: list[TickException]) -> Spec:
 
 def _refuse_unplanned(ticks: Ticks, at: int, since: int) -> None:
     if at <= since:
-        raise FieldError("at", _said(at), "is over: only a tick that is to come can be skipped or moved")
+        raise FieldError("at", _quoted_instant(at), "is over: only a tick that is to come can be skipped or moved")
     if ticks.up_to(at) == at:
         return
     before, behind = ticks.up_to(at), ticks.after(at)
-    near = [f"the one before is at {_said(before)}"] if before is not None and before > since else []
-    near += [f"the next is at {_said(behind)}"] if behind is not None else []
-    raise FieldError("at", _said(at), f"is no planned time: {', '.join(near) or 'nothing is planned'}")
+    near = [f"the one before is at {_quoted_instant(before)}"] if before is not None and before > since else []
+    near += [f"the next is at {_quoted_instant(behind)}"] if behind is not None else []
+    raise FieldError("at", _quoted_instant(at), f"is no planned time: {', '.join(near) or 'nothing is planned'}")
 
 
 def _refuse_misplaced(spec: Spec, ticks: Ticks, move_to: int, since: int) -> None:
     if move_to <= since:
-        raise FieldError("move_to", _said(move_to), "is over")
+        raise FieldError("move_to", _quoted_instant(move_to), "is over")
     if not _inside(spec, move_to):
-        raise FieldError("move_to", _said(move_to), "lies outside the time in which the job is active")
+        raise FieldError("move_to", _quoted_instant(move_to), "lies outside the time in which the job is active")
     if ticks.up_to(move_to) == move_to:
-        raise FieldError("move_to", _said(move_to), "is a planned time already")
+        raise FieldError("move_to", _quoted_instant(move_to), "is a planned time already")
 
 
 def _inside(spec: Spec, at: int) -> bool:
     return (spec.start_at is None or at >= spec.start_at) and (spec.end_at is None or at < spec.end_at)
 
 
-def _said(at: int) -> str:
+def _quoted_instant(at: int) -> str:
     return instant_of(at).isoformat()
 
 
 #: Who acts when a one-shot has done its work.
-CARETAKER = "gnomon"
+SYSTEM_ACTOR = "gnomon"
 
 
-def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
+def new_schedule(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
     """A schedule that begins now: ticks before that are none."""
     return Schedule(
         uid=uid,
@@ -131,16 +137,16 @@ def fresh(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: i
 
 def same_spec(current: Spec, said: Spec) -> bool:
     """Whether an operator said what is already there. Saying an interval again does not move its grid."""
-    return current == kept_grid(current, said)
+    return current == keep_interval_anchor(current, said)
 
 
-def kept_grid(current: Spec, said: Spec) -> Spec:
+def keep_interval_anchor(current: Spec, said: Spec) -> Spec:
     """What was said, on the grid of an interval that already counts and with the exceptions that still fit it."""
-    said = _on_the_grid(current, said)
-    return replace(said, exceptions=fitting(current, said)) if current.exceptions else said
+    said = _with_interval_anchor(current, said)
+    return replace(said, exceptions=still_valid_exceptions(current, said)) if current.exceptions else said
 
 
-def _on_the_grid(current: Spec, said: Spec) -> Spec:
+def _with_interval_anchor(current: Spec, said: Spec) -> Spec:
     old, new = current.trigger, said.trigger
     if (
         isinstance(old, Every)
@@ -152,27 +158,27 @@ def _on_the_grid(current: Spec, said: Spec) -> Spec:
     return said
 
 
-def verdict_before(schedule: Schedule, *, now: int) -> Verdict:
+def verdict_before_edit(schedule: Schedule, *, now: int) -> Verdict:
     """The verdict on every tick planned up to now, to be carried out before an operator changes the schedule.
 
     A tick whose jitter puts it off a little longer is decided, too: its run waits for its time, but a change that comes
     after the planned time does not undo it.
     """
     if schedule.paused_at is not None:
-        return _swallowed(schedule, now)
+        return _paused_verdict(schedule, now)
     ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = _with_put_off(schedule, ticks.kept, now)
+    verdict = _with_jittered(schedule, ticks.kept, now)
     return with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now)) if ticks.skipped else verdict
 
 
-def _with_put_off(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
-    verdict = plan_kept(schedule, ticks, now=now)
+def _with_jittered(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
+    verdict = plan_without_skips(schedule, ticks, now=now)
     put_off = ticks.after(verdict.mark_at)
-    if leaves_some_due(verdict, now=now) or put_off is None or put_off > now:
+    if has_remaining_due(verdict, now=now) or put_off is None or put_off > now:
         return verdict
     if schedule.spec.overlap is Overlap.REPLACE:
-        verdict = _standing_back(verdict)
-    later = plan_ahead(settled(verdict), ticks, put_off)
+        verdict = _without_replaced_run(verdict)
+    later = plan_ahead(schedule_after(verdict), ticks, put_off)
     return replace(
         later,
         schedule=schedule,
@@ -181,11 +187,11 @@ def _with_put_off(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
     )
 
 
-def _standing_back(verdict: Verdict) -> Verdict:
+def _without_replaced_run(verdict: Verdict) -> Verdict:
     """The verdict without its run, which a newer tick is about to replace: one stretch, coalesced into that."""
     before = verdict.schedule
-    let_go = [d for d in verdict.decisions if not _stands_back(before, d)]
-    back = [d for d in verdict.decisions if _stands_back(before, d)]
+    let_go = [d for d in verdict.decisions if not _is_replaced(before, d)]
+    back = [d for d in verdict.decisions if _is_replaced(before, d)]
     coalesced = [
         Decision(
             kind=TickKind.COALESCED,
@@ -205,13 +211,13 @@ def _standing_back(verdict: Verdict) -> Verdict:
     )
 
 
-def _stands_back(schedule: Schedule, decision: Decision) -> bool:
+def _is_replaced(schedule: Schedule, decision: Decision) -> bool:
     """Whether it has a run, or gave its own up to a tick that has."""
     gave_up = decision.kind is TickKind.COALESCED and schedule.spec.catchup in (Catchup.ALL, Catchup.SPREAD)
-    return decision.starts_a_run or gave_up
+    return decision.starts_run or gave_up
 
 
-def _swallowed(schedule: Schedule, now: int) -> Verdict:
+def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
     verdict = Verdict(
         schedule=schedule,
         decisions=paused_range(schedule, until=now),
@@ -224,14 +230,14 @@ def _swallowed(schedule: Schedule, now: int) -> Verdict:
     return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
 
 
-def leaves_some_due(verdict: Verdict, *, now: int) -> bool:
+def has_remaining_due(verdict: Verdict, *, now: int) -> bool:
     """Whether the catch-up cap has left ticks for another pass."""
     return verdict.next_fire_at is not None and verdict.next_fire_at <= now
 
 
-def edited(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
+def edited_schedule(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
     """The schedule with a new spec, which counts from now on. A pause goes on."""
-    after = settled(verdict)
+    after = schedule_after(verdict)
     mark = max(after.mark_at, now)
     return replace(
         after,
@@ -243,24 +249,24 @@ def edited(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
     )
 
 
-def paused(verdict: Verdict, *, now: int) -> Schedule:
+def paused_schedule(verdict: Verdict, *, now: int) -> Schedule:
     """The schedule, paused from now on."""
-    after = settled(verdict)
+    after = schedule_after(verdict)
     return replace(after, mark_at=max(after.mark_at, now), next_fire_at=None, paused_at=now, updated_at=now)
 
 
-def resumed(verdict: Verdict, *, now: int) -> Schedule:
+def resumed_schedule(verdict: Verdict, *, now: int) -> Schedule:
     """The schedule, going on from now; what the pause swallowed has been decided by the verdict."""
-    after = settled(verdict)
+    after = schedule_after(verdict)
     upcoming = Ticks(after.schedule_id, after.spec).next_fire_at(after.mark_at)
     return replace(after, next_fire_at=upcoming, paused_at=None, updated_at=now)
 
 
 #: How many runs may be made by one resumption.
-_MOST_MISSED = 1000
+MAX_RESUMED_TICKS = 1000
 
 
-class Missed(StrEnum):
+class ResumePolicy(StrEnum):
     """Which of the swallowed ticks run."""
 
     SKIP = "skip"
@@ -273,20 +279,20 @@ class Missed(StrEnum):
     SPREAD = "spread"
 
 
-class Choice(Struct, frozen=True):
+class ResumeChoice(Struct, frozen=True):
     """Which of the swallowed ticks run, and when."""
 
-    which: Missed = Missed.SKIP
+    which: ResumePolicy = ResumePolicy.SKIP
     #: From when on, of SINCE.
     since_at: int | None = None
     #: Over how long, of SPREAD.
     over_ms: int | None = None
 
 
-NONE_OF_THEM = Choice()
+SKIP_MISSED = ResumeChoice()
 
 
-class Swallowed(Struct, frozen=True):
+class MissedTicks(Struct, frozen=True):
     """The ticks of a pause: how many, and from when to when. Those that were skipped anyway are not counted."""
 
     count: int
@@ -294,34 +300,34 @@ class Swallowed(Struct, frozen=True):
     last_at: int | None = None
 
 
-def swallowed(schedule: Schedule, *, now: int) -> Swallowed:
+def missed_ticks(schedule: Schedule, *, now: int) -> MissedTicks:
     """What the pause that is on has swallowed so far."""
     found = paused_range(schedule, until=now) if schedule.paused_at is not None else ()
-    return Swallowed(found[0].count, found[0].planned_at, found[0].last_at) if found else Swallowed(0)
+    return MissedTicks(found[0].count, found[0].planned_at, found[0].last_at) if found else MissedTicks(0)
 
 
-def resuming(schedule: Schedule, choice: Choice, *, now: int) -> Verdict:
+def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
     """The verdict with which a pause ends; FieldError if there is more to run than anyone can have meant."""
-    verdict, ticks = verdict_before(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
+    verdict, ticks = verdict_before_edit(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
     chosen = _chosen(schedule, ticks.kept, choice, now)
     if not chosen:
         return verdict
     before = paused_range(schedule, until=chosen[0] - 1)
-    verdict = _taken_up(replace(verdict, decisions=before), ticks, chosen)
-    if choice.which is Missed.SPREAD:
+    verdict = _with_resumed_ticks(replace(verdict, decisions=before), ticks, chosen)
+    if choice.which is ResumePolicy.SPREAD:
         verdict = replace(
             verdict, decisions=before + _spread(verdict.decisions[len(before) :], choice.over_ms or 0, now)
         )
     return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
 
 
-def _chosen(schedule: Schedule, ticks: Ticks, choice: Choice, now: int) -> list[int]:
-    if choice.which is Missed.SKIP:
+def _chosen(schedule: Schedule, ticks: Ticks, choice: ResumeChoice, now: int) -> list[int]:
+    if choice.which is ResumePolicy.SKIP:
         return []
     newest = ticks.up_to(now)
     if newest is None or newest <= schedule.mark_at:
         return []
-    if choice.which is Missed.LATEST:
+    if choice.which is ResumePolicy.LATEST:
         return [newest]
     after = schedule.mark_at
     if choice.since_at is not None:
@@ -340,15 +346,14 @@ def _refuse_the_future(since_at: int, now: int) -> None:
         raise FieldError("missed", "since", "names a time that is yet to come")
 
 
-def _refuse_too_many(choice: Choice, count: int) -> None:
-    if count > _MOST_MISSED:
-        reason = (
-            f"would be {count} runs; the limit is {_MOST_MISSED}: say latest, or since a later time, or backfill them"
-        )
+def _refuse_too_many(choice: ResumeChoice, count: int) -> None:
+    if count > MAX_RESUMED_TICKS:
+        more = "say latest, or since a later time, or backfill them"
+        reason = f"would be {count} runs; the limit is {MAX_RESUMED_TICKS}: {more}"
         raise FieldError("missed", choice.which.value, reason)
 
 
-def _taken_up(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Verdict:
+def _with_resumed_ticks(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Verdict:
     """The verdict with runs for the chosen ticks: beside others if that is allowed, else one after the other."""
     overlap = verdict.schedule.spec.overlap
     active, queued, replaces = verdict.active_runs, verdict.queued_runs, False

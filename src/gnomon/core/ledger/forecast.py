@@ -22,8 +22,8 @@ from gnomon.core.durations import duration_text
 from gnomon.core.instants import DAY_SECONDS, instant_of, second_of
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job
-from gnomon.core.jobs.steps import address_as_told
-from gnomon.core.ledger.edits import kept_grid
+from gnomon.core.jobs.steps import redacted_ping_url
+from gnomon.core.ledger.edits import keep_interval_anchor
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import DAY_MS, Spec
 from gnomon.core.timezones import Zone
@@ -34,7 +34,7 @@ MOST_WALKED = 5_000
 _FARTHEST_MOVE_MS = 7 * DAY_MS
 
 
-class Fate(StrEnum):
+class FireChangeKind(StrEnum):
     """What becomes of a fire."""
 
     ADDED = "added"
@@ -45,7 +45,7 @@ class Fate(StrEnum):
 class FireChange(Struct, frozen=True, kw_only=True):
     """A fire that is not as it was."""
 
-    fate: Fate
+    fate: FireChangeKind
     #: When it was planned; None if it is added.
     before_at: int | None = None
     #: When it is planned now; None if it is removed.
@@ -68,18 +68,18 @@ class FireDiff(Struct, frozen=True, kw_only=True):
     after: int = 0
     #: How many stay where they are, and what becomes of how many others, as far as they were compared.
     same: int = 0
-    counts: Mapping[Fate, int] = {}
+    counts: Mapping[FireChangeKind, int] = {}
     #: The others in the order of their time; the first of them, if there are too many.
     changes: tuple[FireChange, ...] = ()
     #: How many fires were looked at one by one for that.
     walked: int = 0
 
-    def count(self, fate: Fate) -> int:
+    def count(self, fate: FireChangeKind) -> int:
         """How many fires that becomes of."""
         return self.counts.get(fate, 0)
 
 
-class Firing(Struct, frozen=True):
+class NamedSpec(Struct, frozen=True):
     """Something that fires: a spec under the name that its jitter follows from."""
 
     name: str
@@ -92,7 +92,7 @@ class Firing(Struct, frozen=True):
 
 
 def fire_diff(
-    before: Firing | None, after: Firing | None, *, now: int, until: int, most: int = MOST_WALKED
+    before: NamedSpec | None, after: NamedSpec | None, *, now: int, until: int, most: int = MOST_WALKED
 ) -> FireDiff:
     """How the fires planned after `now` and up to `until` differ; None is something that does not fire."""
     whole = FireDiff(compared_until=until, before=_count(before, now, until), after=_count(after, now, until))
@@ -120,21 +120,21 @@ def fire_diff(
     )
 
 
-def _one_sided(whole: FireDiff, before: Firing | None, after: Firing | None, *, now: int, most: int) -> FireDiff:
+def _one_sided(whole: FireDiff, before: NamedSpec | None, after: NamedSpec | None, *, now: int, most: int) -> FireDiff:
     """All fires come, or all of them go: however many there are, they can be told by counting."""
     old, _ = _walked(before, now, whole.compared_until, most)
     new, _ = _walked(after, now, whole.compared_until, most)
-    gone = [FireChange(fate=Fate.REMOVED, before_at=at) for at in old]
-    made = [FireChange(fate=Fate.ADDED, after_at=at) for at in new]
+    gone = [FireChange(fate=FireChangeKind.REMOVED, before_at=at) for at in old]
+    made = [FireChange(fate=FireChangeKind.ADDED, after_at=at) for at in new]
     return replace(
         whole,
-        counts={Fate.REMOVED: whole.before, Fate.ADDED: whole.after},
+        counts={FireChangeKind.REMOVED: whole.before, FireChangeKind.ADDED: whole.after},
         changes=(*gone, *made),
         walked=len(old) + len(new),
     )
 
 
-def _count(firing: Firing | None, now: int, until: int) -> int:
+def _count(firing: NamedSpec | None, now: int, until: int) -> int:
     return 0 if firing is None else firing.ticks.count(after=now, until=until)
 
 
@@ -142,7 +142,7 @@ def _fire_alike(old: Spec, new: Spec) -> bool:
     return (old.trigger, old.start_at, old.end_at) == (new.trigger, new.start_at, new.end_at)
 
 
-def _walked(firing: Firing | None, now: int, until: int, most: int) -> tuple[list[int], int]:
+def _walked(firing: NamedSpec | None, now: int, until: int, most: int) -> tuple[list[int], int]:
     """The planned times, and up to where they are all of them."""
     found: list[int] = []
     if firing is None:
@@ -159,23 +159,23 @@ def _walked(firing: Firing | None, now: int, until: int, most: int) -> tuple[lis
 
 def _paired(removed: Sequence[int], added: Sequence[int]) -> list[FireChange]:
     """What is gone and what is new, the nearest two of them taken together as one that moved, and so on."""
-    line = sorted(chain(((at, Fate.REMOVED) for at in removed), ((at, Fate.ADDED) for at in added)))
+    line = sorted(chain(((at, FireChangeKind.REMOVED) for at in removed), ((at, FireChangeKind.ADDED) for at in added)))
     pairs = _nearest_pairs(line)
     changes = [_moved(line[one], line[other]) for one, other in pairs]
     taken = set(chain.from_iterable(pairs))
     for place, (at, fate) in enumerate(line):
         if place not in taken:
-            gone = fate is Fate.REMOVED
+            gone = fate is FireChangeKind.REMOVED
             changes.append(FireChange(fate=fate, before_at=at if gone else None, after_at=None if gone else at))
     return sorted(changes, key=lambda change: (change.at, change.fate))
 
 
-def _moved(one: tuple[int, Fate], other: tuple[int, Fate]) -> FireChange:
-    before, after = (one, other) if one[1] is Fate.REMOVED else (other, one)
-    return FireChange(fate=Fate.MOVED, before_at=before[0], after_at=after[0])
+def _moved(one: tuple[int, FireChangeKind], other: tuple[int, FireChangeKind]) -> FireChange:
+    before, after = (one, other) if one[1] is FireChangeKind.REMOVED else (other, one)
+    return FireChange(fate=FireChangeKind.MOVED, before_at=before[0], after_at=after[0])
 
 
-def _nearest_pairs(line: Sequence[tuple[int, Fate]]) -> list[tuple[int, int]]:
+def _nearest_pairs(line: Sequence[tuple[int, FireChangeKind]]) -> list[tuple[int, int]]:
     """Neighbours of which one is gone and the other new, the nearest first; who is taken is nobody's neighbour."""
     left = [place - 1 for place in range(len(line))]
     right = [place + 1 for place in range(len(line))]
@@ -217,7 +217,7 @@ class FieldChange(Struct, frozen=True):
     after: Any
 
 
-class OddDay(Struct, frozen=True):
+class ClockChangeDay(Struct, frozen=True):
     """A day on which clocks are changed where the job lives, and what that does to its fires."""
 
     #: The instant of the change.
@@ -232,7 +232,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     name: str
     fields: tuple[FieldChange, ...]
     fires: FireDiff
-    odd_days: tuple[OddDay, ...]
+    odd_days: tuple[ClockChangeDay, ...]
     #: It is paused, and stays so whatever the file says.
     stays_paused: bool = False
 
@@ -243,7 +243,7 @@ def forecast(before: Job | None, after: Job | None, *, now: int, until: int, mos
     None is a job that is not there. Who is not enabled fires at no time; who is paused already stays so.
     """
     if before is not None and after is not None:
-        after = replace(after, spec=kept_grid(before.spec, after.spec))
+        after = replace(after, spec=keep_interval_anchor(before.spec, after.spec))
     stays_paused = before is not None and after is not None and after.enabled and not before.enabled
     if after is not None and stays_paused:
         after = replace(after, enabled=False)
@@ -253,13 +253,13 @@ def forecast(before: Job | None, after: Job | None, *, now: int, until: int, mos
         name=named.name,
         fields=() if before is None or after is None else changed_fields(before, after),
         fires=fire_diff(_firing(before), _firing(after), now=now, until=until, most=most),
-        odd_days=tuple(_odd_days(after or before, now, until)),
+        odd_days=tuple(_clock_change_days(after or before, now, until)),
         stays_paused=stays_paused,
     )
 
 
-def _firing(job: Job | None) -> Firing | None:
-    return None if job is None or not job.enabled else Firing(job.name, job.spec)
+def _firing(job: Job | None) -> NamedSpec | None:
+    return None if job is None or not job.enabled else NamedSpec(job.name, job.spec)
 
 
 # ---- fields --------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def changed_fields(before: Job, after: Job) -> tuple[FieldChange, ...]:
 
 def _told(field: str, value: Any) -> Any:  # noqa: ANN401 - as a field has it
     """The value as it may stand in a plan, which many read: whoever knows the address of a ping can ping."""
-    return address_as_told(value) if field in _ADDRESSES and isinstance(value, str) else value
+    return redacted_ping_url(value) if field in _ADDRESSES and isinstance(value, str) else value
 
 
 def _fields(job: Job) -> Iterator[tuple[str, Any]]:
@@ -305,16 +305,16 @@ def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:
 # ---- clock changes -------------------------------------------------------------------------------
 
 
-def _odd_days(job: Job | None, now: int, until: int) -> Iterator[OddDay]:
+def _clock_change_days(job: Job | None, now: int, until: int) -> Iterator[ClockChangeDay]:
     if job is None or not job.enabled or not isinstance(job.spec.trigger, Cron):
         return
     cron = job.spec.trigger
     for change in clock_changes(cron, after=instant_of(now), until=instant_of(until)):
         if change.effect != "none":
-            yield OddDay(change.at, cron.timezone, change.describe())
+            yield ClockChangeDay(change.at, cron.timezone, change.describe())
 
 
-def is_odd(change: FireChange, day: OddDay) -> bool:
+def is_on_clock_change_day(change: FireChange, day: ClockChangeDay) -> bool:
     """Whether the fire is, or was, on that day."""
     zone = known_zone(day.zone)
     odd = _local_day(zone, second_of(day.at))

@@ -67,7 +67,7 @@ def _skip(at: int, why: Reason) -> Decision:
 _BEFORE_ANY = -(1 << 62)
 
 
-class Firing(NamedTuple):
+class FiringTick(NamedTuple):
     """A tick that is to fire, if the overlap policy lets it."""
 
     planned_at: int
@@ -75,33 +75,33 @@ class Firing(NamedTuple):
     reason: Reason
 
 
-class Sorted(NamedTuple):
+class ClassifiedTicks(NamedTuple):
     """The due ticks, sorted by what is to become of them."""
 
-    let_go: tuple[Decision, ...]
-    firing: tuple[Firing, ...]
+    not_fired: tuple[Decision, ...]
+    firing: tuple[FiringTick, ...]
     mark_at: int
 
 
 def plan(schedule: Schedule, *, now: int) -> Verdict:
     """The verdict on every tick of the schedule that is due at `now`."""
     ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = plan_kept(schedule, ticks.kept, now=now)
+    verdict = plan_without_skips(schedule, ticks.kept, now=now)
     return with_skipped(ticks, verdict, until=ticks.newest_due(now)) if ticks.skipped else verdict
 
 
-def plan_kept(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
+def plan_without_skips(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
     """The verdict on every one of these ticks that is due at `now`, as if there were no others."""
-    return _verdict(schedule, ticks, _sort(schedule, ticks, now))
+    return _verdict(schedule, ticks, _classify(schedule, ticks, now))
 
 
 def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int) -> Verdict:
     """The verdict on the next of these ticks alone, before its time has come."""
-    firing = Firing(planned, ticks.fire_at(planned), Reason.ON_TIME)
-    return _verdict(schedule, ticks, Sorted((), (firing,), planned))
+    firing = FiringTick(planned, ticks.fire_at(planned), Reason.ON_TIME)
+    return _verdict(schedule, ticks, ClassifiedTicks((), (firing,), planned))
 
 
-def _verdict(schedule: Schedule, ticks: Ticks, sorted_: Sorted) -> Verdict:
+def _verdict(schedule: Schedule, ticks: Ticks, sorted_: ClassifiedTicks) -> Verdict:
     decisions, active, queued, replaces = _overlap(schedule, sorted_)
     return Verdict(
         schedule=schedule,
@@ -117,11 +117,11 @@ def _verdict(schedule: Schedule, ticks: Ticks, sorted_: Sorted) -> Verdict:
 # ---- catch-up ------------------------------------------------------------------------------------
 
 
-def _sort(schedule: Schedule, ticks: Ticks, now: int) -> Sorted:
+def _classify(schedule: Schedule, ticks: Ticks, now: int) -> ClassifiedTicks:
     mark, spec = schedule.mark_at, schedule.spec
     first = ticks.after(mark)
     if first is None or ticks.fire_at(first) > now:
-        return Sorted((), (), mark)
+        return ClassifiedTicks((), (), mark)
     second = ticks.after(first)
     if second is None or ticks.fire_at(second) > now:
         return _one(schedule, ticks, first, now)
@@ -132,61 +132,61 @@ def _sort(schedule: Schedule, ticks: Ticks, now: int) -> Sorted:
             return _none(ticks, mark, newest, now, spec.misfire_grace_ms)
         case Catchup.LATEST:
             let_go = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
-            return Sorted(let_go, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
+            return ClassifiedTicks(let_go, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
         case Catchup.ALL | Catchup.SPREAD:
             return _all(schedule, ticks, newest, now)
         case _:
             assert_never(spec.catchup)
 
 
-def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> Sorted:
+def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> ClassifiedTicks:
     """The ordinary case, decided without looking around: one tick is due."""
     spec = schedule.spec
     late = _lateness(planned, ticks.fire_at(planned), now)
     missed = {Catchup.NONE: spec.misfire_grace_ms, Catchup.LATEST: late}.get(spec.catchup, spec.catchup_window_ms)
     if late > missed:
         reason = Reason.CATCHUP_NONE if spec.catchup is Catchup.NONE else Reason.WINDOW
-        return Sorted(
+        return ClassifiedTicks(
             (Decision(kind=TickKind.MISSED, reason=reason, planned_at=planned, last_at=planned),), (), planned
         )
-    return Sorted((), (_firing(ticks, planned, now, spec.misfire_grace_ms),), planned)
+    return ClassifiedTicks((), (_firing(ticks, planned, now, spec.misfire_grace_ms),), planned)
 
 
-def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> Sorted:
+def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> ClassifiedTicks:
     overdue = max(mark, _due_before(ticks, now - grace))
     missed = _range(ticks, TickKind.MISSED, Reason.CATCHUP_NONE, after=mark, until=overdue)
     if newest <= overdue:
-        return Sorted(missed, (), newest)
+        return ClassifiedTicks(missed, (), newest)
     coalesced = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=overdue, until=newest - 1)
-    return Sorted(missed + coalesced, (_firing(ticks, newest, now, grace),), newest)
+    return ClassifiedTicks(missed + coalesced, (_firing(ticks, newest, now, grace),), newest)
 
 
-def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> Sorted:
+def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> ClassifiedTicks:
     spec = schedule.spec
     gone = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
     missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=gone)
-    firing: list[Firing] = []
+    firing: list[FiringTick] = []
     planned = ticks.after(gone)
     while planned is not None and planned <= newest and len(firing) < spec.catchup_cap:
         firing.append(_firing(ticks, planned, now, spec.misfire_grace_ms))
         planned = ticks.after(planned)
     if spec.catchup is Catchup.SPREAD:
         firing = _spread(firing, now, spec.lookahead_ms)
-    return Sorted(missed, tuple(firing), firing[-1].planned_at if firing else gone)
+    return ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at if firing else gone)
 
 
-def _spread(firing: list[Firing], now: int, lookahead: int) -> list[Firing]:
+def _spread(firing: list[FiringTick], now: int, lookahead: int) -> list[FiringTick]:
     """Those to catch up with laid out evenly from now on; the others where they are."""
     late = [one for one in firing if one.reason is Reason.CAUGHT_UP]
     laid_out = [one._replace(fire_at=now + i * lookahead // len(late)) for i, one in enumerate(late)]
     return laid_out + firing[len(late) :]
 
 
-def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> Firing:
+def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> FiringTick:
     fire_at = ticks.fire_at(planned)
     late = _lateness(planned, fire_at, now)
     reason = Reason.CAUGHT_UP if late > grace else Reason.LATE if late >= 1000 else Reason.ON_TIME
-    return Firing(planned, fire_at, reason)
+    return FiringTick(planned, fire_at, reason)
 
 
 def _lateness(planned: int, fire_at: int, now: int) -> int:
@@ -227,10 +227,10 @@ class _Counts(NamedTuple):
     queued: int
 
 
-def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...], int, int, bool]:
+def _overlap(schedule: Schedule, sorted_: ClassifiedTicks) -> tuple[tuple[Decision, ...], int, int, bool]:
     counts = _Counts(schedule.active_runs, schedule.queued_runs)
     firings = sorted_.firing
-    decisions = list(sorted_.let_go)
+    decisions = list(sorted_.not_fired)
     if schedule.spec.overlap is Overlap.REPLACE and len(firings) > 1:
         # Each would replace the one before it at once: only the newest is worth starting.
         decisions.append(_coalesced(firings[:-1]))
@@ -256,13 +256,13 @@ def _overlap(schedule: Schedule, sorted_: Sorted) -> tuple[tuple[Decision, ...],
     return tuple(decisions), counts.active, counts.queued, replaces
 
 
-def _coalesced(firings: Sequence[Firing]) -> Decision:
+def _coalesced(firings: Sequence[FiringTick]) -> Decision:
     first, last = firings[0].planned_at, firings[-1].planned_at
     reason = Reason.NEWER_TICK
     return Decision(kind=TickKind.COALESCED, reason=reason, planned_at=first, last_at=last, count=len(firings))
 
 
-def _decide(schedule: Schedule, counts: _Counts, firing: Firing) -> tuple[TickKind, Reason]:
+def _decide(schedule: Schedule, counts: _Counts, firing: FiringTick) -> tuple[TickKind, Reason]:
     overlap = schedule.spec.overlap
     if overlap is Overlap.ALLOW or not counts.active + counts.queued:
         return TickKind.FIRED, firing.reason
@@ -290,7 +290,7 @@ _STATUS = {
 }
 
 
-def tick(schedule: Schedule, decision: Decision, *, now: int, term: int) -> Tick:
+def tick_record(schedule: Schedule, decision: Decision, *, now: int, term: int) -> Tick:
     """The decision as a row of the ledger."""
     return Tick(
         uid=schedule.uid,
@@ -299,14 +299,14 @@ def tick(schedule: Schedule, decision: Decision, *, now: int, term: int) -> Tick
         decision=decision,
         key=tick_key(schedule.schedule_id, decision.planned_at),
         status=_STATUS[decision.kind],
-        run_id=run_id(schedule.uid, decision.planned_at) if decision.starts_a_run else None,
+        run_id=run_id(schedule.uid, decision.planned_at) if decision.starts_run else None,
         decided_at=now,
         term=term,
         revision=schedule.revision,
     )
 
 
-def run(schedule: Schedule, decision: Decision, *, now: int) -> Run:
+def run_record(schedule: Schedule, decision: Decision, *, now: int) -> Run:
     """The run that a decision starts, or queues."""
     spec = schedule.spec
     return Run(
@@ -340,7 +340,7 @@ def unchanged(read: Schedule, current: Schedule) -> bool:
     )
 
 
-def settled(verdict: Verdict) -> Schedule:
+def schedule_after(verdict: Verdict) -> Schedule:
     """The schedule once the verdict has been carried out."""
     return replace(
         verdict.schedule,
@@ -351,7 +351,7 @@ def settled(verdict: Verdict) -> Schedule:
     )
 
 
-def superseded(run: Run, *, now: int, why: str = "superseded by a newer run") -> Run:
+def superseded_run(run: Run, *, now: int, why: str = "superseded by a newer run") -> Run:
     """A run in the way of one that replaces it: over if it had not begun, asked to end if it had."""
     why = run.error or why
     if run.queued:

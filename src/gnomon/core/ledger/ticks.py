@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gnomon.core.ids import fraction, tick_key
+from gnomon.core.ids import hash_fraction, tick_key
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import Reason, Spec
 
@@ -37,7 +37,7 @@ class Ticks:
         self._extras = sorted(one.moved_to for one in told if one.moved_to is not None)
         reasons = {one.planned_at: Reason.SKIPPED_ONCE if one.moved_to is None else Reason.MOVED for one in told}
         self.skipped = dict(sorted(reasons.items()))
-        self._kept = _Kept(self, self._schedule_id, self._spec)
+        self._kept = _UnskippedTicks(self, self._schedule_id, self._spec)
 
     @property
     def kept(self) -> "Ticks":
@@ -99,7 +99,7 @@ class Ticks:
         """
         if not self._spec.jitter_ms or planned in self._extras:
             return planned
-        offset = round((2 * fraction(tick_key(self._schedule_id, planned)) - 1) * self._spec.jitter_ms)
+        offset = round((2 * hash_fraction(tick_key(self._schedule_id, planned)) - 1) * self._spec.jitter_ms)
         neighbour = self.up_to(planned - 1) if offset < 0 else self.after(planned)
         if neighbour is None:
             return planned + offset
@@ -121,7 +121,7 @@ class Ticks:
         return last if last is None or self.fire_at(last) <= now else self.up_to(last - 1)
 
 
-class _Kept(Ticks):
+class _UnskippedTicks(Ticks):
     """The ticks that are not skipped. When they fire does not change by what stands between them."""
 
     def __init__(self, every: Ticks, schedule_id: str, spec: Spec) -> None:

@@ -10,17 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.model import Run, RunId, ScheduleUid, Task, TaskId
-from gnomon.core.runs.launch import Launch
-from gnomon.core.runs.outcomes import Limits
+from gnomon.core.runs.launch import LaunchRequest
+from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
-from gnomon.core.runs.routing import Placement, Unplaced
+from gnomon.core.runs.routing import Placement, Unroutable
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
-class Waiting(Struct, frozen=True, kw_only=True, gc=False):
+class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
     """A task whose time has come."""
 
     task: Task
@@ -33,10 +33,10 @@ class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     behind: tuple[TaskId, int] | None = None
 
 
-class Request(Struct, frozen=True, kw_only=True, gc=False):
+class AdmissionRequest(Struct, frozen=True, kw_only=True, gc=False):
     """What a gate is asked about: all that will be done, before it is done. Secrets in it are still names."""
 
-    waiting: Waiting
+    waiting: ReadyTask
     workflow: Workflow
     step: Step
     input: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         return sha256(_CANONICAL.encode(asked)).hexdigest()
 
 
-class Ruling(StrEnum):
+class GateVerdict(StrEnum):
     """What a gate says."""
 
     ALLOW = "allow"
@@ -61,15 +61,15 @@ class Ruling(StrEnum):
     LATER = "later"
 
 
-class Ruled(Struct, frozen=True):
+class GateDecision(Struct, frozen=True):
     """A gate's answer to one request."""
 
-    ruling: Ruling
+    ruling: GateVerdict
     reason: str = ""
     after_ms: int = 0
 
 
-class Released(Struct, frozen=True, kw_only=True):
+class OutputRelease(Struct, frozen=True, kw_only=True):
     """What a gate lets out of a task's output."""
 
     output: bytes | None
@@ -102,7 +102,7 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     #: Where it waits to be taken, if it is SCHEDULED; None: where it would in any case.
     placement: Placement | None = None
     #: Its tenant, and how many of its tasks may be on their way at once; None: any number.
-    room: tuple[str, int] | None = None
+    tenant_limit: tuple[str, int] | None = None
 
     @property
     def over(self) -> bool:
@@ -110,7 +110,7 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in TERMINAL
 
 
-class Unfolding(Struct, frozen=True, kw_only=True):
+class FanOut(Struct, frozen=True, kw_only=True):
     """A task that no worker carries out: it waits for its items, or for another run, or is done at once."""
 
     task_id: TaskId
@@ -122,12 +122,12 @@ class Unfolding(Struct, frozen=True, kw_only=True):
     items: tuple[bytes, ...] = ()
     #: How many of them may be under way at once.
     limit: int | None = None
-    launch: Launch | None = None
+    launch: LaunchRequest | None = None
     #: What it returns, if it is done at once.
     output: bytes | None = None
 
 
-def merged_input(workflow: Workflow, step: Step, waiting: Waiting) -> dict[str, Any]:
+def merged_input(workflow: Workflow, step: Step, waiting: ReadyTask) -> dict[str, Any]:
     """What a step is given: the workflow's input, or the one its run was given, and what the step adds.
 
     References in it are as they were written, unless they have been resolved for this task before.
@@ -139,54 +139,61 @@ def merged_input(workflow: Workflow, step: Step, waiting: Waiting) -> dict[str, 
     return base | step.input if step.input else base
 
 
-def run_input(workflow: Workflow, waiting: Waiting) -> dict[str, Any]:
+def run_input(workflow: Workflow, waiting: ReadyTask) -> dict[str, Any]:
     """What the run was given."""
     given: dict[str, Any] = workflow.input if waiting.input is None else msgspec.json.decode(waiting.input)
     return given
 
 
-def admitted(
-    request: Request, ruled: Ruled, where: Placement | Unplaced | None, *, now: int, limits: Limits
+def admission_for(
+    request: AdmissionRequest,
+    ruled: GateDecision,
+    where: Placement | Unroutable | None,
+    *,
+    now: int,
+    limits: GiveUpLimits,
 ) -> Admission:
     """What becomes of a task after the gate has spoken. None is where it would go in any case."""
-    made = _ruled(request, ruled, where, now, limits)
-    if request.workflow.lone and request.own_input is None:
+    made = _admission_by_verdict(request, ruled, where, now, limits)
+    if request.workflow.is_single_step and request.own_input is None:
         return made
     return replace(made, graph=_graph(request.workflow), own_input=request.own_input)
 
 
-def _ruled(request: Request, ruled: Ruled, where: Placement | Unplaced | None, now: int, limits: Limits) -> Admission:
+def _admission_by_verdict(
+    request: AdmissionRequest, ruled: GateDecision, where: Placement | Unroutable | None, now: int, limits: GiveUpLimits
+) -> Admission:
     waiting = request.waiting
     match ruled.ruling:
-        case Ruling.ALLOW:
-            if isinstance(where, Unplaced):
-                return _unroutable(waiting, where, now, limits)
+        case GateVerdict.ALLOW:
+            if isinstance(where, Unroutable):
+                return _unroutable_admission(waiting, where, now, limits)
             made = _admission(waiting, TaskState.SCHEDULED, now)
             return made if where is None else replace(made, placement=where)
-        case Ruling.ASK:
+        case GateVerdict.ASK:
             return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=ruled.reason)
-        case Ruling.DENY:
+        case GateVerdict.DENY:
             return _admission(waiting, TaskState.DENIED, now, note=f"safety_denied: {ruled.reason}")
-        case Ruling.LATER:
+        case GateVerdict.LATER:
             later = now + ruled.after_ms
             return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=ruled.reason)
         case _:
             assert_never(ruled.ruling)
 
 
-def put_off(waiting: Waiting, workflow: Workflow, until: int) -> Admission:
+def delayed_admission(waiting: ReadyTask, workflow: Workflow, until: int) -> Admission:
     """A task that is to start later."""
     made = _admission(waiting, TaskState.PENDING, until, wait_reason=WaitReason.DELAY)
     return replace(made, graph=_graph(workflow))
 
 
-def left_out(waiting: Waiting, workflow: Workflow, reason: str, *, now: int) -> Admission:
+def skipped_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """A task that is not to run, because its condition does not hold."""
     made = _admission(waiting, TaskState.CANCELLED, now, note=reason)
     return replace(made, graph=_graph(workflow), skipped=True)
 
 
-def unworkable(waiting: Waiting, workflow: Workflow, reason: str, *, now: int) -> Admission:
+def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """A task that can never run as it is: what it is to be given cannot be had."""
     letter = "bad_input" if workflow.dead_letter else None
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
@@ -194,29 +201,29 @@ def unworkable(waiting: Waiting, workflow: Workflow, reason: str, *, now: int) -
 
 
 def _graph(workflow: Workflow) -> Workflow | None:
-    return None if workflow.lone else workflow
+    return None if workflow.is_single_step else workflow
 
 
-def not_launchable(
-    waiting: Waiting, reason: str, *, now: int, limits: Limits, workflow: Workflow | None = None
+def launch_failed_admission(
+    waiting: ReadyTask, reason: str, *, now: int, limits: GiveUpLimits, workflow: Workflow | None = None
 ) -> Admission:
     """What becomes of a task whose definition cannot be had: tried again a few times, then it has failed.
 
     `workflow` is that of its run, if that can be had; if not, the run has failed with it.
     """
-    made = _tried_again(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
+    made = _retry_or_fail(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
     return made if workflow is None else replace(made, graph=_graph(workflow))
 
 
-def _unroutable(waiting: Waiting, why: Unplaced, now: int, limits: Limits) -> Admission:
+def _unroutable_admission(waiting: ReadyTask, why: Unroutable, now: int, limits: GiveUpLimits) -> Admission:
     if why.after_ms is not None:
         # Whoever sets a limit wants what is over it to wait, not to fail.
         later = now + why.after_ms
         return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
-    return _tried_again(waiting, str(why), now, most=limits.routings, letter=why.code.value)
+    return _retry_or_fail(waiting, str(why), now, most=limits.routings, letter=why.code.value)
 
 
-def _tried_again(waiting: Waiting, reason: str, now: int, *, most: int, letter: str) -> Admission:
+def _retry_or_fail(waiting: ReadyTask, reason: str, now: int, *, most: int, letter: str) -> Admission:
     tries = waiting.task.routings + 1
     if tries >= most:
         return _admission(waiting, TaskState.FAILED, now, routings=tries, note=reason, dead_letter=letter)
@@ -225,7 +232,7 @@ def _tried_again(waiting: Waiting, reason: str, now: int, *, most: int, letter: 
 
 
 def _admission(
-    waiting: Waiting,
+    waiting: ReadyTask,
     state: TaskState,
     available_at: int,
     *,

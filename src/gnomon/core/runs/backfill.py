@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
-from gnomon.core.runs.launch import Launch, Launching, keyed_run_id, wanted_run
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 
 
-class EntryKind(StrEnum):
+class BackfillTickKind(StrEnum):
     """What became of a planned time of the past."""
 
     FIRED = "fired"
     SKIPPED = "skipped"
 
 
-class EntryReason(StrEnum):
+class BackfillTickReason(StrEnum):
     """Why that became of it."""
 
     #: It had no run.
@@ -65,7 +65,7 @@ def keyed_backfill_id(tenant: str, schedule: ScheduleUid, key: str) -> str:
     return f"bf_{digest[:32]}"
 
 
-def same_wish(wanted: Backfill, kept: Backfill) -> bool:
+def same_backfill_request(wanted: Backfill, kept: Backfill) -> bool:
     """Whether whoever asked for the one that is kept has asked for the other, too.
 
     What was asked for up to a moment that had not been decided ends where it had: so a later end may be meant, too,
@@ -81,8 +81,8 @@ class BackfillTick(Struct, frozen=True, kw_only=True):
     backfill_id: str
     planned_at: int
     schedule_uid: ScheduleUid
-    kind: EntryKind
-    reason: EntryReason
+    kind: BackfillTickKind
+    reason: BackfillTickReason
     run_id: RunId | None
     decided_at: int
 
@@ -94,18 +94,18 @@ class OpenBackfill(Struct, frozen=True):
     under_way: int
 
 
-class Lot(Struct, frozen=True, kw_only=True):
+class BackfillBatch(Struct, frozen=True, kw_only=True):
     """The next entries of a backfill and the runs that they have: carried out whole, or not at all."""
 
     #: As it was read. If it has gone on since, the lot is void.
     backfill: Backfill
     entries: tuple[BackfillTick, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[LaunchRequest, ...] = ()
     mark_at: int
     ended: bool = False
 
 
-class Carried(StrEnum):
+class BatchOutcome(StrEnum):
     """What became of a lot."""
 
     DONE = "done"
@@ -115,7 +115,7 @@ class Carried(StrEnum):
     GONE = "gone"
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class BackfillProgress(Struct, frozen=True, kw_only=True):
     """How far a backfill has come."""
 
     backfill: Backfill
@@ -134,58 +134,62 @@ def planned_times(ticks: Ticks, *, after: int, until: int, limit: int) -> list[i
     return found
 
 
-def next_lot(
-    open_: OpenBackfill, schedule: Schedule, planned: Sequence[int], had: Mapping[int, EntryReason], *, now: int
-) -> Lot | None:
+def next_backfill_batch(
+    open_: OpenBackfill, schedule: Schedule, planned: Sequence[int], had: Mapping[int, BackfillTickReason], *, now: int
+) -> BackfillBatch | None:
     """What is to be done next about a backfill of a schedule as it was then; None while there is nothing."""
     backfill, room = open_.backfill, open_.backfill.max_parallel - open_.under_way
     if not planned:
-        done = Lot(backfill=backfill, mark_at=backfill.until_at, ended=True)
+        done = BackfillBatch(backfill=backfill, mark_at=backfill.until_at, ended=True)
         return None if open_.under_way else done
     entries: list[BackfillTick] = []
-    launches: list[Launch] = []
+    launches: list[LaunchRequest] = []
     for at in planned:
         skipped = at in had and not backfill.again
         if not skipped and len(launches) >= room:
             break
         launch = None if skipped else _launch(backfill, schedule, at, now)
-        reason = had[at] if skipped else EntryReason.AGAIN if at in had else EntryReason.NEVER_RAN
+        reason = had[at] if skipped else BackfillTickReason.AGAIN if at in had else BackfillTickReason.NEVER_RAN
         entries.append(_entry(backfill, at, reason, None if launch is None else launch.run.run_id, now))
         launches += [launch] if launch is not None else []
     if not entries:
         return None
-    return Lot(backfill=backfill, entries=tuple(entries), launches=tuple(launches), mark_at=entries[-1].planned_at)
+    return BackfillBatch(
+        backfill=backfill, entries=tuple(entries), launches=tuple(launches), mark_at=entries[-1].planned_at
+    )
 
 
-def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -> Launch:
+def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -> LaunchRequest:
     # What is wanted once is one run, whichever backfill asks for it.
     scope = f"backfill {backfill.backfill_id if backfill.again else schedule.uid}"
     run_id = keyed_run_id(backfill.tenant, scope, str(planned_at))
-    run = wanted_run(run_id, schedule, source=Source.BACKFILL, now=now, user_id=backfill.actor)
-    return Launch(run=replace(run, planned_at=planned_at), first_steps=schedule.spec.first_steps, force=True)
+    run = new_requested_run(run_id, schedule, source=Source.BACKFILL, now=now, user_id=backfill.actor)
+    return LaunchRequest(run=replace(run, planned_at=planned_at), first_steps=schedule.spec.first_steps, force=True)
 
 
-def _entry(backfill: Backfill, at: int, reason: EntryReason, run_id: RunId | None, now: int) -> BackfillTick:
+def _entry(backfill: Backfill, at: int, reason: BackfillTickReason, run_id: RunId | None, now: int) -> BackfillTick:
     return BackfillTick(
         backfill_id=backfill.backfill_id,
         planned_at=at,
         schedule_uid=backfill.schedule_uid,
-        kind=EntryKind.SKIPPED if run_id is None else EntryKind.FIRED,
+        kind=BackfillTickKind.SKIPPED if run_id is None else BackfillTickKind.FIRED,
         reason=reason,
         run_id=run_id,
         decided_at=now,
     )
 
 
-def as_launched(lot: Lot, became: Iterable[Launching]) -> tuple[BackfillTick, ...]:
+def batch_ticks_after_launch(lot: BackfillBatch, became: Iterable[LaunchOutcome]) -> tuple[BackfillTick, ...]:
     """The entries of a lot once its runs were launched: one whose run there was before has none of its own."""
     there = {
-        launch.run.run_id for launch, outcome in zip(lot.launches, became, strict=True) if outcome is Launching.ALREADY
+        launch.run.run_id
+        for launch, outcome in zip(lot.launches, became, strict=True)
+        if outcome is LaunchOutcome.ALREADY
     }
-    before = {"kind": EntryKind.SKIPPED, "reason": EntryReason.BACKFILLED_BEFORE, "run_id": None}
+    before = {"kind": BackfillTickKind.SKIPPED, "reason": BackfillTickReason.BACKFILLED_BEFORE, "run_id": None}
     return tuple(replace(one, **before) if one.run_id in there else one for one in lot.entries)
 
 
-def carried_out(lot: Lot, *, now: int) -> Backfill:
+def backfill_after_batch(lot: BackfillBatch, *, now: int) -> Backfill:
     """The backfill after the lot."""
     return replace(lot.backfill, mark_at=lot.mark_at, ended_at=now if lot.ended else None)

@@ -62,21 +62,21 @@ def _roots(*, item: bool) -> tuple[str, ...]:
     return ROOTS if item else tuple(root for root in ROOTS if root not in ("item", "index"))
 
 
-def resolved(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+def resolve_references(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
     """The value with every reference replaced; FieldError for one that leads nowhere."""
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole:
-            return looked_up(whole[1], scope)
-        return _REFERENCE.sub(lambda found: _spelled(looked_up(found[1], scope)), value)
+            return lookup_reference(whole[1], scope)
+        return _REFERENCE.sub(lambda found: _spelled(lookup_reference(found[1], scope)), value)
     if isinstance(value, Mapping):
-        return {key: resolved(one, scope) for key, one in value.items()}
+        return {key: resolve_references(one, scope) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [resolved(one, scope) for one in value]
+        return [resolve_references(one, scope) for one in value]
     return value
 
 
-def looked_up(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
     """What a path leads to."""
     found: Any = scope
     for part in segments(path):
@@ -128,7 +128,7 @@ def check_condition(field: str, text: str) -> frozenset[str]:
     return frozenset(_paths(field, _parsed(field, text)))
 
 
-def holds(text: str, scope: Scope) -> bool:
+def evaluate_condition(text: str, scope: Scope) -> bool:
     """Whether the condition is true; FieldError if it asks for what is not there or compares what cannot be."""
     try:
         return bool(_value(_parsed("if", text), scope))
@@ -201,7 +201,7 @@ def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
         case ast.Name(id=name) if name in _NAMES:
             found = _NAMES[name]
         case _:
-            found = looked_up(_path("if", node), scope)
+            found = lookup_reference(_path("if", node), scope)
     return found
 
 

@@ -15,11 +15,11 @@ from msgspec import Struct
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.schedule_fields import LARGEST_BATCH
 from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
-from gnomon.core.runs.launch import Launch, Launching, keyed_run_id, wanted_run
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 from gnomon.core.triggers import OnEvent
 
 
-class EntryKind(StrEnum):
+class EventEffectKind(StrEnum):
     """What became of an event, as far as one job is concerned."""
 
     FIRED = "fired"
@@ -29,7 +29,7 @@ class EntryKind(StrEnum):
     SKIPPED = "skipped"
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class ExternalEvent(Struct, frozen=True, kw_only=True):
     """Something that happened."""
 
     event_id: str
@@ -42,19 +42,19 @@ class Event(Struct, frozen=True, kw_only=True):
     actor: str
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class EventEffect(Struct, frozen=True, kw_only=True):
     """What became of an event for one job."""
 
     event_id: str
     schedule_uid: ScheduleUid
     schedule_id: str
-    kind: EntryKind
+    kind: EventEffectKind
     reason: str
     run_id: RunId | None = None
     decided_at: int
 
 
-class Gathering(Struct, frozen=True, kw_only=True):
+class EventBatch(Struct, frozen=True, kw_only=True):
     """The events of one job that wait to start a run together."""
 
     schedule_uid: ScheduleUid
@@ -93,7 +93,7 @@ def _at(body: object, path: Sequence[str]) -> object:
 _NOTHING = object()
 
 
-def skipped_because(schedule: Schedule, trigger: OnEvent, event: Event) -> str | None:
+def event_skip_reason(schedule: Schedule, trigger: OnEvent, event: ExternalEvent) -> str | None:
     """Why the event starts nothing, whatever else is under way."""
     if schedule.paused_at is not None:
         return "paused"
@@ -103,7 +103,7 @@ def skipped_because(schedule: Schedule, trigger: OnEvent, event: Event) -> str |
     return None if matches(trigger.condition, msgspec.json.decode(event.body)) else "where"
 
 
-def gathered(trigger: OnEvent, so_far: Gathering | None, uid: ScheduleUid, *, now: int) -> Gathering:
+def add_to_batch(trigger: OnEvent, so_far: EventBatch | None, uid: ScheduleUid, *, now: int) -> EventBatch:
     """The gathering with one more event. A debounced one waits for silence, a batch for its first event or its size.
 
     One that is full is due at once: whoever gathered its last event starts the run, and the next event begins another.
@@ -113,14 +113,16 @@ def gathered(trigger: OnEvent, so_far: Gathering | None, uid: ScheduleUid, *, no
     due = (now if trigger.debounce_ms is not None else first) + trigger.wait_ms
     if count >= (trigger.most or LARGEST_BATCH):
         due = now
-    return Gathering(schedule_uid=uid, first_at=first, due_at=due, count=count)
+    return EventBatch(schedule_uid=uid, first_at=first, due_at=due, count=count)
 
 
-def wanted_by(schedule: Schedule, events: Sequence[Event], given: Mapping[str, Any], *, now: int) -> Launch:
+def launch_for_events(
+    schedule: Schedule, events: Sequence[ExternalEvent], given: Mapping[str, Any], *, now: int
+) -> LaunchRequest:
     """The run that events start: it is given all that its job is, and the event, or all of them."""
     trigger = schedule.spec.trigger
     # What was gathered is given as a list, even if its job has come to want each event by itself.
-    gathers = (isinstance(trigger, OnEvent) and trigger.gathers) or len(events) > 1
+    gathers = (isinstance(trigger, OnEvent) and trigger.is_batched) or len(events) > 1
     told = [
         {
             "id": event.event_id,
@@ -133,20 +135,20 @@ def wanted_by(schedule: Schedule, events: Sequence[Event], given: Mapping[str, A
     ]
     body = {**given, **({"events": told} if gathers else {"event": told[0]})}
     run_id = keyed_run_id(schedule.tenant, schedule.uid, events[0].event_id)
-    run = wanted_run(run_id, schedule, source=Source.EVENT, now=now, key=events[0].key)
-    return Launch(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(body))
+    run = new_requested_run(run_id, schedule, source=Source.EVENT, now=now, key=events[0].key)
+    return LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(body))
 
 
 _KINDS = {
-    Launching.STARTED: (EntryKind.FIRED, "matched"),
-    Launching.QUEUED: (EntryKind.QUEUED, "behind_a_run"),
-    Launching.ALREADY: (EntryKind.FIRED, "matched"),
-    Launching.OVERLAP: (EntryKind.SKIPPED, "overlap"),
-    Launching.QUEUE_FULL: (EntryKind.SKIPPED, "queue_full"),
-    Launching.GONE: (EntryKind.SKIPPED, "gone"),
+    LaunchOutcome.STARTED: (EventEffectKind.FIRED, "matched"),
+    LaunchOutcome.QUEUED: (EventEffectKind.QUEUED, "behind_a_run"),
+    LaunchOutcome.ALREADY: (EventEffectKind.FIRED, "matched"),
+    LaunchOutcome.OVERLAP: (EventEffectKind.SKIPPED, "overlap"),
+    LaunchOutcome.QUEUE_FULL: (EventEffectKind.SKIPPED, "queue_full"),
+    LaunchOutcome.GONE: (EventEffectKind.SKIPPED, "gone"),
 }
 
 
-def became(launching: Launching) -> tuple[EntryKind, str]:
+def effect_of_launch(launching: LaunchOutcome) -> tuple[EventEffectKind, str]:
     """How the ledger of events calls what became of a launch."""
     return _KINDS[launching]

@@ -13,7 +13,7 @@ from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source, 
 from gnomon.core.runs.states import TaskState, WaitReason
 
 
-class Launching(StrEnum):
+class LaunchOutcome(StrEnum):
     """What became of the wish to start a run."""
 
     STARTED = "started"
@@ -27,7 +27,7 @@ class Launching(StrEnum):
     GONE = "gone"
 
 
-class Launch(Struct, frozen=True, kw_only=True):
+class LaunchRequest(Struct, frozen=True, kw_only=True):
     """A run that someone wants."""
 
     run: Run
@@ -38,22 +38,22 @@ class Launch(Struct, frozen=True, kw_only=True):
     force: bool = False
 
 
-def launching(spec: Spec, *, active: int, queued: int, force: bool) -> tuple[Launching, bool]:
+def decide_launch(spec: Spec, *, active: int, queued: int, force: bool) -> tuple[LaunchOutcome, bool]:
     """What becomes of a wish while so many runs are under way and waiting; whether it replaces those."""
     if force or spec.overlap is Overlap.ALLOW or not active + queued:
-        return Launching.STARTED, False
+        return LaunchOutcome.STARTED, False
     match spec.overlap:
         case Overlap.SKIP:
-            return Launching.OVERLAP, False
+            return LaunchOutcome.OVERLAP, False
         case Overlap.QUEUE:
-            return (Launching.QUEUE_FULL if queued >= spec.queue_limit else Launching.QUEUED), False
+            return (LaunchOutcome.QUEUE_FULL if queued >= spec.queue_limit else LaunchOutcome.QUEUED), False
         case Overlap.REPLACE:
-            return Launching.QUEUED, True
+            return LaunchOutcome.QUEUED, True
         case _:
             assert_never(spec.overlap)
 
 
-def wanted_run(
+def new_requested_run(
     run_id: RunId, schedule: Schedule, *, source: Source, now: int, key: str | None = None, user_id: str = ""
 ) -> Run:
     """A run of a schedule's workflow that is wanted now."""
@@ -93,7 +93,7 @@ def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ..
     )
 
 
-class NotRun(Struct, frozen=True):
+class SkippedStep(Struct, frozen=True):
     """A step that will not run, and why."""
 
     step: str
@@ -102,7 +102,7 @@ class NotRun(Struct, frozen=True):
     upstream_failed: bool = False
 
 
-def not_run_task(run: Run, why: NotRun, *, now: int) -> Task:
+def skipped_task(run: Run, why: SkippedStep, *, now: int) -> Task:
     """The task of a step that will not run: over from the start, so that whoever looks sees why."""
     [task] = first_tasks(run, (why.step,), now=now)
     failed = why.upstream_failed
@@ -146,7 +146,7 @@ def keyed_run_id(tenant: str, scope: str, key: str) -> RunId:
     return RunId(f"run_{digest[:32]}")
 
 
-class Room(Struct, frozen=True):
+class QueueAdvance(Struct, frozen=True):
     """The counts of a schedule after runs have ended, and the waiting run whose turn it then is."""
 
     active: int
@@ -154,14 +154,14 @@ class Room(Struct, frozen=True):
     released: Run | None = None
 
 
-def room_made(*, active: int, waiting: tuple[Run, ...]) -> Room:
+def advance_queue(*, active: int, waiting: tuple[Run, ...]) -> QueueAdvance:
     """The next of the waiting runs, oldest first, goes on if none is under way."""
     if active > 0 or not waiting:
-        return Room(active, len(waiting))
-    return Room(active + 1, len(waiting) - 1, waiting[0])
+        return QueueAdvance(active, len(waiting))
+    return QueueAdvance(active + 1, len(waiting) - 1, waiting[0])
 
 
-class Cancelling(StrEnum):
+class CancelOutcome(StrEnum):
     """What became of the wish to end a run."""
 
     #: It is over.

@@ -25,17 +25,17 @@ from gnomon.core.model import (
 )
 from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
-from gnomon.core.runs.workflow import Delivery, Retry, Step, Workflow
+from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
 
 #: Between an attempt that was lost and the next, if the job does not say.
-_AFTER_LOSS = Retry(initial_delay_ms=500, max_delay_ms=30_000)
+_AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
 
 
 #: Said where a function cannot know better.
 _NO_SNOOZE = {(Result.SNOOZED, TaskState.FAILED): "it asked to be called again, which at_most_once does not allow"}
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class GiveUpLimits(Struct, frozen=True, kw_only=True):
     """When to stop trying what is not the job's own failure."""
 
     #: How many workers a task may take down with it.
@@ -64,7 +64,7 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
         return self.task.attempts + 1
 
 
-class Outcome(Struct, frozen=True, kw_only=True, gc=False):
+class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     """How an attempt ended, as its worker tells it."""
 
     result: Result
@@ -77,11 +77,11 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     #: The end of the lease that was found to be over: if it has been renewed since, nothing was lost.
     lease_until: int | None = None
     #: Who says so, where that matters: of what another worker has begun it is not to be believed.
-    told_by: str | None = None
+    reported_by: str | None = None
     logs: tuple[LogLine, ...] = ()
 
 
-class Ending(Struct, frozen=True, kw_only=True, gc=False):
+class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     """What is to become of a task after an attempt, if the attempt still counts."""
 
     task_id: TaskId
@@ -104,7 +104,7 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     #: Only if this is still the end of the attempt's lease; None: however that may be.
     lease_until: int | None = None
     #: Only if no other worker has begun the attempt; None: whoever has.
-    told_by: str | None = None
+    reported_by: str | None = None
     #: What its run goes on with; None if the run has no other task.
     graph: Workflow | None = None
 
@@ -124,7 +124,7 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in TERMINAL
 
 
-class _Next(Struct, frozen=True):
+class _NextState(Struct, frozen=True):
     """Where a task goes."""
 
     state: TaskState
@@ -133,13 +133,13 @@ class _Next(Struct, frozen=True):
     dead_letter: str | None = None
 
 
-def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> Ending:
+def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, limits: GiveUpLimits) -> TaskCompletion:
     """What follows from the outcome of an attempt."""
     task, result = held.task, outcome.result
     lost, unstarted = result is Result.LOST, result is Result.NEVER_STARTED
     counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
     after = _after(held, outcome, limits)
-    return Ending(
+    return TaskCompletion(
         task_id=task.task_id,
         run=held.run,
         fence=task.fence,
@@ -156,22 +156,22 @@ def ending(held: Assignment, outcome: Outcome, *, now: int, limits: Limits) -> E
         logs=outcome.logs,
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
-        told_by=outcome.told_by,
-        graph=None if held.workflow.lone else held.workflow,
+        reported_by=outcome.reported_by,
+        graph=None if held.workflow.is_single_step else held.workflow,
     )
 
 
-def _after(held: Assignment, outcome: Outcome, limits: Limits) -> _Next:
+def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
     match outcome.result:
         case Result.SUCCEEDED:
-            after = _Next(TaskState.OUTPUT_QUARANTINED if outcome.quarantine else TaskState.SUCCEEDED)
+            after = _NextState(TaskState.OUTPUT_QUARANTINED if outcome.quarantine else TaskState.SUCCEEDED)
         case Result.SNOOZED if _may_start_again(held):
-            after = _Next(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
+            after = _NextState(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
         case Result.CANCELLED:
-            after = _Next(TaskState.CANCELLED)
+            after = _NextState(TaskState.CANCELLED)
         case Result.GAVE_UP | Result.SNOOZED:
             # Being called again would be a second start, for a job that may have only one.
-            after = _Next(TaskState.FAILED, dead_letter=_letter(held, "gave_up"))
+            after = _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "gave_up"))
         case Result.NEVER_STARTED:
             after = _never_started(held, limits)
         case Result.LOST:
@@ -183,54 +183,54 @@ def _after(held: Assignment, outcome: Outcome, limits: Limits) -> _Next:
     return after
 
 
-def _failed(held: Assignment, *, timed_out: bool) -> _Next:
+def _failed(held: Assignment, *, timed_out: bool) -> _NextState:
     retry = held.step.retry
     if retry is not None and held.attempt < retry.max_attempts and _may_start_again(held):
-        return _Next(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry))
+        return _NextState(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry))
     state = TaskState.TIMEOUT if timed_out else TaskState.FAILED
-    return _Next(state, dead_letter=_letter(held, "attempts_exhausted"))
+    return _NextState(state, dead_letter=_dead_letter_reason(held, "attempts_exhausted"))
 
 
-def _lost(held: Assignment, limits: Limits) -> _Next:
+def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
     if not _may_start_again(held):
-        return _Next(TaskState.FAILED, dead_letter=_letter(held, "worker_lost"))
+        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
     if held.task.losses + 1 >= limits.losses:
         # Whatever it is, it takes workers down: someone has to look at it.
-        return _Next(TaskState.FAILED, dead_letter="worker_lost")
+        return _NextState(TaskState.FAILED, dead_letter="worker_lost")
     retry = held.step.retry
     if retry is not None and held.attempt >= retry.max_attempts:
-        return _Next(TaskState.FAILED, dead_letter=_letter(held, "worker_lost"))
-    return _Next(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry or _AFTER_LOSS))
+        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
+    return _NextState(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry or _AFTER_LOSS))
 
 
-def _interrupted(held: Assignment) -> _Next:
+def _interrupted(held: Assignment) -> _NextState:
     """A stop that we asked for is nobody's failure: it costs neither an attempt nor a loss."""
     if _may_start_again(held):
-        return _Next(TaskState.PENDING)
-    return _Next(TaskState.FAILED, dead_letter=_letter(held, "interrupted"))
+        return _NextState(TaskState.PENDING)
+    return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "interrupted"))
 
 
-def _never_started(held: Assignment, limits: Limits) -> _Next:
+def _never_started(held: Assignment, limits: GiveUpLimits) -> _NextState:
     tries = held.task.routings + 1
     if tries >= limits.routings:
-        return _Next(TaskState.FAILED, dead_letter="dispatch_failed")
+        return _NextState(TaskState.FAILED, dead_letter="dispatch_failed")
     share = share_of(held.task.task_id, held.task.fence)
-    return _Next(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, share))
+    return _NextState(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, share))
 
 
 def _may_start_again(held: Assignment) -> bool:
     return held.workflow.delivery is Delivery.AT_LEAST_ONCE
 
 
-def _delay(held: Assignment, retry: Retry) -> int:
+def _delay(held: Assignment, retry: RetryPolicy) -> int:
     return delay_ms(retry, held.attempt, share_of(held.task.task_id, held.attempt))
 
 
-def _letter(held: Assignment, reason: str) -> str | None:
+def _dead_letter_reason(held: Assignment, reason: str) -> str | None:
     return reason if held.workflow.dead_letter else None
 
 
-def stopped_instead(ended: Ending) -> Ending:
+def cancel_instead_of_retry(ended: TaskCompletion) -> TaskCompletion:
     """The ending of an attempt whose run is to be cancelled: what would have been tried again is not."""
     if ended.over:
         return ended

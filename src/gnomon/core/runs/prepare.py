@@ -10,18 +10,25 @@ from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import Run, RunStatus
 from gnomon.core.runs.admission import (
     Admission,
-    Request,
-    Unfolding,
-    Waiting,
-    left_out,
+    AdmissionRequest,
+    FanOut,
+    ReadyTask,
+    bad_input_admission,
+    delayed_admission,
     merged_input,
-    put_off,
     run_input,
-    unworkable,
+    skipped_admission,
 )
-from gnomon.core.runs.expressions import Scope, check_condition, holds, references, resolved, segments
-from gnomon.core.runs.launch import Launch, next_tasks, sub_run_id
-from gnomon.core.runs.outcomes import Assignment, Ending
+from gnomon.core.runs.expressions import (
+    Scope,
+    check_condition,
+    evaluate_condition,
+    references,
+    resolve_references,
+    segments,
+)
+from gnomon.core.runs.launch import LaunchRequest, next_tasks, sub_run_id
+from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, When, Workflow
 from gnomon.errors import FieldError
@@ -32,7 +39,7 @@ MOST_ITEMS = 100_000
 LARGEST_ITEMS = 64 << 20
 #: How deep workflows may run workflows.
 DEEPEST = 8
-Prepared = Request | Unfolding | Admission
+PreparedTask = AdmissionRequest | FanOut | Admission
 
 
 def outputs_needed(step: Step) -> frozenset[str]:
@@ -44,7 +51,7 @@ def outputs_needed(step: Step) -> frozenset[str]:
     return frozenset(path[1] for path in found if path[0] == "steps" and len(path) > 1)
 
 
-def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
+def immediate_successors(held: Assignment, ended: TaskCompletion) -> list[ReadyTask]:
     """The tasks that can start as soon as this ending counts, whatever else becomes of the run."""
     workflow, before = held.workflow, held.step.name
     if ended.state is not TaskState.SUCCEEDED or ended.graph is None or held.task.parent is not None:
@@ -52,25 +59,25 @@ def sure_successors(held: Assignment, ended: Ending) -> list[Waiting]:
     if workflow.max_parallel is not None:
         # How many others are under way is for the store to say.
         return []
-    sure = tuple(step.name for step in workflow.steps if _surely_follows(step, before))
+    sure = tuple(step.name for step in workflow.steps if _is_immediate_successor(step, before))
     made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
     behind = ended.task_id, ended.fence
-    return [Waiting(task=task, run=held.run, input=held.given, behind=behind) for task in made]
+    return [ReadyTask(task=task, run=held.run, input=held.given, behind=behind) for task in made]
 
 
-def leads_further(held: Assignment, sure: Sequence[Waiting]) -> bool:
+def has_other_successors(held: Assignment, sure: Sequence[ReadyTask]) -> bool:
     """Whether more may follow from the end of this step than those tasks."""
     return not sure or sum(held.step.name in step.depends_on for step in held.workflow.steps) > len(sure)
 
 
-def _surely_follows(step: Step, before: str) -> bool:
+def _is_immediate_successor(step: Step, before: str) -> bool:
     """Whether a step calls its function at once, with what its run was given and what the step before it returned."""
     later = step.foreach or step.condition or step.delay_ms or step.delay_until
     at_once = step.depends_on == (before,) and step.when is not When.ANY_FAILED and bool(step.function)
     return at_once and not later and outputs_needed(step) <= {before}
 
 
-def scope_of(workflow: Workflow, waiting: Waiting, outputs: Mapping[str, bytes | None]) -> Scope:
+def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str, bytes | None]) -> Scope:
     """What references in a step can lead to."""
     run = waiting.run
     return {
@@ -84,38 +91,38 @@ def scope_of(workflow: Workflow, waiting: Waiting, outputs: Mapping[str, bytes |
     }
 
 
-def prepared(request: Request, scope: Scope, sub: Workflow | None, *, now: int) -> Prepared:
+def prepare_task(request: AdmissionRequest, scope: Scope, sub: Workflow | None, *, now: int) -> PreparedTask:
     """What becomes of a task before anybody is asked about it. `sub` is the workflow that its step runs, if it does."""
     waiting, workflow, step = request.waiting, request.workflow, request.step
     try:
         if waiting.task.parent is None:
-            early = _not_yet(waiting, workflow, step, scope, now)
+            early = _delay_or_skip(waiting, workflow, step, scope, now)
             if early is not None:
                 return early
             if step.foreach is not None:
-                return _each(request, scope)
+                return _fan_out_items(request, scope)
             request = _with_input(request, scope)
     except FieldError as error:
-        return unworkable(waiting, workflow, f"bad_input: {error}", now=now)
+        return bad_input_admission(waiting, workflow, f"bad_input: {error}", now=now)
     if step.workflow is not None and sub is not None:
-        return _in_a_run(request, sub, now)
-    return request if step.function else _unfolding(request)
+        return _fan_out_sub_run(request, sub, now)
+    return request if step.function else _fan_out(request)
 
 
-def _not_yet(waiting: Waiting, workflow: Workflow, step: Step, scope: Scope, now: int) -> Admission | None:
+def _delay_or_skip(waiting: ReadyTask, workflow: Workflow, step: Step, scope: Scope, now: int) -> Admission | None:
     start = _start(waiting, step, scope)
     if start > now:
-        return put_off(waiting, workflow, start)
-    if step.condition is not None and not holds(step.condition, scope):
-        return left_out(waiting, workflow, f"its condition does not hold: {step.condition}", now=now)
+        return delayed_admission(waiting, workflow, start)
+    if step.condition is not None and not evaluate_condition(step.condition, scope):
+        return skipped_admission(waiting, workflow, f"its condition does not hold: {step.condition}", now=now)
     return None
 
 
-def _start(waiting: Waiting, step: Step, scope: Scope) -> int:
+def _start(waiting: ReadyTask, step: Step, scope: Scope) -> int:
     start = waiting.task.created_at + (step.delay_ms or 0)
     if step.delay_until is None:
         return start
-    said = resolved(step.delay_until, scope)
+    said = resolve_references(step.delay_until, scope)
     try:
         until = datetime.fromisoformat(said)
     except (TypeError, ValueError):
@@ -125,17 +132,17 @@ def _start(waiting: Waiting, step: Step, scope: Scope) -> int:
     return max(start, ms_of(until))
 
 
-def _with_input(request: Request, scope: Scope) -> Request:
+def _with_input(request: AdmissionRequest, scope: Scope) -> AdmissionRequest:
     step = request.step
     if not any(True for _ in references(step.input)):
         return request
-    given = {**merged_input(request.workflow, step, request.waiting), **resolved(step.input, scope)}
+    given = {**merged_input(request.workflow, step, request.waiting), **resolve_references(step.input, scope)}
     return msgspec.structs.replace(request, input=given, own_input=msgspec.json.encode(given))
 
 
-def _each(request: Request, scope: Scope) -> Unfolding:
+def _fan_out_items(request: AdmissionRequest, scope: Scope) -> FanOut:
     step = request.step
-    items = resolved(step.foreach, scope)
+    items = resolve_references(step.foreach, scope)
     if not isinstance(items, list):
         raise FieldError("foreach", items, "is no list")
     if len(items) > MOST_ITEMS:
@@ -145,21 +152,21 @@ def _each(request: Request, scope: Scope) -> Unfolding:
     given: list[bytes] = []
     size = 0
     for number, item in enumerate(items):
-        given.append(msgspec.json.encode(resolved(said, {**scope, "item": item, "index": number})))
+        given.append(msgspec.json.encode(resolve_references(said, {**scope, "item": item, "index": number})))
         size += len(given[-1])
         if size > LARGEST_ITEMS:
             reason = (
                 f"is given more than {LARGEST_ITEMS} bytes in all: name large data instead of giving it to each item"
             )
             raise FieldError("foreach", f"{len(items)} items", reason)
-    return _unfolding(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")
+    return _fan_out(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")
 
 
-def _in_a_run(request: Request, sub: Workflow, now: int) -> Unfolding | Admission:
+def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanOut | Admission:
     waiting = request.waiting
     if waiting.run.depth >= DEEPEST:
         reason = f"bad_input: workflows run workflows more than {DEEPEST} deep"
-        return unworkable(waiting, request.workflow, reason, now=now)
+        return bad_input_admission(waiting, request.workflow, reason, now=now)
     run = waiting.run
     task = msgspec.structs.replace(waiting.task, fence=waiting.task.fence + 1)
     started = Run(
@@ -180,13 +187,13 @@ def _in_a_run(request: Request, sub: Workflow, now: int) -> Unfolding | Admissio
         depth=run.depth + 1,
     )
     given: dict[str, Any] = {**sub.input, **request.input}
-    launch = Launch(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(given))
-    return _unfolding(request, launch=launch)
+    launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(given))
+    return _fan_out(request, launch=launch)
 
 
-def _unfolding(request: Request, **what: Any) -> Unfolding:  # noqa: ANN401 - what it waits for
+def _fan_out(request: AdmissionRequest, **what: Any) -> FanOut:  # noqa: ANN401 - what it waits for
     task = request.waiting.task
-    return Unfolding(
+    return FanOut(
         task_id=task.task_id,
         run_id=task.run_id,
         schedule_uid=request.waiting.run.schedule_uid,

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
-from gnomon.core.runs.outcomes import Outcome
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
 
 
@@ -15,7 +15,7 @@ class OpenAttempt(Struct, frozen=True, kw_only=True):
     attempt: Attempt
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class ReconcileTimeouts(Struct, frozen=True, kw_only=True):
     """How long to wait for those who should speak."""
 
     #: From being handed out to the start.
@@ -28,7 +28,9 @@ class Patience(Struct, frozen=True, kw_only=True):
     default_timeout_ms: int = 300_000
 
 
-def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience: Patience) -> Outcome | None:
+def overdue_outcome(
+    found: OpenAttempt, workflow: Workflow | None, *, now: int, patience: ReconcileTimeouts
+) -> AttemptOutcome | None:
     """How the attempt is to be taken to have ended; None while it may go on. `now` is the store's clock."""
     attempt = found.attempt
     if attempt.worker == ENGINE:
@@ -37,19 +39,19 @@ def overdue(found: OpenAttempt, workflow: Workflow | None, *, now: int, patience
     if attempt.lease_until <= now:
         if attempt.started_at is None:
             text = f"{attempt.worker} was lost before it started"
-            return Outcome(result=Result.NEVER_STARTED, error=text, lease_until=attempt.lease_until)
+            return AttemptOutcome(result=Result.NEVER_STARTED, error=text, lease_until=attempt.lease_until)
         text = f"worker_lost: {attempt.worker} has not been heard of"
-        return Outcome(result=Result.LOST, error=text, lease_until=attempt.lease_until)
+        return AttemptOutcome(result=Result.LOST, error=text, lease_until=attempt.lease_until)
     if attempt.started_at is None:
         late = now - attempt.dispatched_at > patience.dispatch_ms
-        return Outcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None
+        return AttemptOutcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None
     longest = _longest(found, workflow, patience)
     if now - attempt.started_at > longest:
-        return Outcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
+        return AttemptOutcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
     return None
 
 
-def _longest(found: OpenAttempt, workflow: Workflow | None, patience: Patience) -> int:
+def _longest(found: OpenAttempt, workflow: Workflow | None, patience: ReconcileTimeouts) -> int:
     """How long it may run: as long as its step says, and a little more for its worker to end it."""
     step = workflow.step(found.task.step) if workflow else None
     if step is not None and step.timeout_ms is not None:

@@ -2,13 +2,13 @@
 
 from hashlib import sha256
 
-from gnomon.core.ids import fraction
-from gnomon.core.runs.workflow import Retry
+from gnomon.core.ids import hash_fraction
+from gnomon.core.runs.workflow import RetryPolicy
 
 _LONGEST_POWER = 64
 
 
-def delay_ms(retry: Retry, failures: int, share: float) -> int:
+def delay_ms(retry: RetryPolicy, failures: int, share: float) -> int:
     """How long to wait after so many attempts: grows with each, up to a limit, moved by the jitter.
 
     `share` is from [0, 1): 0 is the shortest delay that the jitter allows, almost 1 the longest.
@@ -20,7 +20,7 @@ def delay_ms(retry: Retry, failures: int, share: float) -> int:
 
 def share_of(task_id: str, attempt: int) -> float:
     """A number in [0, 1) for the delay after an attempt: spread evenly, and the same for whoever asks."""
-    return fraction(sha256(f"{task_id}:{attempt}".encode()).digest())
+    return hash_fraction(sha256(f"{task_id}:{attempt}".encode()).digest())
 
 
 def routing_delay_ms(tries: int, share: float) -> int:

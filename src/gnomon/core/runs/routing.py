@@ -8,21 +8,21 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gnomon.core.runs.workflow import Priority, Route
+from gnomon.core.runs.workflow import Priority, RoutingRequirements
 
 #: Where workers are, and where tasks go, unless anybody says otherwise.
 DEFAULT_POOL = "default"
 #: Labels of a task that have a meaning of their own, and those that a worker must have, too.
 PREFERRED_POOL, PREFERRED_WORKER = "preferred_pool", "preferred_worker_id"
-PLACEMENT = ("placement.", "constraint.", "node.")
+PLACEMENT_LABEL_PREFIXES = ("placement.", "constraint.", "node.")
 #: In a table of topics: all that are not named.
 ANY_TOPIC = "*"
 #: The lower, the sooner.
 RANKS = {Priority.CRITICAL: -1, Priority.INTERACTIVE: 0, Priority.BATCH: 1}
 #: From so many percent on a worker is given nothing more.
-OVERLOADED = 90
-_UNASKED = Route()
-_TURN_MS, _LONGEST_TURN_MS = 500, 30_000
+OVERLOADED_PERCENT = 90
+_NO_REQUIREMENTS = RoutingRequirements()
+_LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS = 500, 30_000
 
 
 class ReasonCode(StrEnum):
@@ -42,7 +42,7 @@ class Pools(Struct, frozen=True):
     capabilities: Mapping[str, frozenset[str]] = {}
 
 
-class Seat(Struct, frozen=True, kw_only=True):
+class WorkerCandidate(Struct, frozen=True, kw_only=True):
     """A worker, as far as it matters for who gets a task."""
 
     worker: str
@@ -84,14 +84,14 @@ class Placement(Struct, frozen=True, gc=False):
     function: str | None = None
 
 
-class Placed(Struct, frozen=True):
+class WorkerPlacement(Struct, frozen=True):
     """A placement, and the worker that was chosen for it, though others may be quicker."""
 
     placement: Placement
     worker: str
 
 
-class Unplaced(Struct, frozen=True):
+class Unroutable(Struct, frozen=True):
     """Why a task goes nowhere for now."""
 
     code: ReasonCode
@@ -105,27 +105,27 @@ class Unplaced(Struct, frozen=True):
 
 def route(
     function: str,
-    wish: Route | None,
-    seats: Sequence[Seat],
+    wish: RoutingRequirements | None,
+    seats: Sequence[WorkerCandidate],
     pools: Pools | None,
     *,
-    overload_percent: int = OVERLOADED,
-) -> Placed | Unplaced:
+    overload_percent: int = OVERLOADED_PERCENT,
+) -> WorkerPlacement | Unroutable:
     """Where a task that calls the function goes. Without `pools` its workers take from its pool what they can.
 
     With `pools`, whoever is overloaded is passed over; the least busy decides the pool, and among equals the one with
     the fewest placements lately, then the first by name.
     """
-    wish = wish or _UNASKED
+    wish = wish or _NO_REQUIREMENTS
     names = _pools_for(function, wish, pools)
-    if isinstance(names, Unplaced):
+    if isinstance(names, Unroutable):
         return names
     able = [seat for seat in seats if seat.pool in names and function in seat.functions]
     needed = frozenset(wish.requires) if pools is None else frozenset()
-    placing = {key: value for key, value in wish.labels.items() if key.startswith(PLACEMENT)}
+    placing = {key: value for key, value in wish.labels.items() if key.startswith(PLACEMENT_LABEL_PREFIXES)}
     fit = [seat for seat in able if needed <= seat.capabilities and placing.items() <= seat.labels.items()]
     if not fit:
-        return Unplaced(ReasonCode.NO_WORKERS, _nobody(function, names, seats, able, pools))
+        return Unroutable(ReasonCode.NO_WORKERS, _no_candidate(function, names, seats, able, pools))
     free = [seat for seat in fit if not seat.overloaded(overload_percent)]
     for seat in free:
         if seat.worker == wish.labels.get(PREFERRED_WORKER):
@@ -133,12 +133,12 @@ def route(
     directed = bool(placing or needed)
     if not free and (directed or pools is not None):
         which = f"all {len(fit)} workers" if len(fit) > 1 else fit[0].worker
-        return Unplaced(ReasonCode.POOL_OVERLOADED, f"{which} of {_named(names)} {_have(fit)} enough to do")
+        return Unroutable(ReasonCode.POOL_OVERLOADED, f"{which} of {_named(names)} {_have(fit)} enough to do")
     best = min(free or fit, key=lambda seat: (seat.score, seat.recent, seat.worker))
     return _placed(best, function, wish, seats, directed=directed)
 
 
-def _pools_for(function: str, wish: Route, pools: Pools | None) -> tuple[str, ...] | Unplaced:
+def _pools_for(function: str, wish: RoutingRequirements, pools: Pools | None) -> tuple[str, ...] | Unroutable:
     """The pools that come into question."""
     wanted = wish.pool or wish.labels.get(PREFERRED_POOL)
     if pools is None:
@@ -146,20 +146,22 @@ def _pools_for(function: str, wish: Route, pools: Pools | None) -> tuple[str, ..
     topic = wish.topic or function
     names = pools.topics.get(topic) or pools.topics.get(ANY_TOPIC) or ()
     if not names:
-        return Unplaced(ReasonCode.NO_POOL_MAPPING, f"no pool is named for the topic {topic!r}")
+        return Unroutable(ReasonCode.NO_POOL_MAPPING, f"no pool is named for the topic {topic!r}")
     if wanted is not None:
         if wanted not in names:
-            return Unplaced(ReasonCode.NO_POOL_MAPPING, f"the topic {topic!r} does not go to pool {wanted!r}")
+            return Unroutable(ReasonCode.NO_POOL_MAPPING, f"the topic {topic!r} does not go to pool {wanted!r}")
         names = (wanted,)
     needed = frozenset(wish.requires)
     capable = tuple(name for name in names if needed <= pools.capabilities.get(name, frozenset()))
     if not capable:
         lacking = f"no pool of the topic {topic!r} has all of {', '.join(wish.requires)}"
-        return Unplaced(ReasonCode.NO_POOL_MAPPING, lacking)
+        return Unroutable(ReasonCode.NO_POOL_MAPPING, lacking)
     return capable
 
 
-def _placed(best: Seat, function: str, wish: Route, seats: Sequence[Seat], *, directed: bool) -> Placed:
+def _placed(
+    best: WorkerCandidate, function: str, wish: RoutingRequirements, seats: Sequence[WorkerCandidate], *, directed: bool
+) -> WorkerPlacement:
     mixed = any(function not in seat.functions for seat in seats if seat.pool == best.pool)
     placement = Placement(
         pool=None if best.pool == DEFAULT_POOL else best.pool,
@@ -167,11 +169,15 @@ def _placed(best: Seat, function: str, wish: Route, seats: Sequence[Seat], *, di
         directed_to=best.worker if directed else None,
         function=function if mixed and not directed else None,
     )
-    return Placed(placement, best.worker)
+    return WorkerPlacement(placement, best.worker)
 
 
-def _nobody(
-    function: str, names: Sequence[str], seats: Sequence[Seat], able: Sequence[Seat], pools: Pools | None
+def _no_candidate(
+    function: str,
+    names: Sequence[str],
+    seats: Sequence[WorkerCandidate],
+    able: Sequence[WorkerCandidate],
+    pools: Pools | None,
 ) -> str:
     """Why there is no worker."""
     if able:
@@ -187,21 +193,21 @@ def _named(names: Sequence[str]) -> str:
     return f"pool {names[0]!r}" if len(names) == 1 else f"the pools {', '.join(map(repr, names))}"
 
 
-def _have(fit: Sequence[Seat]) -> str:
+def _have(fit: Sequence[WorkerCandidate]) -> str:
     return "has" if len(fit) == 1 else "have"
 
 
-def at_the_limit(tenant: str, limit: int, ahead: int) -> Unplaced:
+def tenant_limit_reached(tenant: str, limit: int, ahead: int) -> Unroutable:
     """A task waits whose tenant has as many on their way as it may, behind so many others that wait for the same.
 
     As many as may be on their way ask again together, so that thousands that wait do not all ask all the time.
     """
     turns = 1 + ahead // limit
     reason = f"tenant {tenant!r} has {limit} tasks on their way, which is its limit"
-    return Unplaced(ReasonCode.TENANT_LIMIT, reason, after_ms=min(turns * _TURN_MS, _LONGEST_TURN_MS))
+    return Unroutable(ReasonCode.TENANT_LIMIT, reason, after_ms=min(turns * _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS))
 
 
-def in_vain(where: Placement, seats: Iterable[Seat]) -> bool:
+def is_stranded(where: Placement, seats: Iterable[WorkerCandidate]) -> bool:
     """Whether a task waits there for nobody: the one that it is for is gone, or nobody is left who can run it."""
     if where.directed_to is not None:
         return all(seat.worker != where.directed_to for seat in seats)

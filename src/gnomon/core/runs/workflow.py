@@ -50,7 +50,7 @@ class Priority(StrEnum):
     BATCH = "batch"
 
 
-class Route(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RoutingRequirements(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a step asks of those who run it."""
 
     #: The pool of workers that it is for; None if that follows from the topic.
@@ -63,7 +63,7 @@ class Route(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: Priority = Priority.INTERACTIVE
 
 
-class Retry(Struct, frozen=True, kw_only=True, gc=False):
+class RetryPolicy(Struct, frozen=True, kw_only=True, gc=False):
     """How often and when a failed attempt is followed by another."""
 
     #: All attempts together, the first and lost ones included.
@@ -103,10 +103,10 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: How long one attempt may take; None for the default of the worker.
     timeout_ms: int | None = None
     #: None: what fails is not tried again, and what was lost with its worker is.
-    retry: Retry | None = None
+    retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
     #: None: whoever is there may run it.
-    route: Route | None = None
+    route: RoutingRequirements | None = None
 
     @property
     def is_command(self) -> bool:
@@ -151,7 +151,7 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(step.name for step in self.steps if not step.depends_on)
 
     @property
-    def lone(self) -> bool:
+    def is_single_step(self) -> bool:
         """Whether a run of it has one task and never another."""
         return len(self.steps) == 1 and not self.steps[0].foreach
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gnomon.declarative.theory.traces import Violation
+from gnomon.declarative.theory.traces import TraceViolation
 
 _SCHEDULER = {
     ("uninitialized", "SchedulerInitializationStarted"): "initializing",
@@ -42,7 +42,7 @@ class Automata:
     """Follows the events of one state, through as many schedulers as have it one after the other."""
 
     def __init__(self) -> None:
-        self.violations: list[Violation] = []
+        self.violations: list[TraceViolation] = []
         self._scheduler, self._polling = "uninitialized", "inactive"
         self._tasks: dict[str, str] = {}
         self._preempted: str | None = None
@@ -86,4 +86,4 @@ class Automata:
         return table[state, name]
 
     def _blame(self, at: int, text: str) -> None:
-        self.violations.append(Violation("events", at, text))
+        self.violations.append(TraceViolation("events", at, text))

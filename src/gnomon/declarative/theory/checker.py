@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.declarative.theory.due_times import first_due, minute_matches, valid
+from gnomon.declarative.theory.due_times import first_due, is_valid, minute_matches
 from gnomon.declarative.theory.traces import (
     ClockSet,
     Crash,
@@ -28,24 +28,24 @@ from gnomon.declarative.theory.traces import (
     Seen,
     StopCall,
     StopReturn,
-    Task,
-    Violation,
+    TracedTask,
+    TraceViolation,
 )
 
 #: How late a start may be, how long calls may take, by the specification's real-time bounds.
 LATEST_MS, LATEST_MS_PER_TASK = 60_000, 6
 
 
-def check(trace: Iterable[Seen], *, zone: str) -> list[Violation]:
+def check(trace: Iterable[Seen], *, zone: str) -> list[TraceViolation]:
     """Everything in the trace that no correct scheduler does."""
-    judge = _Judge(zone)
+    judge = _TraceChecker(zone)
     for seen in trace:
         judge.see(seen)
     return judge.violations
 
 
 @dataclass(slots=True)
-class _Life:
+class _TaskTimeline:
     """What is known of a name for as long as it stays registered."""
 
     known_since: int
@@ -62,27 +62,27 @@ class _Life:
 
 
 @dataclass(slots=True)
-class _Call:
+class _PendingCall:
     at: int
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[TracedTask, ...] = ()
     #: Something that was so when it was entered lets it fail.
     excused: bool = False
     quiet_since: int | None = None
 
 
 @dataclass
-class _Judge:
+class _TraceChecker:
     zone: str
-    violations: list[Violation] = field(default_factory=list)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    lives: dict[str, _Life] = field(default_factory=dict)
+    violations: list[TraceViolation] = field(default_factory=list)
+    tasks: dict[str, TracedTask] = field(default_factory=dict)
+    timelines: dict[str, _TaskTimeline] = field(default_factory=dict)
     active: bool = False
     #: Initialised, and neither stopped nor crashed since.
     established: bool = False
     #: Since when nothing but the scheduler itself kept starts from happening.
     free_since: int = 0
-    inits: dict[int, _Call] = field(default_factory=dict)
-    stops: dict[int, _Call] = field(default_factory=dict)
+    inits: dict[int, _PendingCall] = field(default_factory=dict)
+    stops: dict[int, _PendingCall] = field(default_factory=dict)
     runs: dict[int, str] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class _Judge:
         judges[type(seen)](seen)
 
     def _blame(self, rule: str, at: int, text: str) -> None:
-        self.violations.append(Violation(rule, at, text))
+        self.violations.append(TraceViolation(rule, at, text))
 
     @property
     def _allowed_ms(self) -> int:
@@ -115,7 +115,7 @@ class _Judge:
 
     def _init_call(self, seen: InitCall) -> None:
         excused = bool(self.inits or self.stops or self.active or self.established)
-        self.inits[seen.call] = _Call(seen.at, seen.tasks, excused)
+        self.inits[seen.call] = _PendingCall(seen.at, seen.tasks, excused)
 
     def _init_ok(self, seen: InitOk) -> None:
         call = self._closed(self.inits, seen, "L2")
@@ -124,11 +124,11 @@ class _Judge:
         if self.established:
             self._blame("S6", seen.at, "initialised a second time without a stop or a crash")
         self.tasks = {task.name: task for task in call.tasks}
-        self.lives = {task.name: self.lives.get(task.name) or self._new(task, seen.at) for task in call.tasks}
+        self.timelines = {task.name: self.timelines.get(task.name) or self._new(task, seen.at) for task in call.tasks}
         self.established, self.active, self.free_since = True, not self.stops, seen.at
 
-    def _new(self, task: Task, at: int) -> _Life:
-        return _Life(at, valid(task.cron) and minute_matches(task.cron, self.zone, at))
+    def _new(self, task: TracedTask, at: int) -> _TaskTimeline:
+        return _TaskTimeline(at, is_valid(task.cron) and minute_matches(task.cron, self.zone, at))
 
     def _init_error(self, seen: InitError) -> None:
         call = self._closed(self.inits, seen, "L2")
@@ -138,7 +138,7 @@ class _Judge:
     def _stop_call(self, seen: StopCall) -> None:
         self._judge_unstarted(seen.at)
         self.active = False
-        self.stops[seen.call] = _Call(seen.at, quiet_since=None if self.runs or self.inits else seen.at)
+        self.stops[seen.call] = _PendingCall(seen.at, quiet_since=None if self.runs or self.inits else seen.at)
 
     def _stop_return(self, seen: StopReturn) -> None:
         call = self.stops.pop(seen.call, None)
@@ -153,11 +153,11 @@ class _Judge:
             self._blame("L3", seen.at, "stop took too long after everything had ended")
         self.established = self.active = False
 
-    def _closed(self, calls: dict[int, _Call], seen: InitOk | InitError, rule: str) -> _Call:
+    def _closed(self, calls: dict[int, _PendingCall], seen: InitOk | InitError, rule: str) -> _PendingCall:
         call = calls.pop(seen.call, None)
         if call is None:
             self._blame("EA", seen.at, f"call {seen.call} ends without having begun")
-            return _Call(seen.at)
+            return _PendingCall(seen.at)
         if seen.at - call.at > self._allowed_ms:
             self._blame(rule, seen.at, "the call took too long")
         self._note_quiet(seen.at)
@@ -171,11 +171,11 @@ class _Judge:
     # ---- runs ------------------------------------------------------------------------------------
 
     def _run_start(self, seen: RunStart) -> None:
-        life = self.lives.get(seen.task)
+        life = self.timelines.get(seen.task)
         if life is None or not self.active:
             why = "is not registered" if life is None else "starts although the scheduler is not active"
             self._blame("S1", seen.at, f"{seen.task} {why}")
-            life = life or _Life(seen.at, boot=False)
+            life = life or _TaskTimeline(seen.at, boot=False)
         elif life.running is not None:
             self._blame("S1", seen.at, f"{seen.task} starts while it runs")
         elif (owed := self._owed_since(seen.task, life, seen.at)) is None:
@@ -204,20 +204,20 @@ class _Judge:
             task, life, _ = ended
             life.retry_at = seen.at + task.retry_delay_ms
 
-    def _ended(self, seen: RunOk | RunError) -> tuple[Task, _Life, int] | None:
+    def _ended(self, seen: RunOk | RunError) -> tuple[TracedTask, _TaskTimeline, int] | None:
         name = self.runs.pop(seen.run, None)
         began = self.starts.pop(seen.run, seen.at)
         if name is None:
             self._blame("EA", seen.at, f"run {seen.run} ends without having begun")
             return None
         self._note_quiet(seen.at)
-        life = self.lives.get(name)
+        life = self.timelines.get(name)
         if life is None:
             return None
         life.running, life.free_since = None, seen.at
         return self.tasks[name], life, began
 
-    def _owed_since(self, name: str, life: _Life, at: int) -> int | None:
+    def _owed_since(self, name: str, life: _TaskTimeline, at: int) -> int | None:
         """Since when a start has been owed at `at`; None if none is."""
         task = self.tasks[name]
         base = life.known_since if life.last_start is None else life.last_start
@@ -231,7 +231,7 @@ class _Judge:
 
     def _crash(self, seen: Crash) -> None:
         self._judge_unstarted(seen.at)
-        for name, life in self.lives.items():
+        for name, life in self.timelines.items():
             if name in seen.unwritten:
                 life.orphan, life.retry_at, life.last_success_start = True, None, None
             life.orphan = life.orphan or life.running is not None
@@ -243,7 +243,7 @@ class _Judge:
         self._judge_unstarted(seen.at)
         # Nobody can be blamed for what became late by setting the clock, and ends are not later than the present.
         self.free_since = seen.to
-        for life in self.lives.values():
+        for life in self.timelines.values():
             life.free_since = min(life.free_since, seen.to)
         for call in (*self.inits.values(), *self.stops.values()):
             call.at = seen.to
@@ -268,16 +268,16 @@ class _Judge:
         """L1: what has been owed for too long, and is still."""
         if not self.active:
             return
-        for name, life in self.lives.items():
+        for name, life in self.timelines.items():
             owed = None if life.running is not None else self._owed_since(name, life, at)
             if owed is not None and at - owed > self._allowed_ms:
                 self._blame("L1", at, f"{name} is owed a start since {owed} and was not started")
 
 
-def _acceptable(tasks: tuple[Task, ...]) -> bool:
+def _acceptable(tasks: tuple[TracedTask, ...]) -> bool:
     names = [task.name for task in tasks]
     return (
         len(set(names)) == len(names)
         and all(names)
-        and all(valid(task.cron) and task.retry_delay_ms >= 0 for task in tasks)
+        and all(is_valid(task.cron) and task.retry_delay_ms >= 0 for task in tasks)
     )

@@ -12,7 +12,7 @@ _FIELD = re.compile(r"\*|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-class Rule:
+class CronRule:
     """A strict expression, read in the plainest way; ValueError if it is none."""
 
     def __init__(self, expression: str) -> None:
@@ -49,15 +49,15 @@ def _numbers(word: str, limits: tuple[int, int]) -> frozenset[int]:
 
 
 @lru_cache(maxsize=1024)
-def rule(expression: str) -> Rule:
+def parse_rule(expression: str) -> CronRule:
     """The rule that the expression writes."""
-    return Rule(expression)
+    return CronRule(expression)
 
 
-def valid(expression: str) -> bool:
+def is_valid(expression: str) -> bool:
     """Whether it is in the language, and can be due at all."""
     try:
-        rule(expression)
+        parse_rule(expression)
     except ValueError:
         return False
     return True
@@ -74,8 +74,8 @@ def _minutes(zone: str, start: int) -> list[tuple[int, int, int, tuple[int, int,
 
 
 @lru_cache(maxsize=8192)
-def _dues(expression: str, zone: str, start: int) -> list[int]:
-    which = rule(expression)
+def _due_minutes(expression: str, zone: str, start: int) -> list[int]:
+    which = parse_rule(expression)
     minutes = _minutes(zone, start)
     days = {day for _, _, _, day in minutes if which.on(*day)}
     if not days:
@@ -86,7 +86,7 @@ def _dues(expression: str, zone: str, start: int) -> list[int]:
 def first_due(expression: str, zone: str, *, after: int, until: int) -> int | None:
     """The first instant after `after`, and not after `until`, at which a civil minute begins that matches."""
     for start in range((after + 1) // _DAY_MS * _DAY_MS, until + 1, _DAY_MS):
-        for at in _dues(expression, zone, start):
+        for at in _due_minutes(expression, zone, start):
             if after < at <= until:
                 return at
     return None

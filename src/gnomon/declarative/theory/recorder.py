@@ -15,15 +15,15 @@ from gnomon.declarative.theory.traces import (
     Seen,
     StopCall,
     StopReturn,
-    Task,
+    TracedTask,
 )
 
 _MILLISECOND = timedelta(milliseconds=1)
 #: What stands in a trace for something that is no registration at all.
-_GARBAGE = Task("", "", 0)
+_GARBAGE = TracedTask("", "", 0)
 
 
-class Scheduling(Protocol):
+class SchedulerProtocol(Protocol):
     """What can be watched."""
 
     async def initialize(self, registrations: Any) -> None:  # noqa: ANN401 - a caller may hand over anything
@@ -38,7 +38,7 @@ class Scheduling(Protocol):
 class Watched:
     """A scheduler of which everything that can be seen is put into `trace`, for as long as it lives."""
 
-    def __init__(self, scheduler: Scheduling, trace: list[Seen], now: Callable[[], int]) -> None:
+    def __init__(self, scheduler: SchedulerProtocol, trace: list[Seen], now: Callable[[], int]) -> None:
         self._scheduler = scheduler
         self._trace = trace
         self._now = now
@@ -51,7 +51,7 @@ class Watched:
     async def initialize(self, registrations: Any) -> None:  # noqa: ANN401 - a caller may hand over anything
         """See Scheduler.initialize."""
         call = next(_NUMBERS)
-        self._see(InitCall(self._now(), call, tuple(self._task(one) for one in _each(registrations))))
+        self._see(InitCall(self._now(), call, tuple(self._task(one) for one in _registration_items(registrations))))
         first = self._initialising is None
         self._initialising = call if first else self._initialising
         try:
@@ -80,10 +80,10 @@ class Watched:
         if self.alive:
             self._trace.append(seen)
 
-    def _task(self, registration: Any) -> Task:  # noqa: ANN401 - anything
+    def _task(self, registration: Any) -> TracedTask:  # noqa: ANN401 - anything
         match registration:
             case (str() as name, str() as cron, callback, timedelta() as delay) if callable(callback):
-                return Task(name, cron, delay // _MILLISECOND + (delay % _MILLISECOND > timedelta()))
+                return TracedTask(name, cron, delay // _MILLISECOND + (delay % _MILLISECOND > timedelta()))
         return _GARBAGE
 
     def _wrapped(self, registrations: Any) -> Any:  # noqa: ANN401 - anything
@@ -112,5 +112,5 @@ class Watched:
 _NUMBERS = itertools.count(1)
 
 
-def _each(registrations: object) -> Sequence[object]:
+def _registration_items(registrations: object) -> Sequence[object]:
     return registrations if isinstance(registrations, list | tuple) else [_GARBAGE]

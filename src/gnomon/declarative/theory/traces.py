@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TracedTask:
     """A registration as far as it can be seen."""
 
     name: str
@@ -27,7 +27,7 @@ class InitCall(Seen):
     """`initialize` is entered."""
 
     call: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[TracedTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class End(Seen):
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class TraceViolation:
     """Something that no correct scheduler does."""
 
     #: S1 to S6, L1 to L3, or EA for a trace that cannot be.

@@ -7,56 +7,56 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gnomon.config.sections import Executing
+from gnomon.config.sections import ExecutionSettings
 from gnomon.config.settings import Settings
 from gnomon.core.ids import task_id
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import (
     Admission,
-    Request,
-    Unfolding,
-    Waiting,
-    admitted,
+    AdmissionRequest,
+    FanOut,
+    ReadyTask,
+    admission_for,
+    bad_input_admission,
+    launch_failed_admission,
     merged_input,
-    not_launchable,
-    unworkable,
 )
-from gnomon.core.runs.outcomes import Limits
-from gnomon.core.runs.prepare import Prepared, outputs_needed, prepared, scope_of
+from gnomon.core.runs.outcomes import GiveUpLimits
+from gnomon.core.runs.prepare import PreparedTask, outputs_needed, prepare_task, reference_scope
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import QueuePosition, Workplace
-from gnomon.services.execution.admission_cache import Backlog
+from gnomon.ports.tasks import QueuePosition, TaskQueue
+from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.router import Router
-from gnomon.services.execution.workflow_cache import Shelf, step_of
-from gnomon.services.loop import Backoff, in_lots
+from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
+from gnomon.services.loop import Backoff, yield_between_batches
 
 Done = TypeVar("Done")
 #: While others come first, dispatching has one part of the time in so many.
-_ONE_IN = 4
+_YIELD_RATIO = 4
 #: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
 _BEHIND_SECONDS = 1.0
 #: How many are prepared before others have a turn, such as whoever answers requests.
-_AT_A_STRETCH = 50
+_YIELD_EVERY = 50
 #: What tasks have returned, as JSON: what is not among it is read.
 Outputs = Mapping[str, bytes | None]
 _NO_OUTPUTS: Outputs = {}
 #: Before every task that waits for its time.
-_FIRST: QueuePosition = (-(2**62), "")
+_QUEUE_START: QueuePosition = (-(2**62), "")
 #: What becomes of a task, and what was asked about it, if anything had to be asked.
-_Ruled = tuple[Admission, Request | None]
+_Decided = tuple[Admission, AdmissionRequest | None]
 
 
 class Dispatcher:
     """Observes what is ready, has it ruled on, writes down where it may go; then says when to look again."""
 
     def __init__(
-        self, place: Workplace, shelf: Shelf, gate: Gate, clock: Clock, events: Events, settings: Settings
+        self, place: TaskQueue, shelf: WorkflowCache, gate: Gate, clock: Clock, events: Events, settings: Settings
     ) -> None:
         self._place = place
-        self._shelf = shelf
+        self._workflow_cache = shelf
         self._gate = gate
         self._clock = clock
         self._events = events
@@ -65,14 +65,14 @@ class Dispatcher:
         #: Called when there is something for workers to take.
         self.on_scheduled: Callable[[], None] = lambda: None
         #: Called when something was made that only a step can deal with.
-        self.on_left: Callable[[], None] = lambda: None
+        self.on_unadmitted: Callable[[], None] = lambda: None
         #: What the worker in this process need not read again.
-        self.backlog = Backlog()
+        self.admission_cache = AdmissionCache()
         #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
-        self.meanwhile: Callable[[], Awaitable[None]] = _nothing
+        self.take_with_commit: Callable[[], Awaitable[None]] = _no_op
         #: Whether there are ticks to decide, which come first: a task that waits is late, a tick that waits is missed.
-        self.others_first: Callable[[], bool] = lambda: False
-        self._limits = limits_of(settings.execution)
+        self.yield_to_ticker: Callable[[], bool] = lambda: False
+        self._limits = give_up_limits(settings.execution)
         #: Who says where each task goes.
         self.router = Router(place, clock, settings.routing)
         self._admitted_at = float("-inf")
@@ -80,10 +80,10 @@ class Dispatcher:
         self._turned_away: QueuePosition | None = None
         self.backoff = Backoff(events, "dispatcher")
 
-    def try_again(self) -> None:
+    def retry_unroutable(self) -> None:
         """Somebody has come: what nobody could take is looked at before its time. What still nobody can waits on."""
-        self._turned_away = _FIRST
-        self.router.look_again()
+        self._turned_away = _QUEUE_START
+        self.router.invalidate()
 
     async def step(self) -> float:
         """One look at what is ready. Returns how many seconds to wait before the next."""
@@ -97,10 +97,10 @@ class Dispatcher:
                 wait = await self._nothing_ready(now)
                 self.backoff.worked()
                 return wait
-            await self._shelf.fetch(waiting.run for waiting in ready)
-            found = [await self._prepared(waiting, now) async for waiting in in_lots(ready, _AT_A_STRETCH)]
-            await self._unfold([one for one in found if isinstance(one, Unfolding)], now)
-            ruled = await self._ruled([one for one in found if not isinstance(one, Unfolding)], now)
+            await self._workflow_cache.preload(waiting.run for waiting in ready)
+            found = [await self._prepared(waiting, now) async for waiting in yield_between_batches(ready, _YIELD_EVERY)]
+            await self._unfold([one for one in found if isinstance(one, FanOut)], now)
+            ruled = await self._ruled([one for one in found if not isinstance(one, FanOut)], now)
             done = await self._admit(ruled, now) if ruled else frozenset()
         except Unavailable as error:
             return self.backoff.failed(error)
@@ -108,7 +108,7 @@ class Dispatcher:
         self._announce([one for one, _ in ruled if one.task_id in done], ready)
         # There may be more: look again at once, unless there is nobody to take it.
         self._admitted_at = self._clock.elapsed()
-        aside = (_ONE_IN - 1) * (self._admitted_at - began) if self.others_first() else 0.0
+        aside = (_YIELD_RATIO - 1) * (self._admitted_at - began) if self.yield_to_ticker() else 0.0
         return max(aside, self._behind())
 
     async def _nothing_ready(self, now: int) -> float:
@@ -116,7 +116,7 @@ class Dispatcher:
         if self._turned_away is None:
             return self._until(await self._place.next_available_at())
         after, self._turned_away = self._turned_away, None
-        found = await self._place.turned_away(after=after, limit=self._batch)
+        found = await self._place.unroutable_tasks(after=after, limit=self._batch)
         ruled = await self._admissible(found, now, _NO_OUTPUTS)
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
@@ -127,27 +127,31 @@ class Dispatcher:
 
     def _behind(self) -> float:
         """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
-        return max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed()) if self.backlog.full else 0.0
+        return (
+            max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed()) if self.admission_cache.full else 0.0
+        )
 
-    async def _admit(self, ruled: Sequence[_Ruled], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
+    async def _admit(self, ruled: Sequence[_Decided], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
         """Those that could be let through have been, right behind what is to be done first."""
         admissions = [one for one, _ in ruled]
-        self.backlog.expect(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
+        self.admission_cache.add_pending(
+            request for one, request in ruled if request and one.state is TaskState.SCHEDULED
+        )
         done: frozenset[TaskId] = frozenset()
         try:
             # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
             admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
-            outcomes = await asyncio.gather(*first, admitting, self.meanwhile(), return_exceptions=True)
+            outcomes = await asyncio.gather(*first, admitting, self.take_with_commit(), return_exceptions=True)
             done = admitting.result()
         finally:
-            self.backlog.written(void=[one.task_id for one in admissions if one.task_id not in done])
+            self.admission_cache.confirm_written(void=[one.task_id for one in admissions if one.task_id not in done])
         for failure in outcomes:
             if isinstance(failure, BaseException):
                 raise failure
         return done
 
-    async def hand_over(
-        self, made: Sequence[Waiting], write: Callable[[], Awaitable[Done]], outputs: Outputs = _NO_OUTPUTS
+    async def write_and_admit(
+        self, made: Sequence[ReadyTask], write: Callable[[], Awaitable[Done]], outputs: Outputs = _NO_OUTPUTS
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
@@ -166,66 +170,68 @@ class Dispatcher:
             self.on_scheduled()
         done = await writing
         if len(through) < len(made):
-            self.on_left()
+            self.on_unadmitted()
         return done
 
-    async def _admissible(self, made: Sequence[Waiting], now: int, outputs: Outputs) -> list[_Ruled]:
+    async def _admissible(self, made: Sequence[ReadyTask], now: int, outputs: Outputs) -> list[_Decided]:
         try:
-            await self._shelf.fetch(waiting.run for waiting in made)
+            await self._workflow_cache.preload(waiting.run for waiting in made)
             found = [await self._prepared(waiting, now, outputs) for waiting in made]
-            ruled = await self._ruled([one for one in found if isinstance(one, Request)], now)
+            ruled = await self._ruled([one for one in found if isinstance(one, AdmissionRequest)], now)
         except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
 
-    async def _unfold(self, unfoldings: Sequence[Unfolding], now: int) -> None:
+    async def _unfold(self, unfoldings: Sequence[FanOut], now: int) -> None:
         if unfoldings:
-            await self._place.unfold(unfoldings, now=now)
+            await self._place.fan_out(unfoldings, now=now)
 
-    async def _ruled(self, prepared: Sequence[Request | Admission], now: int) -> list[_Ruled]:
-        requests = [one for one in prepared if isinstance(one, Request)]
-        ruled: list[_Ruled] = [(one, None) for one in prepared if isinstance(one, Admission)]
+    async def _ruled(self, prepared: Sequence[AdmissionRequest | Admission], now: int) -> list[_Decided]:
+        requests = [one for one in prepared if isinstance(one, AdmissionRequest)]
+        ruled: list[_Decided] = [(one, None) for one in prepared if isinstance(one, Admission)]
         if requests:
-            places = await self.router.where(requests)
+            places = await self.router.place_all(requests)
             rulings = await self._gate.admit(requests)
             for request, ruling, where in zip(requests, rulings, places, strict=True):
-                ruled.append((admitted(request, ruling, where, now=now, limits=self._limits), request))
+                ruled.append((admission_for(request, ruling, where, now=now, limits=self._limits), request))
         return self._limited(ruled) if self.router.limited else ruled
 
-    def _limited(self, ruled: Sequence[_Ruled]) -> list[_Ruled]:
+    def _limited(self, ruled: Sequence[_Decided]) -> list[_Decided]:
         """The same; those that go on say what room their tenants have."""
         return [
-            (replace(one, room=self.router.room(request.waiting.run.tenant)), request)
+            (replace(one, tenant_limit=self.router.tenant_limit(request.waiting.run.tenant)), request)
             if request is not None and one.state is TaskState.SCHEDULED
             else (one, request)
             for one, request in ruled
         ]
 
-    async def _prepared(self, waiting: Waiting, now: int, outputs: Outputs = _NO_OUTPUTS) -> Prepared:
+    async def _prepared(self, waiting: ReadyTask, now: int, outputs: Outputs = _NO_OUTPUTS) -> PreparedTask:
         """All that will be done, or what becomes of the task instead."""
         run = waiting.run
-        workflow = await self._shelf.of(run)
+        workflow = await self._workflow_cache.for_run(run)
         if workflow is None:
             reason = f"there is no workflow {run.workflow_id!r} of version {run.workflow_version}"
-            return not_launchable(waiting, reason, now=now, limits=self._limits)
+            return launch_failed_admission(waiting, reason, now=now, limits=self._limits)
         step = step_of(workflow, waiting)
         if step is None:
             reason = f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
-            return not_launchable(waiting, reason, now=now, limits=self._limits)
+            return launch_failed_admission(waiting, reason, now=now, limits=self._limits)
         given = merged_input(workflow, step, waiting)
-        request = Request(waiting=waiting, workflow=workflow, step=step, input=given)
-        return request if workflow.lone and step.plain else await self._looked_into(request, now, outputs)
+        request = AdmissionRequest(waiting=waiting, workflow=workflow, step=step, input=given)
+        return (
+            request if workflow.is_single_step and step.plain else await self._resolve_references(request, now, outputs)
+        )
 
-    async def _looked_into(self, request: Request, now: int, outputs: Outputs) -> Prepared:
+    async def _resolve_references(self, request: AdmissionRequest, now: int, outputs: Outputs) -> PreparedTask:
         """The request with everything it refers to."""
         step, run = request.step, request.waiting.run
         sub = None
         if step.workflow is not None:
-            sub = await self._shelf.newest(run.tenant, step.workflow)
+            sub = await self._workflow_cache.newest(run.tenant, step.workflow)
             if sub is None:
                 reason = f"there is no workflow {step.workflow!r}"
                 own = request.workflow
-                return not_launchable(request.waiting, reason, now=now, limits=self._limits, workflow=own)
+                return launch_failed_admission(request.waiting, reason, now=now, limits=self._limits, workflow=own)
         # An item was given everything when its step began.
         needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
@@ -233,16 +239,16 @@ class Dispatcher:
         kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
         try:
-            return prepared(request, scope_of(request.workflow, request.waiting, found), sub, now=now)
+            return prepare_task(request, reference_scope(request.workflow, request.waiting, found), sub, now=now)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
-            return unworkable(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
+            return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
     def _until(self, next_at: int | None) -> float:
         if next_at is None:
             return self._poll_seconds
         return min(self._poll_seconds, max(0.0, self._clock.until(next_at)))
 
-    def _announce(self, admissions: Sequence[Admission], ready: Sequence[Waiting]) -> None:
+    def _announce(self, admissions: Sequence[Admission], ready: Sequence[ReadyTask]) -> None:
         if any(one.state is TaskState.SCHEDULED for one in admissions):
             self.on_scheduled()
         runs = {one.task.task_id: one.run for one in ready} if any(one.note for one in admissions) else {}
@@ -259,10 +265,10 @@ class Dispatcher:
                 )
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     """Nobody waits for what is being admitted."""
 
 
-def limits_of(settings: Executing) -> Limits:
+def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:
     """When to stop trying what is not the job's own failure."""
-    return Limits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)
+    return GiveUpLimits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)

@@ -4,47 +4,47 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from gnomon.config.settings import Settings
 from gnomon.core.model import ENGINE, Result, TaskId
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.outcomes import Assignment, Ending, Outcome, ending
-from gnomon.core.runs.reconcile import OpenAttempt, Patience, overdue
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
+from gnomon.core.runs.reconcile import OpenAttempt, ReconcileTimeouts, overdue_outcome
 from gnomon.core.runs.states import WaitReason
 from gnomon.errors import Unavailable
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import Work
-from gnomon.services.coordination import Turn
-from gnomon.services.execution.dispatcher import limits_of
-from gnomon.services.execution.worker import placeholder
-from gnomon.services.execution.workflow_cache import Shelf, step_of
+from gnomon.ports.tasks import TaskStore
+from gnomon.services.coordination import SingletonLease
+from gnomon.services.execution.dispatcher import give_up_limits
+from gnomon.services.execution.worker import placeholder_assignment
+from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff
 
 _FIRST = TaskId("")
 #: How long workers have to report, after the store was away, before what they do not speak of passes for lost.
-_FIRST_THEY_REPORT_SECONDS = 3.0
+_REPORT_GRACE_SECONDS = 3.0
 
 
 class Reconciler:
     """Ends attempts whose workers are gone or silent, and offers tasks again that nobody took up."""
 
-    def __init__(self, work: Work, shelf: Shelf, clock: Clock, events: Events, settings: Settings) -> None:
+    def __init__(self, work: TaskStore, shelf: WorkflowCache, clock: Clock, events: Events, settings: Settings) -> None:
         self._work = work
-        self._shelf = shelf
+        self._workflow_cache = shelf
         self._clock = clock
         self._events = events
         self._settings = settings.reconciler
-        self._patience = Patience(
+        self._patience = ReconcileTimeouts(
             # Until its lease is over, whoever was given it may begin.
             dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
             running_ms=settings.reconciler.running_timeout_ms,
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
-        self._limits = limits_of(settings.execution)
+        self._limits = give_up_limits(settings.execution)
         #: The worker in this process. It is alive because we are, whatever a suspended machine made of its leases, and
         #: its runner ends what takes too long.
         self.own: str | None = None
         #: Where one of several nodes is enough.
-        self.turn: Turn | None = None
+        self.singleton_lease: SingletonLease | None = None
         #: Awaited before anything passes for lost: what workers have reported is written down then.
-        self.hear_out: Callable[[], Awaitable[None]] = _nothing
+        self.await_reports: Callable[[], Awaitable[None]] = _no_op
         #: Called when something may be ready that was not.
         self.on_ready: Callable[[], None] = lambda: None
         self.backoff = Backoff(events, "reconciler")
@@ -53,9 +53,9 @@ class Reconciler:
         """One look at all that is open. Returns how many seconds to wait before the next."""
         for _ in range(self._settings.max_retries + 1):
             try:
-                if self.turn is not None and not await self.turn.ours():
+                if self.singleton_lease is not None and not await self.singleton_lease.ours():
                     self.backoff.worked()
-                    return self.turn.again_seconds
+                    return self.singleton_lease.retry_seconds
                 await self._wait_for_workers()
                 await self._reconcile(frozenset())
                 await self._replay()
@@ -71,13 +71,13 @@ class Reconciler:
         """If the store was away, they have said what came of what ended meanwhile: it is no loss."""
         if self.backoff.failing:
             await self._work.open_attempts(after=_FIRST, limit=1)
-            await self._clock.sleep(_FIRST_THEY_REPORT_SECONDS)
+            await self._clock.sleep(_REPORT_GRACE_SECONDS)
 
-    async def _hear_out(self) -> None:
+    async def _await_reports(self) -> None:
         """What workers have reported is written down; or that takes too long, or nobody knows."""
         for _ in range(self._settings.max_retries + 1):
             try:
-                await self.hear_out()
+                await self.await_reports()
             except Unavailable:
                 # Whoever has died must be found out all the same.
                 continue
@@ -105,31 +105,31 @@ class Reconciler:
             if not heard_out and any(one.lease_until is not None for one in endings):
                 # What is told then has ended, and is not ended once more.
                 heard_out = True
-                await self._hear_out()
+                await self._await_reports()
             if endings:
                 runs = {one.task.task_id: one.run for one in page.attempts}
                 jobs = {name: run.schedule_id or run.workflow_id for name, run in runs.items()}
                 await self._end(endings, jobs)
 
-    async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> Ending | None:
+    async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> TaskCompletion | None:
         if found.attempt.worker == self.own:
             return None
-        waiting = Waiting(task=found.task, run=found.run)
-        workflow = await self._shelf.of(found.run)
+        waiting = ReadyTask(task=found.task, run=found.run)
+        workflow = await self._workflow_cache.for_run(found.run)
         if alive and found.attempt.worker not in {*alive, ENGINE}:
-            outcome: Outcome | None = _orphaned(found)
+            outcome: AttemptOutcome | None = _orphaned_outcome(found)
         else:
-            outcome = overdue(found, workflow, now=now, patience=self._patience)
+            outcome = overdue_outcome(found, workflow, now=now, patience=self._patience)
         if outcome is None:
             return None
         step = None if workflow is None else step_of(workflow, waiting)
         if workflow is None or step is None:
-            held = placeholder(waiting)
+            held = placeholder_assignment(waiting)
         else:
             held = Assignment(task=found.task, run=found.run, workflow=workflow, step=step, input={})
-        return ending(held, outcome, now=self._clock.now(), limits=self._limits)
+        return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
-    async def _end(self, endings: list[Ending], jobs: Mapping[TaskId, str]) -> None:
+    async def _end(self, endings: list[TaskCompletion], jobs: Mapping[TaskId, str]) -> None:
         counted = await self._work.report(endings)
         for one in endings:
             if (one.task_id, one.fence) in counted:
@@ -159,17 +159,17 @@ class Reconciler:
 
     async def _recall(self) -> None:
         """Tasks that wait for a worker that is gone are placed again."""
-        recalled = await self._work.recall()
+        recalled = await self._work.recall_stranded()
         if recalled:
             self._events.emit("tasks_recalled", count=len(recalled))
             self.on_ready()
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     """Nobody reports but to the store."""
 
 
-def _orphaned(found: OpenAttempt) -> Outcome:
+def _orphaned_outcome(found: OpenAttempt) -> AttemptOutcome:
     if found.attempt.started_at is None:
-        return Outcome(result=Result.NEVER_STARTED, error=f"{found.attempt.worker} is gone and never started it")
-    return Outcome(result=Result.LOST, error=f"worker_lost: {found.attempt.worker} is gone")
+        return AttemptOutcome(result=Result.NEVER_STARTED, error=f"{found.attempt.worker} is gone and never started it")
+    return AttemptOutcome(result=Result.LOST, error=f"worker_lost: {found.attempt.worker} is gone")

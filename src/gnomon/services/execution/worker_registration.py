@@ -2,29 +2,29 @@
 
 from collections.abc import Callable, Iterable
 
-from gnomon.config.sections import Working
+from gnomon.config.sections import WorkerSettings
 from gnomon.core.runs.routing import DEFAULT_POOL
-from gnomon.ports.tasks import Load, Reach, WorkerCard
+from gnomon.ports.tasks import HostLoad, TakeFilter, WorkerInfo
 
 
-class Presence:
+class WorkerRegistration:
     """What a worker says of itself, each time that it shows that it is alive."""
 
-    def __init__(self, settings: Working, worker: str, *, started_at: int) -> None:
+    def __init__(self, settings: WorkerSettings, worker: str, *, started_at: int) -> None:
         self._settings = settings
         self._worker = worker
         self._started_at = started_at
         #: Nobody else executes, and nothing can be taken but what the dispatcher beside us lets through.
         self.alone = False
         #: How busy its machine is.
-        self.measure: Callable[[], Load] = Load
-        self.reach = Reach(None if settings.pool == DEFAULT_POOL else settings.pool)
+        self.measure: Callable[[], HostLoad] = HostLoad
+        self.reach = TakeFilter(None if settings.pool == DEFAULT_POOL else settings.pool)
 
-    def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerCard:
+    def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerInfo:
         """The worker as it is now; from now on, that is within its reach."""
         settings, known = self._settings, tuple(sorted(functions))
-        self.reach = Reach(self.reach.pool, None if self.alone else known)
-        return WorkerCard(
+        self.reach = TakeFilter(self.reach.pool, None if self.alone else known)
+        return WorkerInfo(
             worker=self._worker,
             functions=known,
             slots=settings.slots,

@@ -4,54 +4,54 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
 from gnomon.core.model import Run
-from gnomon.core.runs.admission import Request, Waiting, merged_input
+from gnomon.core.runs.admission import AdmissionRequest, ReadyTask, merged_input
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.schedules import Jobs
 
-_MOST = 20_000
-_PORTION = 250
+_MAX_ENTRIES = 20_000
+_BATCH = 250
 #: What names a definition: whose it is, its own name, and its version.
-Key = tuple[str, str, int]
+WorkflowKey = tuple[str, str, int]
 
 
-class Shelf:
+class WorkflowCache:
     """Reads each version once, and forgets those that nobody has asked for in a while."""
 
-    def __init__(self, jobs: Jobs, *, most: int = _MOST) -> None:
+    def __init__(self, jobs: Jobs, *, most: int = _MAX_ENTRIES) -> None:
         self._jobs = jobs
         self._most = most
-        self._kept: OrderedDict[Key, Workflow] = OrderedDict()
+        self._entries: OrderedDict[WorkflowKey, Workflow] = OrderedDict()
 
-    async def of(self, run: Run) -> Workflow | None:
+    async def for_run(self, run: Run) -> Workflow | None:
         """The definition that the run started with; None if there is none."""
-        return await self.at(_key(run))
+        return await self.get(_key(run))
 
-    async def at(self, key: Key) -> Workflow | None:
+    async def get(self, key: WorkflowKey) -> Workflow | None:
         """The definition of that name and version; None if there is none."""
-        kept = self._kept.get(key)
+        kept = self._entries.get(key)
         if kept is not None:
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
             return kept
         found = await self._jobs.workflow(*key)
         if found is not None:
             self._keep(found)
         return found
 
-    async def fetch(self, runs: Iterable[Run]) -> None:
+    async def preload(self, runs: Iterable[Run]) -> None:
         """The definitions of most of these runs are at hand: those in their newest version, read all at once."""
-        await self._bring({_key(run) for run in runs})
+        await self._load_missing({_key(run) for run in runs})
 
-    async def several(self, keys: Collection[Key]) -> dict[Key, Workflow]:
+    async def get_many(self, keys: Collection[WorkflowKey]) -> dict[WorkflowKey, Workflow]:
         """Those of these definitions that there are."""
-        others = await self._bring(keys)
-        found = {key: self._kept.get(key) or (await self.at(key) if key[:2] in others else None) for key in keys}
+        others = await self._load_missing(keys)
+        found = {key: self._entries.get(key) or (await self.get(key) if key[:2] in others else None) for key in keys}
         return {key: one for key, one in found.items() if one is not None}
 
-    async def _bring(self, keys: Collection[Key]) -> set[tuple[str, str]]:
+    async def _load_missing(self, keys: Collection[WorkflowKey]) -> set[tuple[str, str]]:
         """Those in their newest version are at hand. Of which others there may be one comes back."""
         missing: dict[str, set[str]] = {}
         for key in keys:
-            if key not in self._kept:
+            if key not in self._entries:
                 missing.setdefault(key[0], set()).add(key[1])
         others: set[tuple[str, str]] = set()
         for tenant, names in missing.items():
@@ -60,36 +60,36 @@ class Shelf:
                 continue
             in_order = sorted(names)
             # In portions, as the process stands still while one is read.
-            for start in range(0, len(in_order), _PORTION):
-                for found in await self._jobs.newest_workflows(tenant, in_order[start : start + _PORTION]):
+            for start in range(0, len(in_order), _BATCH):
+                for found in await self._jobs.newest_workflows(tenant, in_order[start : start + _BATCH]):
                     self._keep(found)
                     others.add((tenant, found.workflow_id))
         return others
 
     def _keep(self, found: Workflow) -> None:
-        self._kept[found.tenant, found.workflow_id, found.version] = found
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._entries[found.tenant, found.workflow_id, found.version] = found
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
 
     async def newest(self, tenant: str, workflow_id: str) -> Workflow | None:
         """The newest version of a workflow."""
         return await self._jobs.workflow(tenant, workflow_id)
 
 
-def _key(run: Run) -> Key:
+def _key(run: Run) -> WorkflowKey:
     return run.tenant, run.workflow_id, run.workflow_version
 
 
-def step_of(workflow: Workflow, waiting: Waiting) -> Step | None:
+def step_of(workflow: Workflow, waiting: ReadyTask) -> Step | None:
     """The step that a task is of."""
     first = workflow.steps[0]
     return first if first.name == waiting.task.step else workflow.step(waiting.task.step)
 
 
-async def requested(shelf: Shelf, waiting: Waiting) -> Request | None:
+async def admission_request(shelf: WorkflowCache, waiting: ReadyTask) -> AdmissionRequest | None:
     """What was asked for, worked out again; None if its definition cannot be had."""
-    workflow = await shelf.of(waiting.run)
+    workflow = await shelf.for_run(waiting.run)
     step = None if workflow is None else step_of(workflow, waiting)
     if workflow is None or step is None:
         return None
-    return Request(waiting=waiting, workflow=workflow, step=step, input=merged_input(workflow, step, waiting))
+    return AdmissionRequest(waiting=waiting, workflow=workflow, step=step, input=merged_input(workflow, step, waiting))

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
-from gnomon.core.runs.backfill import Backfill, Carried, OpenBackfill, next_lot, planned_times
+from gnomon.core.runs.backfill import Backfill, BatchOutcome, OpenBackfill, next_backfill_batch, planned_times
 from gnomon.errors import Unavailable
 from gnomon.ports.runs import Backfills
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.schedules import History
-from gnomon.services.coordination import Turn
+from gnomon.ports.schedules import ScheduleHistory
+from gnomon.services.coordination import SingletonLease
 from gnomon.services.loop import Backoff
 
 #: How many backfills are carried out at a time; the others wait.
-_MOST = 100
+_MAX_OPEN = 100
 #: How many planned times have entries in one transaction.
-_LOT = 100
+_BATCH = 100
 #: How long to wait for a backfill of which nobody told us, and for the end of a run of which nobody did.
 _POLL_SECONDS = 30.0
 _BUSY_SECONDS = 1.0
@@ -24,7 +24,7 @@ _BUSY_SECONDS = 1.0
 class Backfiller:
     """Starts the next runs of every backfill as soon as it has room for them."""
 
-    def __init__(self, backfills: Backfills, history: History, clock: Clock, events: Events) -> None:
+    def __init__(self, backfills: Backfills, history: ScheduleHistory, clock: Clock, events: Events) -> None:
         self._backfills = backfills
         self._history = history
         self._clock = clock
@@ -37,16 +37,16 @@ class Backfiller:
         #: Called when runs have been started.
         self.on_ready: Callable[[], None] = lambda: None
         #: Where one of several nodes is enough.
-        self.turn: Turn | None = None
+        self.singleton_lease: SingletonLease | None = None
 
     async def step(self) -> float:
         """Go on with what is open. Returns how many seconds to wait before the next step."""
         try:
-            if self.turn is not None and not await self.turn.ours():
+            if self.singleton_lease is not None and not await self.singleton_lease.ours():
                 self.busy = False
                 self.backoff.worked()
-                return self.turn.again_seconds
-            found = await self._backfills.open_backfills(limit=_MOST)
+                return self.singleton_lease.retry_seconds
+            found = await self._backfills.open_backfills(limit=_MAX_OPEN)
             self._forget_all_but({one.backfill.backfill_id for one in found})
             went_on = [await self._tried(one) for one in found]
         except Unavailable as error:
@@ -72,20 +72,20 @@ class Backfiller:
         if schedule is None:
             return await self._give_up(backfill, now)
         ticks = Ticks(schedule.schedule_id, schedule.spec).kept
-        planned = planned_times(ticks, after=backfill.mark_at, until=backfill.until_at, limit=_LOT)
+        planned = planned_times(ticks, after=backfill.mark_at, until=backfill.until_at, limit=_BATCH)
         had = {}
         if planned:
             uid = backfill.schedule_uid
-            had = dict(await self._backfills.have_run(uid, first_at=planned[0], last_at=planned[-1]))
-        lot = next_lot(one, schedule, planned, had, now=now)
+            had = dict(await self._backfills.times_already_run(uid, first_at=planned[0], last_at=planned[-1]))
+        lot = next_backfill_batch(one, schedule, planned, had, now=now)
         if lot is None:
             return False
-        became = await self._backfills.carry_out_lot(lot, now=now)
-        if became is Carried.GONE:
+        became = await self._backfills.apply_backfill_batch(lot, now=now)
+        if became is BatchOutcome.GONE:
             return await self._give_up(backfill, now)
         if lot.launches:
             self.on_ready()
-        if lot.ended and became is Carried.DONE:
+        if lot.ended and became is BatchOutcome.DONE:
             self._events.emit("backfill_ended", job=backfill.schedule_id, backfill=backfill.backfill_id)
         return not lot.ended
 

@@ -8,26 +8,34 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
-from gnomon.core.retention import Horizons, Past, horizons, schedule_may_go
+from gnomon.core.retention import RetainedSchedule, RetentionHorizons, retention_horizons, schedule_expired
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import BEGINNING, Archive, Keeping, Kind, Lot, RetentionPosition, Turns
+from gnomon.ports.maintenance import (
+    HISTORY_START,
+    Archive,
+    RetentionBatch,
+    RetentionKind,
+    RetentionPosition,
+    RetentionStore,
+    SingletonLeases,
+)
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import Jobs
 from gnomon.services.loop import Backoff
 
 #: Lots that are archived together.
-Bundle = Sequence[Lot]
+ArchiveBundle = Sequence[RetentionBatch]
 _PAGE = 500
-_TURN = "cleaner"
+_LEASE_NAME = "cleaner"
 #: A turn lasts for at least so long: a lot is archived and removed within it.
-_SHORTEST_TURN_MS = 120_000
+_MIN_LEASE_MS = 120_000
 
 
-class Cleaned(Struct, frozen=True):
+class CleanupResult(Struct, frozen=True):
     """What a pass has let go of."""
 
     #: How many of each kind, runs that others waited for included.
-    gone: Mapping[Kind, int]
+    gone: Mapping[RetentionKind, int]
     #: How many rows of each table were archived.
     rows: Mapping[str, int]
 
@@ -41,9 +49,9 @@ class Cleaner:
 
     def __init__(  # noqa: PLR0913 - it stands between many
         self,
-        keeping: Keeping,
+        keeping: RetentionStore,
         jobs: Jobs,
-        turns: Turns,
+        turns: SingletonLeases,
         archive: Archive | None,
         clock: Clock,
         events: Events,
@@ -51,7 +59,7 @@ class Cleaner:
         settings: Settings,
         holder: str = "cleaner",
     ) -> None:
-        self._keeping = keeping
+        self._retention = keeping
         self._jobs = jobs
         self._turns = turns
         self._archive = archive
@@ -60,8 +68,8 @@ class Cleaner:
         self._days = settings.execution.history_retention_days
         self._settings = settings.cleaner
         self._holder = holder
-        self._bundles: AsyncIterator[Bundle] | None = None
-        self._gone: Counter[Kind] = Counter()
+        self._bundles: AsyncIterator[ArchiveBundle] | None = None
+        self._gone: Counter[RetentionKind] = Counter()
         self._rows: Counter[str] = Counter()
         self._told = False
         self.backoff = Backoff(events, "cleaner")
@@ -82,8 +90,8 @@ class Cleaner:
                 self._events.emit("cleaning_off", reason="execution.archive_dir names no folder")
                 self._told = True
             return poll
-        turn_ms = max(_SHORTEST_TURN_MS, 2 * self._settings.pause_ms)
-        if not await self._turns.take_turn(_TURN, self._holder, ttl_ms=turn_ms):
+        turn_ms = max(_MIN_LEASE_MS, 2 * self._settings.pause_ms)
+        if not await self._turns.acquire_singleton(_LEASE_NAME, self._holder, ttl_ms=turn_ms):
             self.backoff.worked()
             return poll
         self._bundles = self._bundles or self._pass()
@@ -93,37 +101,37 @@ class Cleaner:
             self._announce()
             self.backoff.worked()
             return poll
-        await self._let_go(bundle, self._archive)
+        await self._archive_and_remove(bundle, self._archive)
         self.backoff.worked()
         return self._settings.pause_ms / 1000
 
-    async def clean(self, *, dry: bool = False) -> Cleaned:
+    async def clean(self, *, dry: bool = False) -> CleanupResult:
         """All that may go now is gone, and what that was comes back; if it is only dry, nothing is."""
         self._gone, self._rows = Counter(), Counter()
         async for bundle in self._pass():
             if not dry and self._archive is not None:
-                await self._let_go(bundle, self._archive)
+                await self._archive_and_remove(bundle, self._archive)
             else:
                 self._count(bundle)
-        return Cleaned(dict(self._gone), dict(self._rows))
+        return CleanupResult(dict(self._gone), dict(self._rows))
 
     # ---- letting go --------------------------------------------------------------------------
 
-    async def _let_go(self, bundle: Bundle, archive: Archive) -> None:
+    async def _archive_and_remove(self, bundle: ArchiveBundle, archive: Archive) -> None:
         await archive.keep([record for lot in bundle for record in lot.records])
         for part in (part for lot in bundle for part in self._parts(lot)):
-            while not await self._keeping.remove(part, limit=self._settings.portion):
+            while not await self._retention.remove(part, limit=self._settings.portion):
                 await self._clock.sleep(self._settings.pause_ms / 1000)
             await self._clock.sleep(self._settings.pause_ms / 1000)
         self._count(bundle)
 
-    def _parts(self, lot: Lot) -> Sequence[Lot]:
-        if lot.kind is Kind.RUNS:
+    def _parts(self, lot: RetentionBatch) -> Sequence[RetentionBatch]:
+        if lot.kind is RetentionKind.RUNS:
             return [lot]
         size = self._settings.portion
         return [replace(lot, names=lot.names[at : at + size]) for at in range(0, len(lot.names), size)]
 
-    def _count(self, bundle: Bundle) -> None:
+    def _count(self, bundle: ArchiveBundle) -> None:
         for lot in bundle:
             self._gone[lot.kind] += len(lot.names)
             self._rows.update(record.table for record in lot.records)
@@ -135,13 +143,13 @@ class Cleaner:
 
     # ---- finding -----------------------------------------------------------------------------
 
-    async def _pass(self) -> AsyncIterator[Bundle]:
+    async def _pass(self) -> AsyncIterator[ArchiveBundle]:
         """Everything that may go, in bundles large enough to be worth a file each.
 
         First the runs: a tick may go once its run is gone, so that every bundle of them has to be before the next part.
         """
-        for part in (self._runs, self._everything_else):
-            bundle: list[Lot] = []
+        for part in (self._runs, self._ticks_events_and_letters):
+            bundle: list[RetentionBatch] = []
             async for lot in part():
                 bundle.append(lot)
                 if sum(len(one.records) for one in bundle) >= self._settings.batch:
@@ -150,56 +158,58 @@ class Cleaner:
             if bundle:
                 yield bundle
 
-    async def _runs(self) -> AsyncIterator[Lot]:
+    async def _runs(self) -> AsyncIterator[RetentionBatch]:
         async for past, kept in self._pasts():
             if past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at:
-                async for lot in self._all(partial(self._keeping.aged_runs, past, kept)):
+                async for lot in self._all(partial(self._retention.expired_runs, past, kept)):
                     yield lot
-        async for lot in self._all(partial(self._keeping.aged_runs, None, self._horizons(self._days))):
+        async for lot in self._all(partial(self._retention.expired_runs, None, self._horizons(self._days))):
             yield lot
 
-    async def _everything_else(self) -> AsyncIterator[Lot]:
+    async def _ticks_events_and_letters(self) -> AsyncIterator[RetentionBatch]:
         async for past, kept in self._pasts():
             if past.oldest_tick_at is not None and past.oldest_tick_at < kept.keys_at:
-                async for lot in self._all(partial(self._keeping.aged_ticks, past, kept)):
+                async for lot in self._all(partial(self._retention.expired_ticks, past, kept)):
                     yield lot
-            if schedule_may_go(past, kept):
-                yield await self._keeping.aged_schedule(past.uid)
+            if schedule_expired(past, kept):
+                yield await self._retention.expired_schedule(past.uid)
         kept = self._horizons(self._days)
-        for tenant in await self._keeping.tenants():
-            async for lot in self._all(partial(self._keeping.aged_events, tenant, kept.keys_at)):
+        for tenant in await self._retention.tenants():
+            async for lot in self._all(partial(self._retention.expired_events, tenant, kept.keys_at)):
                 yield lot
-            async for lot in self._all(partial(self._keeping.aged_letters, tenant, kept.runs_at)):
+            async for lot in self._all(partial(self._retention.expired_dead_letters, tenant, kept.runs_at)):
                 yield lot
 
-    async def _pasts(self) -> AsyncIterator[tuple[Past, Horizons]]:
+    async def _pasts(self) -> AsyncIterator[tuple[RetainedSchedule, RetentionHorizons]]:
         after = ""
-        while pasts := await self._keeping.pasts(after=after, limit=_PAGE):
-            after = pasts[-1].uid
-            days = await self._days_of(pasts)
-            for past in pasts:
+        while retained_schedules := await self._retention.retained_schedules(after=after, limit=_PAGE):
+            after = retained_schedules[-1].uid
+            days = await self._days_of(retained_schedules)
+            for past in retained_schedules:
                 yield past, self._horizons(days.get(past.uid, self._days), past)
 
-    async def _all(self, ask: Callable[..., Awaitable[Lot]]) -> AsyncIterator[Lot]:
+    async def _all(self, ask: Callable[..., Awaitable[RetentionBatch]]) -> AsyncIterator[RetentionBatch]:
         """Lot after lot, those with nothing in them left out."""
-        place: RetentionPosition | None = BEGINNING
+        place: RetentionPosition | None = HISTORY_START
         while place is not None:
             lot = await ask(after=place, limit=self._settings.batch)
             if lot.names:
                 yield lot
             place = lot.after
 
-    def _horizons(self, days: int, past: Past | None = None) -> Horizons:
+    def _horizons(self, days: int, past: RetainedSchedule | None = None) -> RetentionHorizons:
         window = 0 if past is None else past.catchup_window_ms
-        return horizons(days, dedupe_ms=self._settings.dedupe_ms, catchup_window_ms=window, now=self._clock.now())
+        return retention_horizons(
+            days, dedupe_ms=self._settings.dedupe_ms, catchup_window_ms=window, now=self._clock.now()
+        )
 
-    async def _days_of(self, pasts: Sequence[Past]) -> Mapping[str, int]:
+    async def _days_of(self, retained_schedules: Sequence[RetainedSchedule]) -> Mapping[str, int]:
         """How long each of them is kept, as the newest version of its workflow says, if it does."""
         said: dict[tuple[str, str], int] = {}
-        for tenant in {past.tenant for past in pasts}:
-            names = sorted({past.workflow_id for past in pasts if past.tenant == tenant})
+        for tenant in {past.tenant for past in retained_schedules}:
+            names = sorted({past.workflow_id for past in retained_schedules if past.tenant == tenant})
             for workflow in await self._jobs.newest_workflows(tenant, names):
                 if workflow.retention_days is not None:
                     said[tenant, workflow.workflow_id] = workflow.retention_days
-        found = {past.uid: said.get((past.tenant, past.workflow_id)) for past in pasts}
+        found = {past.uid: said.get((past.tenant, past.workflow_id)) for past in retained_schedules}
         return {uid: days for uid, days in found.items() if days is not None}

@@ -11,13 +11,13 @@ from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.runtime import Events
 from gnomon.services.execution.router import Router
 from gnomon.services.loop import Backoff
-from gnomon.services.operations.job_changes import Change
-from gnomon.services.operations.jobs import Applied, JobBook
+from gnomon.services.operations.job_changes import JobChange
+from gnomon.services.operations.jobs import ApplyResult, JobService
 
 #: What may become of a job of a watched file: nothing in it removes one.
-_TOLD = (Change.CREATED, Change.CHANGED, Change.UNCHANGED)
+_REPORTED_CHANGES = (JobChange.CREATED, JobChange.CHANGED, JobChange.UNCHANGED)
 #: How often the file is looked at.
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 Content = TypeVar("Content")
@@ -61,30 +61,32 @@ class WatchedFile(Generic[Content]):
         self._seen = stamp
         return False
 
-    def forget(self) -> None:
+    def mark_changed(self) -> None:
         """It counts as changed, since what it says did not come to stand."""
         self._seen = self._known = None
 
 
-class JobsKeeper:
+class JobsFileSync:
     """Applies a file whole or not at all; a broken one is reported and what was registered stays as it is."""
 
-    def __init__(self, file: WatchedFile[list[Job]], book: JobBook, events: Events, *, actor: str) -> None:
+    def __init__(self, file: WatchedFile[list[Job]], book: JobService, events: Events, *, actor: str) -> None:
         self._file = file
-        self._book = book
+        self._job_service = book
         self._events = events
         self._actor = actor
         self._backoff = Backoff(events, "jobs_keeper")
 
-    def announce(self, applied: Iterable[Applied]) -> None:
+    def announce(self, applied: Iterable[ApplyResult]) -> None:
         """Say what became of the jobs of the file."""
         changes = Counter(one.change for one in applied)
-        self._events.emit("jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in _TOLD})
+        self._events.emit(
+            "jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in _REPORTED_CHANGES}
+        )
 
     async def step(self) -> float:
         """One look at the file. Returns how many seconds to wait before the next."""
         if not await self._file.changed():
-            return _LOOK_SECONDS
+            return _POLL_SECONDS
         try:
             self.announce(await self._apply())
         except UsageError as error:
@@ -93,20 +95,20 @@ class JobsKeeper:
         except Unavailable as error:
             return self._backoff.failed(error)
         self._backoff.worked()
-        return _LOOK_SECONDS
+        return _POLL_SECONDS
 
-    async def _apply(self) -> list[Applied]:
+    async def _apply(self) -> list[ApplyResult]:
         jobs = await self._file.read()
         try:
-            return await self._book.apply(jobs, actor=self._actor)
+            return await self._job_service.apply(jobs, actor=self._actor)
         except UsageError:
             raise
         except Exception:
-            self._file.forget()
+            self._file.mark_changed()
             raise
 
 
-def refuse_doubles(jobs: Mapping[str, Sequence[Job]]) -> None:
+def reject_duplicate_jobs(jobs: Mapping[str, Sequence[Job]]) -> None:
     """UsageError if a job stands in two places, with both."""
     found: dict[str, str] = {}
     for place, some in jobs.items():
@@ -116,7 +118,7 @@ def refuse_doubles(jobs: Mapping[str, Sequence[Job]]) -> None:
                 raise UsageError(f"the job {job.name!r} stands in {first} and in {place}")
 
 
-class PoolsKeeper:
+class PoolsFileSync:
     """A file that is broken is reported, and what it said before goes on counting."""
 
     def __init__(self, file: WatchedFile[Pools], router: Router, events: Events) -> None:
@@ -142,4 +144,4 @@ class PoolsKeeper:
             except UsageError as error:
                 # Until it changes again there is nothing more to say about it.
                 self._events.emit("pools_refused", file=self._file.name, error=str(error))
-        return _LOOK_SECONDS
+        return _POLL_SECONDS

@@ -2,26 +2,33 @@
 
 from collections.abc import Sequence
 
-from gnomon.config.sections import Alive
-from gnomon.core.invariants import Counted, Vital, missing_fire, too_late
+from gnomon.config.sections import WatchdogSettings
+from gnomon.core.invariants import Invariant, RunCountCheck, is_overdue, missing_next_fire
 from gnomon.core.model import Schedule
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import Turns, Vitals
+from gnomon.ports.maintenance import InvariantChecks, SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.loop import Backoff
 
-_TURN = "warden"
-_LOOKS_A_TURN = 2
+_LEASE_NAME = "warden"
+_POLLS_PER_LEASE = 2
 _FEW = 10
 
 
-class Warden:
+class InvariantChecker:
     """One look at every vital, again and again; at those that there are many of, at some in each look."""
 
     def __init__(
-        self, vitals: Vitals, turns: Turns, clock: Clock, events: Events, settings: Alive, *, holder: str
+        self,
+        vitals: InvariantChecks,
+        turns: SingletonLeases,
+        clock: Clock,
+        events: Events,
+        settings: WatchdogSettings,
+        *,
+        holder: str,
     ) -> None:
-        self._vitals = vitals
+        self._invariants = vitals
         self._turns = turns
         self._clock = clock
         self._events = events
@@ -30,21 +37,21 @@ class Warden:
         self._idle_after = self._counted_after = ""
         self._late_before = False
         #: How often each vital was found to fail, and how often that was mended.
-        self.failures: dict[Vital, int] = dict.fromkeys(Vital, 0)
-        self.repairs: dict[Vital, int] = dict.fromkeys(Vital, 0)
+        self.failures: dict[Invariant, int] = dict.fromkeys(Invariant, 0)
+        self.repairs: dict[Invariant, int] = dict.fromkeys(Invariant, 0)
         #: Those that fail now, of those that cannot be mended here.
-        self.failing: set[Vital] = set()
+        self.failing: set[Invariant] = set()
         self.backoff = Backoff(events, "warden")
 
     async def step(self) -> float:
         """One look. Returns how many seconds to wait before the next."""
         poll_ms = self._settings.poll_ms
         try:
-            if await self._turns.take_turn(_TURN, self._holder, ttl_ms=_LOOKS_A_TURN * poll_ms):
-                await self._look_at_fires()
-                await self._look_at_counts()
-                await self._look_at_owners()
-                await self._look_at_marks()
+            if await self._turns.acquire_singleton(_LEASE_NAME, self._holder, ttl_ms=_POLLS_PER_LEASE * poll_ms):
+                await self._check_fires()
+                await self._check_counts()
+                await self._check_owners()
+                await self._check_marks()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -52,60 +59,62 @@ class Warden:
 
     # ---- what can be mended ------------------------------------------------------------------
 
-    async def _look_at_fires(self) -> None:
+    async def _check_fires(self) -> None:
         limit = self._settings.batch
-        page = await self._vitals.idle_schedules(after=self._idle_after, limit=limit)
+        page = await self._invariants.schedules_without_next_fire(after=self._idle_after, limit=limit)
         self._idle_after = page[-1].uid if len(page) == limit else ""
         for schedule in page:
-            await self._give_fire(schedule)
+            await self._repair_next_fire(schedule)
 
-    async def _give_fire(self, schedule: Schedule) -> None:
+    async def _repair_next_fire(self, schedule: Schedule) -> None:
         try:
-            next_fire_at = missing_fire(schedule)
+            next_fire_at = missing_next_fire(schedule)
         except Exception as error:  # noqa: BLE001 - one broken schedule must not hide the others
             self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
             return
         if next_fire_at is None:
             return
-        self.failures[Vital.NEXT_FIRE] += 1
+        self.failures[Invariant.NEXT_FIRE] += 1
         # If not, someone has just changed it, and with it its next fire.
-        if await self._vitals.give_next_fire(schedule, next_fire_at):
-            self._repaired(Vital.NEXT_FIRE, schedule=schedule.schedule_id, next_fire_at=next_fire_at)
+        if await self._invariants.set_next_fire(schedule, next_fire_at):
+            self._repaired(Invariant.NEXT_FIRE, schedule=schedule.schedule_id, next_fire_at=next_fire_at)
 
-    async def _look_at_counts(self) -> None:
+    async def _check_counts(self) -> None:
         limit = self._settings.batch
-        page = await self._vitals.counted(after=self._counted_after, limit=limit)
+        page = await self._invariants.counted(after=self._counted_after, limit=limit)
         self._counted_after = page[-1].uid if len(page) == limit else ""
-        wrong = {one.uid: one for one in page if one.wrong}
+        wrong = {one.uid: one for one in page if one.mismatched}
         if not wrong:
             return
-        self.failures[Vital.COUNTS] += len(wrong)
-        for uid in await self._vitals.recount(list(wrong), now=self._clock.now()):
-            self._repaired(Vital.COUNTS, **_told(wrong[uid]))
+        self.failures[Invariant.COUNTS] += len(wrong)
+        for uid in await self._invariants.recount_runs(list(wrong), now=self._clock.now()):
+            self._repaired(Invariant.COUNTS, **_count_facts(wrong[uid]))
 
-    def _repaired(self, vital: Vital, **facts: object) -> None:
+    def _repaired(self, vital: Invariant, **facts: object) -> None:
         self.repairs[vital] += 1
         self._events.emit("vital_repaired", vital=vital, **facts)
 
     # ---- what others have to mend ------------------------------------------------------------
 
-    async def _look_at_owners(self) -> None:
+    async def _check_owners(self) -> None:
         """The reconciler ends what nobody has in hand any more; if it does not, it does not run."""
-        found = await self._vitals.orphans(grace_ms=self._settings.orphan_ms, limit=_FEW)
+        found = await self._invariants.orphaned_attempts(grace_ms=self._settings.orphan_ms, limit=_FEW)
         tasks = [one.task_id for one in found]
-        self._hold(Vital.OWNERS, failed=bool(found), tasks=tasks, workers=sorted({one.worker for one in found}))
+        self._record_invariant(
+            Invariant.OWNERS, failed=bool(found), tasks=tasks, workers=sorted({one.worker for one in found})
+        )
 
-    async def _look_at_marks(self) -> None:
+    async def _check_marks(self) -> None:
         """Twice in a row, because after an outage much is due that is about to be decided."""
-        overdue = await self._vitals.oldest_due()
-        late = too_late(overdue, now=self._clock.now(), late_ms=self._settings.late_ms)
+        overdue = await self._invariants.oldest_due()
+        late = is_overdue(overdue, now=self._clock.now(), late_ms=self._settings.late_ms)
         facts: dict[str, object] = {}
         if late and overdue is not None:
             facts = {"schedule": overdue.schedule_id, "due_at": overdue.next_fire_at, "led": overdue.led}
-        self._hold(Vital.MARKS, failed=late and self._late_before, **facts)
+        self._record_invariant(Invariant.MARKS, failed=late and self._late_before, **facts)
         self._late_before = late
 
-    def _hold(self, vital: Vital, *, failed: bool, **facts: object) -> None:
+    def _record_invariant(self, vital: Invariant, *, failed: bool, **facts: object) -> None:
         """Whoever listens hears when it begins to fail, and when it no longer does."""
         if failed:
             self.failures[vital] += 1
@@ -117,6 +126,6 @@ class Warden:
             self._events.emit("vital_recovered", vital=vital)
 
 
-def _told(counted: Counted) -> dict[str, object]:
+def _count_facts(counted: RunCountCheck) -> dict[str, object]:
     before: Sequence[int] = (counted.active_runs, counted.queued_runs)
     return {"schedule": counted.schedule_id, "counted": before, "found": (counted.active, counted.queued)}

@@ -8,19 +8,22 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from gnomon.config.sections import Alive
+from gnomon.config.sections import WatchdogSettings
 from gnomon.core.model import Run, RunId, RunStatus
-from gnomon.core.pings import Moment, Ping, hidden, pause_ms
+from gnomon.core.pings import Ping, PingMoment, ping_retry_delay_ms, redacted_url
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError, PingFailed, Unavailable
 from gnomon.ports.runs import Executions
-from gnomon.ports.runtime import Clock, Events, Sender
-from gnomon.services.execution.workflow_cache import Shelf
+from gnomon.ports.runtime import Clock, Events, PingSender
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff
 
 #: What tells of an end that no worker here reported: these are rare, so that each is worth a look.
 _RARE = frozenset(("attempt_ended_by_reconciler", "dead_letter", "task_not_scheduled", "result_refused", "run_mended"))
-_MOMENTS: Mapping[RunStatus, Moment] = {RunStatus.COMPLETED: Moment.SUCCESS, RunStatus.FAILED: Moment.FAILURE}
+_MOMENTS: Mapping[RunStatus, PingMoment] = {
+    RunStatus.COMPLETED: PingMoment.SUCCESS,
+    RunStatus.FAILED: PingMoment.FAILURE,
+}
 #: More than so many pings do not wait: what cannot be told in time need not be told.
 _MOST_WAITING = 10_000
 _MOST_WATCHED = 100_000
@@ -30,7 +33,7 @@ _STANDBY_SECONDS = 1.0
 _LONGEST_DRAIN = 5.0
 
 
-class _Due:
+class _PendingPing:
     """A ping that has to be sent."""
 
     __slots__ = ("after", "failures", "job", "tries", "url")
@@ -47,16 +50,16 @@ class Pinger:
     def __init__(
         self,
         executions: Executions,
-        shelf: Shelf,
-        sender: Sender,
+        shelf: WorkflowCache,
+        sender: PingSender,
         clock: Clock,
         events: Events,
-        settings: Alive,
+        settings: WatchdogSettings,
         *,
         secrets: Callable[[str], str] = lambda url: url,
     ) -> None:
         self._executions = executions
-        self._shelf = shelf
+        self._workflow_cache = shelf
         self._sender = sender
         self._clock = clock
         self._events = events
@@ -66,7 +69,7 @@ class Pinger:
         self._watched: dict[RunId, Ping] = {}
         #: Runs that may be over.
         self._heard: dict[RunId, None] = {}
-        self._waiting: deque[_Due] = deque()
+        self._waiting: deque[_PendingPing] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._own_at = float("-inf")
         #: Whether ticks are being decided here.
@@ -90,7 +93,7 @@ class Pinger:
                     self._watched.pop(next(iter(self._watched)))
                 # A run has started once, however often it is tried and whoever tries it.
                 if one.task.fence == 1 and one.step.name == one.workflow.first_steps[0]:
-                    self._tell(one.run, ping, Moment.START)
+                    self._tell(one.run, ping, PingMoment.START)
 
     def heard(self, name: str, facts: Mapping[str, object]) -> None:
         """Something was announced: perhaps the end of a run."""
@@ -134,15 +137,15 @@ class Pinger:
         self._heard.pop(run_id, None)
 
     async def _ping_of(self, run: Run) -> Ping | None:
-        workflow = await self._shelf.of(run)
+        workflow = await self._workflow_cache.for_run(run)
         return None if workflow is None else workflow.ping
 
-    def _tell(self, run: Run, ping: Ping, moment: Moment) -> None:
+    def _tell(self, run: Run, ping: Ping, moment: PingMoment) -> None:
         url = ping.at(moment)
         if url is not None:
-            self._add(_Due(run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
+            self._add(_PendingPing(run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
 
-    def _add(self, due: _Due) -> None:
+    def _add(self, due: _PendingPing) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             self.dropped += 1
             return
@@ -154,11 +157,11 @@ class Pinger:
         settings, now = self._settings, self._clock.elapsed()
         if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self.deciding():
             self._own_at = now
-            self._add(_Due("the scheduler", settings.ping_url, 1))
+            self._add(_PendingPing("the scheduler", settings.ping_url, 1))
 
     def _call(self) -> float:
         now = self._clock.elapsed()
-        later: deque[_Due] = deque()
+        later: deque[_PendingPing] = deque()
         while self._waiting:
             due = self._waiting.popleft()
             if due.after <= now and len(self._under_way) < self._settings.ping_parallel:
@@ -180,7 +183,7 @@ class Pinger:
         self._under_way.discard(task)
         self.wake.set()
 
-    async def _send(self, due: _Due) -> None:
+    async def _send(self, due: _PendingPing) -> None:
         try:
             await self._sender.send(self._secrets(due.url), timeout_ms=self._settings.ping_timeout_ms)
         except PingFailed as error:
@@ -188,16 +191,16 @@ class Pinger:
             if due.failures >= due.tries:
                 self._given_up(due, str(error))
             else:
-                due.after = self._clock.elapsed() + pause_ms(due.failures) / 1000
+                due.after = self._clock.elapsed() + ping_retry_delay_ms(due.failures) / 1000
                 self._waiting.append(due)
         except FieldError as error:
             self._given_up(due, str(error))
         else:
             self.sent += 1
 
-    def _given_up(self, due: _Due, error: str) -> None:
+    def _given_up(self, due: _PendingPing, error: str) -> None:
         self.failed += 1
-        self._events.emit("ping_failed", job=due.job, url=hidden(due.url), error=error, tries=due.failures)
+        self._events.emit("ping_failed", job=due.job, url=redacted_url(due.url), error=error, tries=due.failures)
 
     async def drain(self) -> None:
         """What was heard is told, if that can be done at once: this process is about to end."""

@@ -10,19 +10,19 @@ from msgspec import Struct
 from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Run, RunStatus, Verdict
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.outcomes import Ending
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import Unavailable
-from gnomon.ports.commit_observer import Finish
+from gnomon.ports.commit_observer import FinishedRun
 from gnomon.ports.runtime import Clock, Events
 
 #: How far a listener may be behind before it is let go of.
-_MOST_BEHIND = 4000
+_MAX_BACKLOG = 4000
 #: What becomes of a task, and how the stream calls it.
-_TASKS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
+_TASK_EVENTS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class StreamedChange(Struct, frozen=True, kw_only=True):
     """Something that changed."""
 
     #: `tick`, `execution`, `task` or `dead_letter`.
@@ -32,18 +32,18 @@ class Change(Struct, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-class Listener:
+class Subscriber:
     """Hears every change from now on, until it is too far behind."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.dropped = False
-        self._waiting: deque[Change] = deque()
+        self._waiting: deque[StreamedChange] = deque()
         self._wake = asyncio.Event()
 
-    def tell(self, change: Change) -> None:
+    def push(self, change: StreamedChange) -> None:
         """One more change to hear of."""
-        if len(self._waiting) >= _MOST_BEHIND:
+        if len(self._waiting) >= _MAX_BACKLOG:
             self.dropped = True
         else:
             self._waiting.append(change)
@@ -54,7 +54,7 @@ class Listener:
         self.dropped = True
         self._wake.set()
 
-    async def changes(self, quiet_seconds: float) -> AsyncIterator[Change | None]:
+    async def changes(self, quiet_seconds: float) -> AsyncIterator[StreamedChange | None]:
         """Each change; None whenever nothing has changed for so long, so that a connection can be kept alive."""
         while True:
             while self._waiting:
@@ -68,37 +68,37 @@ class Listener:
                 yield None
 
 
-class Hub:
+class ChangeStream:
     """An announcer that passes everything on and tells its listeners what concerns them."""
 
     def __init__(self, clock: Clock, beside: Events, *, most: int = 100) -> None:
         self._clock = clock
         self._beside = beside
         self._most = most
-        self._listeners: set[Listener] = set()
+        self._subscribers: set[Subscriber] = set()
         self._number = 0
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
         self._beside.emit(name, **facts)
         tenant = facts.get("tenant")
-        if not self._listeners or not isinstance(tenant, str):
+        if not self._subscribers or not isinstance(tenant, str):
             # What is not known to be somebody's is told to nobody.
             return
-        if name in _TASKS:
+        if name in _TASK_EVENTS:
             told = {word: facts.get(word) for word in ("job", "step", "attempt", "error")}
-            self._tell("task", tenant, told | {"execution_id": facts.get("run"), "became": _TASKS[name]})
+            self._publish("task", tenant, told | {"execution_id": facts.get("run"), "became": _TASK_EVENTS[name]})
         elif name == "dead_letter":
             told = {"job": facts.get("job"), "execution_id": facts.get("run"), "reason": facts.get("reason")}
-            self._tell("dead_letter", tenant, told)
+            self._publish("dead_letter", tenant, told)
 
     def decided(self, verdicts: Sequence[Verdict]) -> None:
         """Ticks were decided."""
-        if not self._listeners:
+        if not self._subscribers:
             return
         for verdict in verdicts:
             for one in verdict.decisions:
-                made = run_id(verdict.schedule.uid, one.planned_at) if one.starts_a_run else None
+                made = run_id(verdict.schedule.uid, one.planned_at) if one.starts_run else None
                 told = {
                     "job": verdict.schedule.schedule_id,
                     "kind": one.kind.value,
@@ -107,11 +107,11 @@ class Hub:
                     "count": one.count,
                     "execution_id": made,
                 }
-                self._tell("tick", verdict.schedule.tenant, told)
+                self._publish("tick", verdict.schedule.tenant, told)
 
     def run_changed(self, run: Run, status: RunStatus, error: str | None = None) -> None:
         """A run has come so far."""
-        if not self._listeners:
+        if not self._subscribers:
             return
         told = {
             "job": run.schedule_id or run.workflow_id,
@@ -120,44 +120,44 @@ class Hub:
             "trigger": run.source.value,
             "error": error,
         }
-        self._tell("execution", run.tenant, told)
+        self._publish("execution", run.tenant, told)
 
-    def _tell(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
+    def _publish(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
         self._number += 1
         facts = {"at": instant_of(self._clock.now()), **facts}
-        change = Change(kind=kind, number=self._number, tenant=tenant, facts=facts)
-        for listener in [one for one in self._listeners if one.tenant == tenant]:
-            listener.tell(change)
+        change = StreamedChange(kind=kind, number=self._number, tenant=tenant, facts=facts)
+        for listener in [one for one in self._subscribers if one.tenant == tenant]:
+            listener.push(change)
             if listener.dropped:
-                self._listeners.discard(listener)
+                self._subscribers.discard(listener)
 
-    def listen(self, tenant: str) -> Listener:
+    def subscribe(self, tenant: str) -> Subscriber:
         """Someone who hears what changes from now on."""
-        self.refuse_if_full()
-        made = Listener(tenant)
-        self._listeners.add(made)
+        self.reject_if_full()
+        made = Subscriber(tenant)
+        self._subscribers.add(made)
         return made
 
-    def refuse_if_full(self) -> None:
+    def reject_if_full(self) -> None:
         """Unavailable, if nobody else may listen now."""
-        if len(self._listeners) >= self._most:
+        if len(self._subscribers) >= self._most:
             raise Unavailable("as many follow the stream as may: try again later")
 
-    def forget(self, listener: Listener) -> None:
+    def unsubscribe(self, listener: Subscriber) -> None:
         """It listens no longer."""
-        self._listeners.discard(listener)
+        self._subscribers.discard(listener)
 
     def close(self) -> None:
         """Everybody is told that there is nothing more to hear."""
-        for listener in list(self._listeners):
+        for listener in list(self._subscribers):
             listener.close()
-        self._listeners.clear()
+        self._subscribers.clear()
 
 
-class RunNews:
+class RunChangeObserver:
     """A tally that counts nothing, and tells the hub which runs were asked for, have begun or are over."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: ChangeStream) -> None:
         self._hub = hub
 
     def launched(self, runs: Sequence[Run]) -> None:
@@ -171,7 +171,7 @@ class RunNews:
         for run in runs:
             self._hub.run_changed(run, RunStatus.RUNNING)
 
-    def ended(self, finishes: Sequence[Finish]) -> None:
+    def ended(self, finishes: Sequence[FinishedRun]) -> None:
         """See Tally.ended."""
         for run, status, error, _ in finishes:
             self._hub.run_changed(run, status, None if status is RunStatus.COMPLETED else run.error or error)
@@ -181,17 +181,17 @@ class RunNews:
     def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
         """See Tally.decided."""
 
-    def taken(self, tasks: Sequence[Waiting], now: int) -> None:
+    def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See Tally.taken."""
 
-    def tried(self, endings: Sequence[Ending]) -> None:
+    def tried(self, endings: Sequence[TaskCompletion]) -> None:
         """See Tally.tried."""
 
-    def called_off(self, count: int) -> None:
+    def attempts_cancelled(self, count: int) -> None:
         """See Tally.called_off."""
 
-    def buried(self, jobs: Sequence[str]) -> None:
+    def dead_lettered(self, jobs: Sequence[str]) -> None:
         """See Tally.buried."""
 
-    def graphs_ended(self, runs: Sequence[Run]) -> None:
+    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See Tally.graphs_ended."""

@@ -10,26 +10,26 @@ from msgspec import Struct
 
 from gnomon.config.settings import Settings
 from gnomon.core.health import (
-    SURPRISE_MS,
-    Component,
-    Condition,
-    Report,
-    Sign,
-    Stall,
-    components_of,
-    hung,
-    ledger_sign,
-    longest_silence_ms,
-    stall,
-    ticker_sign,
+    UNEXPECTED_ERROR_MS,
+    ComponentHealth,
+    ComponentStatus,
+    HealthCondition,
+    LedgerStall,
+    NodeHealth,
+    is_hung,
+    ledger_stall_limit_ms,
+    ledger_status,
+    ticker_status,
+    update_components,
+    update_stall,
 )
 from gnomon.core.ids import SHARDS
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import Survey, Surveyor
+from gnomon.ports.maintenance import StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.ticker import Health, Ticker
+from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 
 _MIB = 2**20
 #: Less free space than the first is worth a look, less than the second is wrong.
@@ -38,7 +38,7 @@ _FEW_MIB, _TOO_FEW_MIB = 1024, 64
 _LONG_MS = 60_000
 
 
-class Grade(StrEnum):
+class Severity(StrEnum):
     """How bad it is."""
 
     OK = "ok"
@@ -50,107 +50,107 @@ class Finding(Struct, frozen=True):
     """One thing that was looked at."""
 
     about: str
-    grade: Grade
+    grade: Severity
     message: str
 
 
-def findings(survey: Survey, settings: Settings, *, now: int) -> list[Finding]:
+def store_findings(survey: StoreStats, settings: Settings, *, now: int) -> list[Finding]:
     """What follows from a look at the store, at the time that this machine has."""
     return [
-        _leader(survey),
-        _workers(survey),
-        _ledger(survey, settings, now),
-        _tasks(survey, now),
-        _letters(survey),
-        _clock(survey, settings, now),
+        _leader_finding(survey),
+        _workers_finding(survey),
+        _ledger_finding(survey, settings, now),
+        _tasks_finding(survey, now),
+        _dead_letters_finding(survey),
+        _clock_finding(survey, settings, now),
     ]
 
 
-def _leader(survey: Survey) -> Finding:
+def _leader_finding(survey: StoreStats) -> Finding:
     if not survey.shards:
-        return Finding("leader", Grade.WARNING, "nobody decides ticks: gnomon up starts a node")
-    grade = Grade.OK if survey.shards == SHARDS else Grade.WARNING
+        return Finding("leader", Severity.WARNING, "nobody decides ticks: gnomon up starts a node")
+    grade = Severity.OK if survey.shards == SHARDS else Severity.WARNING
     nodes = "1 node decides" if survey.holders == 1 else f"{survey.holders} nodes decide"
     return Finding("leader", grade, f"{nodes}, for {survey.shards} of {SHARDS} shards")
 
 
-def _workers(survey: Survey) -> Finding:
+def _workers_finding(survey: StoreStats) -> Finding:
     if not survey.workers:
-        return Finding("workers", Grade.WARNING, "no worker is alive: gnomon up starts one")
-    return Finding("workers", Grade.OK, f"{survey.workers} alive")
+        return Finding("workers", Severity.WARNING, "no worker is alive: gnomon up starts one")
+    return Finding("workers", Severity.OK, f"{survey.workers} alive")
 
 
-def _ledger(survey: Survey, settings: Settings, now: int) -> Finding:
+def _ledger_finding(survey: StoreStats, settings: Settings, now: int) -> Finding:
     jobs = f"{survey.jobs} jobs"
     if not survey.overdue or survey.oldest_due_at is None:
-        return Finding("ledger", Grade.OK, f"{jobs}, nothing is overdue")
-    late, limit = (now - survey.oldest_due_at) // 1000, longest_silence_ms(settings.ticker.tick_ms) // 1000
+        return Finding("ledger", Severity.OK, f"{jobs}, nothing is overdue")
+    late, limit = (now - survey.oldest_due_at) // 1000, ledger_stall_limit_ms(settings.ticker.tick_ms) // 1000
     said = f"{jobs}, {survey.overdue} overdue for more than {limit} s, the oldest by {late} s"
-    return Finding("ledger", Grade.ERROR, said)
+    return Finding("ledger", Severity.ERROR, said)
 
 
-def _tasks(survey: Survey, now: int) -> Finding:
+def _tasks_finding(survey: StoreStats, now: int) -> Finding:
     if survey.ready_since_at is None:
-        return Finding("tasks", Grade.OK, "none waits for a worker")
+        return Finding("tasks", Severity.OK, "none waits for a worker")
     waits = now - survey.ready_since_at
-    grade = Grade.WARNING if waits > _LONG_MS else Grade.OK
+    grade = Severity.WARNING if waits > _LONG_MS else Severity.OK
     return Finding("tasks", grade, f"the oldest has waited for a worker for {waits // 1000} s")
 
 
-def _letters(survey: Survey) -> Finding:
+def _dead_letters_finding(survey: StoreStats) -> Finding:
     if not survey.unresolved:
-        return Finding("dead letters", Grade.OK, "none")
+        return Finding("dead letters", Severity.OK, "none")
     said = f"{survey.unresolved} that nobody has dealt with: gnomon dead-letters list --unresolved"
-    return Finding("dead letters", Grade.WARNING, said)
+    return Finding("dead letters", Severity.WARNING, said)
 
 
-def _clock(survey: Survey, settings: Settings, now: int) -> Finding:
+def _clock_finding(survey: StoreStats, settings: Settings, now: int) -> Finding:
     off = abs(now - survey.store_at)
     said = f"{off / 1000:.1f} s from that of the store"
     if off > settings.leader.skew_limit_ms:
-        return Finding("clock", Grade.ERROR, f"{said}: a node here would not decide ticks")
-    return Finding("clock", Grade.WARNING if off > settings.leader.skew_warning_ms else Grade.OK, said)
+        return Finding("clock", Severity.ERROR, f"{said}: a node here would not decide ticks")
+    return Finding("clock", Severity.WARNING if off > settings.leader.skew_warning_ms else Severity.OK, said)
 
 
-def disk(free_bytes: int | None) -> Finding | None:
+def disk_finding(free_bytes: int | None) -> Finding | None:
     """What follows from the free space beside the database; nothing if it is on a server."""
     if free_bytes is None:
         return None
     free = free_bytes // _MIB
-    grade = Grade.ERROR if free < _TOO_FEW_MIB else Grade.WARNING if free < _FEW_MIB else Grade.OK
+    grade = Severity.ERROR if free < _TOO_FEW_MIB else Severity.WARNING if free < _FEW_MIB else Severity.OK
     return Finding("disk", grade, f"{free:,} MiB free")
 
 
 P = ParamSpec("P")
 #: How long a look at the store is believed, and how long it may take.
-_BELIEVED_SECONDS, _PATIENCE_SECONDS = 1.0, 3.0
-_STANDING_BY = Sign(Condition.IDLE, "another process schedules here")
+_CACHE_SECONDS, _TIMEOUT_SECONDS = 1.0, 3.0
+_STANDING_BY = ComponentStatus(HealthCondition.IDLE, "another process schedules here")
 #: Under this, writing may fail any moment.
 _LEAST_FREE_BYTES = 64 * 2**20
 
 
-class Vitals:
+class HealthMonitor:
     """Whoever asks gets a report that is at most a second old, however many ask."""
 
-    def __init__(self, surveyor: Surveyor, clock: Clock, *, tick_ms: int, cards: int) -> None:
+    def __init__(self, surveyor: StoreStatsReader, clock: Clock, *, tick_ms: int, cards: int) -> None:
         self._surveyor = surveyor
         self._clock = clock
-        self._limit_ms = longest_silence_ms(tick_ms)
+        self._limit_ms = ledger_stall_limit_ms(tick_ms)
         self._cards = cards
         self._ticker: Ticker | None = None
         self._elector: Elector | None = None
         self._backoffs: Mapping[str, Backoff] = {}
         self._free_bytes: Callable[[], int | None] = lambda: None
         #: It is this node's turn; until then it stands by.
-        self.on_duty = False
+        self.active = False
         #: It was told to stop.
         self.draining = False
         #: The last look at the store; None if that failed, or there was none.
-        self.survey: Survey | None = None
+        self.survey: StoreStats | None = None
         self._surprises: dict[str, tuple[int, str]] = {}
-        self._components: tuple[Component, ...] = ()
-        self._store = Sign(Condition.IDLE, "not looked at yet")
-        self._stall: Stall | None = None
+        self._components: tuple[ComponentHealth, ...] = ()
+        self._store = ComponentStatus(HealthCondition.IDLE, "not looked at yet")
+        self._stall: LedgerStall | None = None
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
@@ -164,109 +164,122 @@ class Vitals:
         """These are the components."""
         self._ticker, self._elector, self._backoffs, self._free_bytes = ticker, elector, backoffs, free_bytes
 
-    def attach_more(self, backoffs: Mapping[str, Backoff]) -> None:
+    def attach_backoffs(self, backoffs: Mapping[str, Backoff]) -> None:
         """These are components, too."""
         self._backoffs = {**self._backoffs, **backoffs}
 
-    def happened(self, name: str, facts: Mapping[str, object]) -> None:
+    def on_event(self, name: str, facts: Mapping[str, object]) -> None:
         """An event was emitted: a step that failed as none should makes its component ill for a while."""
         if name == "step_failed":
-            component = str(facts.get("step")).partition(".")[0].lower()
+            component = str(facts.get("step"))
             self._surprises[component] = self._clock.now(), str(facts.get("error"))
 
     @property
-    def leads(self) -> int:
+    def shards_held(self) -> int:
         """How many shards this node decides for."""
         return 0 if self._elector is None else len(self._elector.terms)
 
-    async def report(self) -> Report:
+    async def report(self) -> NodeHealth:
         """How the node is."""
         async with self._looking:
-            if self._clock.elapsed() - self._looked_at >= _BELIEVED_SECONDS:
+            if self._clock.elapsed() - self._looked_at >= _CACHE_SECONDS:
                 await self._look()
         now = self._clock.now()
-        self._components = components_of(self._components, self._signs(now), now=now)
-        reachable = self._store.condition is not Condition.ERROR
-        return Report(at=now, components=self._components, ready=reachable and not self.draining, alive=self.alive)
+        self._components = update_components(self._components, self._signs(now), now=now)
+        reachable = self._store.condition is not HealthCondition.ERROR
+        return NodeHealth(at=now, components=self._components, ready=reachable and not self.draining, alive=self.alive)
 
     async def _look(self) -> None:
         now = self._clock.now()
         try:
             asked = self._surveyor.survey(now, overdue_before=now - self._limit_ms, cards=self._cards)
-            self.survey = await asyncio.wait_for(asked, _PATIENCE_SECONDS)
+            self.survey = await asyncio.wait_for(asked, _TIMEOUT_SECONDS)
         except TimeoutError:
-            self.survey, self._store = None, Sign(Condition.ERROR, f"no answer in {_PATIENCE_SECONDS:.0f} s")
+            self.survey, self._store = (
+                None,
+                ComponentStatus(HealthCondition.ERROR, f"no answer in {_TIMEOUT_SECONDS:.0f} s"),
+            )
         except Unavailable as error:
-            self.survey, self._store = None, Sign(Condition.ERROR, str(error))
+            self.survey, self._store = None, ComponentStatus(HealthCondition.ERROR, str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, a store that cannot be read is not well
-            self.survey, self._store = None, Sign(Condition.ERROR, f"cannot be read: {type(error).__name__}")
+            self.survey, self._store = (
+                None,
+                ComponentStatus(HealthCondition.ERROR, f"cannot be read: {type(error).__name__}"),
+            )
         else:
-            self._store = Sign(Condition.OK)
-            self._stall = stall(self._stall, self.survey.oldest_due_at, now)
+            self._store = ComponentStatus(HealthCondition.OK)
+            self._stall = update_stall(self._stall, self.survey.oldest_due_at, now)
         self._looked_at = self._clock.elapsed()
 
     # ---- the components ----------------------------------------------------------------------
 
-    def _signs(self, now: int) -> list[tuple[str, Sign]]:
-        signs = {"store": self._store, "ledger": _felt(self._ledger, now), "disk": _felt(self._disk)}
+    def _signs(self, now: int) -> list[tuple[str, ComponentStatus]]:
+        signs = {"store": self._store, "ledger": _safe_sign(self._ledger, now), "disk": _safe_sign(self._disk)}
         if self._ticker is not None and self._elector is not None:
-            signs |= {"elector": _felt(self._elected, self._elector), "ticker": _felt(self._ticking, self._ticker)}
+            signs |= {
+                "elector": _safe_sign(self._elected, self._elector),
+                "ticker": _safe_sign(self._ticking, self._ticker),
+            }
         for name, backoff in self._backoffs.items():
-            ill = Sign(Condition.ERROR, backoff.error) if backoff.failing else Sign(Condition.OK)
-            signs[name] = ill if self.on_duty else _STANDING_BY
+            ill = (
+                ComponentStatus(HealthCondition.ERROR, backoff.error)
+                if backoff.failing
+                else ComponentStatus(HealthCondition.OK)
+            )
+            signs[name] = ill if self.active else _STANDING_BY
         for name, (at, error) in self._surprises.items():
-            if now - at < SURPRISE_MS:
-                signs[name] = Sign(Condition.ERROR, error)
+            if now - at < UNEXPECTED_ERROR_MS:
+                signs[name] = ComponentStatus(HealthCondition.ERROR, error)
         return list(signs.items())
 
-    def _ledger(self, now: int) -> Sign:
+    def _ledger(self, now: int) -> ComponentStatus:
         if self.survey is None:
-            return Sign(Condition.IDLE, "not known while the store does not answer")
-        if not self.leads and self.survey.shards == SHARDS:
-            return Sign(Condition.IDLE, "other nodes decide")
+            return ComponentStatus(HealthCondition.IDLE, "not known while the store does not answer")
+        if not self.shards_held and self.survey.shards == SHARDS:
+            return ComponentStatus(HealthCondition.IDLE, "other nodes decide")
         set_aside = 0 if self._ticker is None else self._ticker.set_aside
-        return ledger_sign(self._stall, self.survey.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
+        return ledger_status(self._stall, self.survey.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
 
-    def _disk(self) -> Sign:
+    def _disk(self) -> ComponentStatus:
         free = None
         with suppress(OSError):
             free = self._free_bytes()
         if free is None:
-            return Sign(Condition.IDLE, "the database is not on a disk of ours")
+            return ComponentStatus(HealthCondition.IDLE, "the database is not on a disk of ours")
         if free < _LEAST_FREE_BYTES:
-            return Sign(Condition.ERROR, f"{free // 2**20} MiB are left")
-        return Sign(Condition.OK)
+            return ComponentStatus(HealthCondition.ERROR, f"{free // 2**20} MiB are left")
+        return ComponentStatus(HealthCondition.OK)
 
-    def _elected(self, elector: Elector) -> Sign:
-        if not self.on_duty:
+    def _elected(self, elector: Elector) -> ComponentStatus:
+        if not self.active:
             return _STANDING_BY
         if elector.failing:
-            return Sign(Condition.ERROR, "the leases cannot be renewed")
+            return ComponentStatus(HealthCondition.ERROR, "the leases cannot be renewed")
         if not elector.terms:
-            return Sign(Condition.IDLE, "other nodes hold all shards")
-        return Sign(Condition.OK, f"holds {len(elector.terms)} of {SHARDS} shards")
+            return ComponentStatus(HealthCondition.IDLE, "other nodes hold all shards")
+        return ComponentStatus(HealthCondition.OK, f"holds {len(elector.terms)} of {SHARDS} shards")
 
-    def _ticking(self, ticker: Ticker) -> Sign:
-        if not self.on_duty:
+    def _ticking(self, ticker: Ticker) -> ComponentStatus:
+        if not self.active:
             return _STANDING_BY
-        return ticker_sign(_condition(ticker.health), ticker.silent_for, limit_ms=self._limit_ms)
+        return ticker_status(_condition(ticker.health), ticker.seconds_since_success, limit_ms=self._limit_ms)
 
     @property
     def alive(self) -> bool:
         """Whether this process is worth keeping. The store is not asked: whatever it does, that would not help it."""
         ticker = self._ticker
-        if ticker is None or not self.on_duty or self.draining:
+        if ticker is None or not self.active or self.draining:
             return True
-        return not hung(_condition(ticker.health), ticker.silent_for)
+        return not is_hung(_condition(ticker.health), ticker.seconds_since_success)
 
 
-def _felt(look: Callable[P, Sign], *args: P.args, **kwargs: P.kwargs) -> Sign:
+def _safe_sign(look: Callable[P, ComponentStatus], *args: P.args, **kwargs: P.kwargs) -> ComponentStatus:
     """How a component is; one that cannot be looked at is not well."""
     try:
         return look(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 - whatever it is, all others are still looked at
-        return Sign(Condition.ERROR, f"cannot be looked at: {type(error).__name__}")
+        return ComponentStatus(HealthCondition.ERROR, f"cannot be looked at: {type(error).__name__}")
 
 
-def _condition(health: Health) -> Condition:
-    return Condition(health.value)
+def _condition(health: TickerHealth) -> HealthCondition:
+    return HealthCondition(health.value)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.audit import Action, Flaw, Head, Kept, flaws, refused
+from gnomon.core.audit import Action, ChainBreak, ChainHead, StoredAuditEntry, refused_entry, verify_chain
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.errors import FieldError
 from gnomon.ports.audit import AuditQuery, AuditTrail
@@ -21,22 +21,22 @@ _AGAIN_MS = 60_000
 _MOST_KNOWN = 1000
 
 
-class Verification(Struct, frozen=True, kw_only=True):
+class ChainVerification(Struct, frozen=True, kw_only=True):
     """What came of looking at the whole chain."""
 
     #: The last entry, whose hash is to be kept elsewhere.
-    head: Head
+    head: ChainHead
     #: How many entries are not sealed yet, so that nothing can be proven about them.
     unsealed: int
-    flaws: tuple[Flaw, ...]
+    flaws: tuple[ChainBreak, ...]
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether nothing was changed, removed, added or moved."""
         return not self.flaws
 
 
-class AuditBook:
+class AuditService:
     """List, verify, write down what was not allowed."""
 
     def __init__(self, trail: AuditTrail) -> None:
@@ -52,9 +52,9 @@ class AuditBook:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[key] = now
-        await self._trail.add_audit(refused(request, reason, actor=actor, tenant=tenant, now=now))
+        await self._trail.add_audit(refused_entry(request, reason, actor=actor, tenant=tenant, now=now))
 
-    async def page(self, query: AuditQuery) -> Sequence[Kept]:
+    async def page(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
         """Entries, the newest first; FieldError for what can match none."""
         schedule_name("tenant", query.tenant)
         if not 1 <= query.limit <= _LARGEST_PAGE:
@@ -68,17 +68,19 @@ class AuditBook:
                 printable(field, getattr(query, field))
         return await self._trail.list_audit(query)
 
-    async def verify(self, *, expect: str | None = None) -> Verification:
+    async def verify(self, *, expect: str | None = None) -> ChainVerification:
         """Whether the chain is whole, and has the entry whose hash is expected: one that was once its last."""
         if expect is not None and not _HASH.fullmatch(expect):
             raise FieldError("expect", expect, "is no hash: 64 of 0-9 and a-f")
-        last, found, seen = Head(), list[Flaw](), expect in (None, Head().hash)
+        last, found, seen = ChainHead(), list[ChainBreak](), expect in (None, ChainHead().hash)
         while page := await self._trail.sealed_audit(after=last.seq, limit=_PAGE):
-            last, more = flaws(last, page)
+            last, more = verify_chain(last, page)
             found += more
             seen = seen or any(kept.hash == expect for kept in page)
         if not seen:
-            found.append(Flaw(last.seq, "the expected entry is not there: the end was cut off, or all was made anew"))
+            found.append(
+                ChainBreak(last.seq, "the expected entry is not there: the end was cut off, or all was made anew")
+            )
         head, unsealed = await self._trail.audit_head()
         del head  # there may be more by now, which was not looked at
-        return Verification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))
+        return ChainVerification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))

@@ -6,16 +6,16 @@ from msgspec import Struct
 
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
-from gnomon.core.runs.launch import Launching
+from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.ports.runs import DeadLetters, Executions
 from gnomon.ports.runtime import Clock
-from gnomon.services.operations.launcher import Launcher, Triggered
+from gnomon.services.operations.launcher import Launcher, LaunchResult
 
 _PAGE = 500
 _LARGEST_PAGE = 10_000
 #: The last dead letter that was looked at, and when the first one was: what failed since is not meant.
-Place = tuple[str, int]
+DeadLetterCursor = tuple[str, int]
 
 
 class DeadLetterView(Struct, frozen=True):
@@ -28,25 +28,25 @@ class DeadLetterView(Struct, frozen=True):
     run: Run | None
 
 
-class Replayed(Struct, frozen=True, kw_only=True):
+class ReplayResult(Struct, frozen=True, kw_only=True):
     """What became of one of many replays."""
 
     dead_letter_id: str
     job: str
     run_id: RunId | None = None
-    became: Launching | None = None
+    became: LaunchOutcome | None = None
     #: Why there is no run.
     refused: str | None = None
 
 
-class ReplayedPage(Struct, frozen=True):
+class ReplayPage(Struct, frozen=True):
     """What became of some replays, and after which place to go on; None if there are no more."""
 
-    items: tuple[Replayed, ...]
-    after: Place | None
+    items: tuple[ReplayResult, ...]
+    after: DeadLetterCursor | None
 
 
-class DeadLetterOffice:
+class DeadLetterService:
     """List, show, replay, resolve."""
 
     def __init__(self, letters: DeadLetters, executions: Executions, launcher: Launcher, clock: Clock) -> None:
@@ -79,7 +79,7 @@ class DeadLetterOffice:
 
     async def replay(
         self, dead_letter_id: str, *, actor: str, key: str | None = None, tenant: str = "default"
-    ) -> Triggered:
+    ) -> LaunchResult:
         """Run it again as a new run: one for each key, and one for all who name none.
 
         It is the newest version of the workflow that runs, on what the failed run was given. The job's overlap policy
@@ -92,10 +92,10 @@ class DeadLetterOffice:
         *,
         actor: str,
         job: str | None = None,
-        after: Place | None = None,
+        after: DeadLetterCursor | None = None,
         limit: int = _PAGE,
         tenant: str = "default",
-    ) -> ReplayedPage:
+    ) -> ReplayPage:
         """Replay the dead letters that nobody has dealt with, so many at once; what became of each comes back."""
         printable("actor", actor)
         name, asked_at = after or ("", self._clock.now())
@@ -103,7 +103,7 @@ class DeadLetterOffice:
         # What fails again while one page after the other is asked for leaves another letter, which has to wait.
         wanted = [letter for letter in found if after is None or letter.created_at < asked_at]
         done = tuple([await self._outcome(letter, actor) for letter in wanted])
-        return ReplayedPage(done, (found[-1].dead_letter_id, asked_at) if len(found) == limit else None)
+        return ReplayPage(done, (found[-1].dead_letter_id, asked_at) if len(found) == limit else None)
 
     async def resolve(self, dead_letter_id: str, *, actor: str, tenant: str = "default") -> bool:
         """It is dealt with. False if it was before."""
@@ -119,14 +119,16 @@ class DeadLetterOffice:
             raise NotFound("dead letter", dead_letter_id)
         return found
 
-    async def _outcome(self, letter: DeadLetter, actor: str) -> Replayed:
+    async def _outcome(self, letter: DeadLetter, actor: str) -> ReplayResult:
         try:
             done = await self._replay(letter, actor=actor, key=None)
         except (Refused, NotFound) as error:
-            return Replayed(dead_letter_id=letter.dead_letter_id, job=letter.job, refused=str(error))
-        return Replayed(dead_letter_id=letter.dead_letter_id, job=letter.job, run_id=done.run_id, became=done.became)
+            return ReplayResult(dead_letter_id=letter.dead_letter_id, job=letter.job, refused=str(error))
+        return ReplayResult(
+            dead_letter_id=letter.dead_letter_id, job=letter.job, run_id=done.run_id, became=done.became
+        )
 
-    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None) -> Triggered:
+    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None) -> LaunchResult:
         failed = await self._executions.find_run(letter.run_id)
         of_a_job = failed is None or failed.schedule_id is not None
         again = self._launcher.replay if of_a_job else self._launcher.replay_workflow

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from gnomon.core.jobs.inputs import SECRET, read_json
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
-from gnomon.core.runs.external_events import Entry, Event, event_id
+from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.runtime import Clock, Events, Ids
-from gnomon.services.coordination import Turn
+from gnomon.services.coordination import SingletonLease
 from gnomon.services.loop import Backoff
 
 _LONGEST_KEY = 255
@@ -22,14 +22,14 @@ _BATCH = 100
 _POLL_SECONDS = 30.0
 
 
-class Emitted(Struct, frozen=True, kw_only=True):
+class EmittedEvent(Struct, frozen=True, kw_only=True):
     """An event and what became of it for every job that listens."""
 
-    event: Event
-    entries: tuple[Entry, ...]
+    event: ExternalEvent
+    entries: tuple[EventEffect, ...]
 
 
-class Announcer:
+class EventService:
     """Emit, list, show."""
 
     def __init__(self, log: EventLog, clock: Clock, ids: Ids) -> None:
@@ -39,26 +39,26 @@ class Announcer:
 
     async def emit(
         self, name: str, body: object = None, *, actor: str, key: str | None = None, tenant: str = "default"
-    ) -> Emitted:
+    ) -> EmittedEvent:
         """Keep an event and start what listens to it. The same key is the same event, however often it is emitted."""
         now = self._clock.now()
         schedule_name("tenant", tenant)
         schedule_name("name", name)
-        event = Event(
-            event_id=self._ids.new("evt", now) if key is None else event_id(tenant, name, _key(key)),
+        event = ExternalEvent(
+            event_id=self._ids.new("evt", now) if key is None else event_id(tenant, name, _checked_key(key)),
             tenant=tenant,
             name=name,
             key=key,
-            body=_body(body),
+            body=_encode_body(body),
             emitted_at=now,
             actor=printable("actor", actor),
         )
         entries = await self._log.emit_event(event, now=now)
         # Of a key that was used before, the event of then counts.
         kept = None if key is None else await self._log.find_event(event.event_id)
-        if key is not None and kept is not None and _decoded(kept) != _decoded(event):
+        if key is not None and kept is not None and _decoded_body(kept) != _decoded_body(event):
             raise KeyTaken(key, kept.event_id)
-        return Emitted(event=kept or event, entries=tuple(entries))
+        return EmittedEvent(event=kept or event, entries=tuple(entries))
 
     async def page(
         self,
@@ -67,7 +67,7 @@ class Announcer:
         after: tuple[int, str] | None = None,
         limit: int = 100,
         tenant: str = "default",
-    ) -> list[Emitted]:
+    ) -> list[EmittedEvent]:
         """Events, the newest first, each with what became of it."""
         if not 1 <= limit <= _LARGEST_PAGE:
             raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
@@ -76,7 +76,7 @@ class Announcer:
         schedule_name("tenant", tenant)
         return await self._with_entries(await self._log.list_events(tenant, name=name, after=after, limit=limit))
 
-    async def get(self, event: str, *, tenant: str = "default") -> Emitted:
+    async def get(self, event: str, *, tenant: str = "default") -> EmittedEvent:
         """The event of that id, with what became of it."""
         schedule_name("tenant", tenant)
         found = await self._log.find_event(printable("event", event))
@@ -85,14 +85,14 @@ class Announcer:
         [emitted] = await self._with_entries([found])
         return emitted
 
-    async def _with_entries(self, events: Sequence[Event]) -> list[Emitted]:
-        became: dict[str, list[Entry]] = {one.event_id: [] for one in events}
+    async def _with_entries(self, events: Sequence[ExternalEvent]) -> list[EmittedEvent]:
+        became: dict[str, list[EventEffect]] = {one.event_id: [] for one in events}
         for entry in await self._log.entries(list(became)) if events else ():
             became[entry.event_id].append(entry)
-        return [Emitted(event=event, entries=tuple(became[event.event_id])) for event in events]
+        return [EmittedEvent(event=event, entries=tuple(became[event.event_id])) for event in events]
 
 
-def _body(body: object) -> bytes:
+def _encode_body(body: object) -> bytes:
     """The body as JSON. Whoever emits is not whoever runs, so that it cannot ask for secrets."""
     plain = msgspec.json.encode(read_json("body", body))
     if SECRET.search(plain.decode()):
@@ -100,18 +100,18 @@ def _body(body: object) -> bytes:
     return plain
 
 
-def _decoded(event: Event) -> object:
+def _decoded_body(event: ExternalEvent) -> object:
     """What is known about it, whatever the order in which it was said."""
     return msgspec.json.decode(event.body)
 
 
-def _key(key: str) -> str:
+def _checked_key(key: str) -> str:
     if not key:
         raise FieldError("key", key, "is empty")
     return printable("key", key, longest=_LONGEST_KEY)
 
 
-class Gatherer:
+class EventBatcher:
     """Starts the runs of gatherings when they are due."""
 
     def __init__(self, log: EventLog, clock: Clock, events: Events) -> None:
@@ -121,18 +121,18 @@ class Gatherer:
         #: Called when runs have been started.
         self.on_ready: Callable[[], None] = lambda: None
         #: Where one of several nodes is enough.
-        self.turn: Turn | None = None
+        self.singleton_lease: SingletonLease | None = None
 
     async def step(self) -> float:
         """Close what is due. Returns how many seconds to wait before the next step."""
         try:
-            if self.turn is not None and not await self.turn.ours():
+            if self.singleton_lease is not None and not await self.singleton_lease.ours():
                 self.backoff.worked()
-                return self.turn.again_seconds
-            closed = await self._log.close_gatherings(self._clock.now(), limit=_BATCH)
+                return self.singleton_lease.retry_seconds
+            closed = await self._log.close_event_batches(self._clock.now(), limit=_BATCH)
             if closed:
                 self.on_ready()
-            wait = 0.0 if len(closed) >= _BATCH else self._until(await self._log.next_gathering_at())
+            wait = 0.0 if len(closed) >= _BATCH else self._until(await self._log.next_batch_at())
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()

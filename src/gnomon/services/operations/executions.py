@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, Task, TaskId, Tick
-from gnomon.core.runs.dag import in_order
-from gnomon.core.runs.launch import Cancelling, sub_run_id
+from gnomon.core.runs.dag import topological_order
+from gnomon.core.runs.launch import CancelOutcome, sub_run_id
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import AlreadyOver, FieldError, NotFound
 from gnomon.ports.runs import Executions, RunQuery, Runs
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import History, Jobs
-from gnomon.services.execution.workflow_cache import Shelf
-from gnomon.services.operations.jobs import JobBook, JobView, TicksAsked
+from gnomon.ports.schedules import Jobs, ScheduleHistory
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.operations.jobs import JobService, JobView, TickQuery
 
 _LARGEST_PAGE = 10_000
 _LINES = 1000
-LogPlace = tuple[int, str, int]
+LogCursor = tuple[int, str, int]
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
     input: bytes | None = None
 
 
-class Said(Struct, frozen=True):
+class StepLogLine(Struct, frozen=True):
     """A line of a log, and which step said it."""
 
     step: str
@@ -67,7 +67,7 @@ class Said(Struct, frozen=True):
     item: int | None = None
 
     @property
-    def place(self) -> LogPlace:
+    def place(self) -> LogCursor:
         """Where it stands among all lines."""
         return self.line.at, self.task, self.number
 
@@ -75,14 +75,14 @@ class Said(Struct, frozen=True):
 class LogPage(Struct, frozen=True):
     """Some lines, and after which place to look for more; None if there are none."""
 
-    said: list[Said]
-    after: LogPlace | None
+    said: list[StepLogLine]
+    after: LogCursor | None
 
 
-class ExecutionBook:
+class ExecutionService:
     """List, show, read, cancel."""
 
-    def __init__(self, runs: Runs, executions: Executions, history: History, jobs: Jobs, clock: Clock) -> None:
+    def __init__(self, runs: Runs, executions: Executions, history: ScheduleHistory, jobs: Jobs, clock: Clock) -> None:
         self._runs = runs
         self._executions = executions
         self._history = history
@@ -126,15 +126,15 @@ class ExecutionBook:
             input=await self._executions.payload(run.run_id, "input"),
         )
 
-    async def cancel(self, execution_id: str, *, actor: str, tenant: str = "default") -> Cancelling:
+    async def cancel(self, execution_id: str, *, actor: str, tenant: str = "default") -> CancelOutcome:
         """End what waits of the run at once, and ask for the end of what is running; AlreadyOver if it is."""
         printable("actor", actor)
         run = await self._find(tenant, execution_id)
         reason, now = f"cancelled by {actor}", self._clock.now()
         became = await self._runs.cancel(run.run_id, reason=reason, now=now, actor=actor)
-        if became is Cancelling.UNKNOWN:
+        if became is CancelOutcome.UNKNOWN:
             raise NotFound("execution", execution_id)
-        if became is Cancelling.OVER:
+        if became is CancelOutcome.OVER:
             raise AlreadyOver("execution", execution_id)
         return became
 
@@ -142,7 +142,7 @@ class ExecutionBook:
         self,
         execution_id: str,
         *,
-        after: LogPlace | None = None,
+        after: LogCursor | None = None,
         since: int | None = None,
         limit: int = _LINES,
         tenant: str = "default",
@@ -150,10 +150,10 @@ class ExecutionBook:
         """What the steps have said, in the order of time: so many lines after a place, from a time on."""
         run = await self._find(tenant, execution_id)
         tasks = {task.task_id: task for task in await self._history.tasks([run])}
-        said: list[Said] = []
+        said: list[StepLogLine] = []
         for name, length in (await self._executions.log_lengths(list(tasks))).items():
             async for number, line in self._lines(name, length):
-                one = Said(tasks[name].step, line, number, name, tasks[name].item)
+                one = StepLogLine(tasks[name].step, line, number, name, tasks[name].item)
                 if (since is None or line.at >= since) and (after is None or one.place > after):
                     said.append(one)
             said = nsmallest(limit + 1, said, key=lambda one: one.place)
@@ -175,10 +175,10 @@ class ExecutionBook:
 
 
 #: The state of a step that has no task yet.
-WAITING = "waiting"
+NO_TASK_YET = "waiting"
 
 
-class Drawn(Struct, frozen=True, kw_only=True):
+class StepProgress(Struct, frozen=True, kw_only=True):
     """A step of a run with all that has become of it."""
 
     step: Step
@@ -187,7 +187,7 @@ class Drawn(Struct, frozen=True, kw_only=True):
     items: tuple[StepView, ...] = ()
 
 
-def steps_of(view: ExecutionView, workflow: Workflow) -> list[Drawn]:
+def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]:
     """Every step of the workflow, each after those that it depends on, with its tasks."""
     own = {one.task.step: one for one in view.steps if one.task.parent is None}
     items: dict[str, list[StepView]] = {}
@@ -195,16 +195,16 @@ def steps_of(view: ExecutionView, workflow: Workflow) -> list[Drawn]:
         if one.task.parent is not None:
             items.setdefault(one.task.step, []).append(one)
     return [
-        Drawn(
+        StepProgress(
             step=step,
             view=own.get(step.name),
             items=tuple(sorted(items.get(step.name, ()), key=lambda one: one.task.item or 0)),
         )
-        for step in in_order(workflow)
+        for step in topological_order(workflow)
     ]
 
 
-def run_of(drawn: Drawn) -> str | None:
+def sub_run_of(drawn: StepProgress) -> str | None:
     """The execution that a step has started and waits for, or has waited for."""
     view = drawn.view
     if drawn.step.workflow is None or view is None or not view.attempts or drawn.items:
@@ -213,88 +213,90 @@ def run_of(drawn: Drawn) -> str | None:
 
 
 T = TypeVar("T")
-Place = TypeVar("Place")
+Cursor = TypeVar("Cursor")
 #: How many are looked at for one page of those that are wanted: by the store, and here, where it takes longer.
-_LOOK, _LOOK_HERE = 10_000, 1000
+_SCAN_LIMIT, _TAG_SCAN_LIMIT = 10_000, 1000
 #: Where a listing of ledgers goes on: before which planned time of which job.
-Ledgers = tuple[str, int]
+LedgerCursor = tuple[str, int]
 #: How many ledgers are looked at for one page, and before when there is nothing more in any.
 _LEDGERS, _NOTHING_MORE = 25, -(2**62)
 #: How many are looked at without a break.
-_LOT = 100
+_BATCH = 100
 
 
-class Found(Struct, Generic[T, Place], frozen=True):
+class SearchPage(Struct, Generic[T, Cursor], frozen=True):
     """Some of those that are wanted, and after which place to look for more; None if there are none."""
 
     items: Sequence[T]
-    after: Place | None
+    after: Cursor | None
 
 
-class Search:
+class SearchService:
     """Executions and jobs by what no index knows."""
 
-    def __init__(self, executions: Executions, jobs: Jobs, book: JobBook, *, look: int = _LOOK) -> None:
+    def __init__(self, executions: Executions, jobs: Jobs, book: JobService, *, look: int = _SCAN_LIMIT) -> None:
         self._executions = executions
-        self._shelf = Shelf(jobs)
-        self._book = book
-        self._look, self._look_here = look, min(look, _LOOK_HERE)
-        self._lot = min(look, _LOT)
+        self._workflow_cache = WorkflowCache(jobs)
+        self._job_service = book
+        self._look, self._look_here = look, min(look, _TAG_SCAN_LIMIT)
+        self._lot = min(look, _BATCH)
 
-    async def executions(self, query: RunQuery, *, tag: str | None = None) -> Found[Run, tuple[int, str]]:
+    async def executions(self, query: RunQuery, *, tag: str | None = None) -> SearchPage[Run, tuple[int, str]]:
         """Runs, the newest first."""
         if query.status is not None or query.source is not None or tag is not None:
             look = self._look if tag is None else self._look_here
-            query = replace(query, down_to=await self._executions.place_of_run(query, look))
+            query = replace(query, down_to=await self._executions.run_position(query, look))
         found = await self._tagged(query, tag) if tag else await self._executions.list_runs(query)
         if len(found) >= query.limit:
-            return Found(found, (found[-1].created_at, found[-1].run_id))
-        return Found(found, query.down_to)
+            return SearchPage(found, (found[-1].created_at, found[-1].run_id))
+        return SearchPage(found, query.down_to)
 
     async def _tagged(self, query: RunQuery, tag: str) -> list[Run]:
         found: list[Run] = []
         lot = replace(query, limit=self._lot)
         while len(found) < query.limit and (runs := await self._executions.list_runs(lot)):
-            await self._shelf.fetch(runs)
+            await self._workflow_cache.preload(runs)
             for run in runs:
-                workflow = await self._shelf.of(run)
+                workflow = await self._workflow_cache.for_run(run)
                 if workflow is not None and tag in workflow.tags:
                     found.append(run)
             lot = replace(lot, after=(runs[-1].created_at, runs[-1].run_id))
         return found[: query.limit]
 
-    async def ticks(self, asked: TicksAsked, *, after: tuple[str, int] | None, tenant: str) -> Found[Tick, Ledgers]:
+    async def ticks(
+        self, asked: TickQuery, *, after: tuple[str, int] | None, tenant: str
+    ) -> SearchPage[Tick, LedgerCursor]:
         """What became of the planned times of all jobs: one job after the other, of each the newest first."""
         found: list[Tick] = []
         looked = 0
         name, before = after or ("", None)
         ahead = [] if before is None else [(name, before)]
-        jobs = await self._book.page(tenant=tenant, after=name, limit=_LEDGERS)
+        jobs = await self._job_service.page(tenant=tenant, after=name, limit=_LEDGERS)
         ahead += [(view.schedule.schedule_id, asked.before) for view in jobs]
         for name, before in ahead:
             with suppress(NotFound):  # it was deleted in the meantime
                 wanted = replace(asked, before=before, limit=asked.limit - len(found))
-                page = await self._book.ledger(name, wanted, tenant=tenant)
+                page = await self._job_service.ledger(name, wanted, tenant=tenant)
                 found += page.ticks
                 looked += page.looked
                 if page.before is not None:
-                    return Found(found, (name, page.before))
+                    return SearchPage(found, (name, page.before))
             if len(found) == asked.limit or looked >= self._look:
-                return Found(found, (name, _NOTHING_MORE))
-        return Found(found, (name, _NOTHING_MORE) if len(jobs) == _LEDGERS else None)
+                return SearchPage(found, (name, _NOTHING_MORE))
+        return SearchPage(found, (name, _NOTHING_MORE) if len(jobs) == _LEDGERS else None)
 
-    async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> Found[JobView, str]:
+    async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> SearchPage[JobView, str]:
         """Jobs in the order of their names."""
         found: list[JobView] = []
         for _ in range(self._look_here // self._lot):
             size = limit if tag is None else self._lot
-            page = await self._book.page(tenant=tenant, after=after, limit=size)
+            page = await self._job_service.page(tenant=tenant, after=after, limit=size)
             for view in page:
                 after = view.schedule.schedule_id
                 if tag is None or (view.workflow is not None and tag in view.workflow.tags):
                     found.append(view)
                 if len(found) == limit:
-                    return Found(found, after)
+                    return SearchPage(found, after)
             if len(page) < size:
-                return Found(found, None)
-        return Found(found, after)
+                return SearchPage(found, None)
+        return SearchPage(found, after)

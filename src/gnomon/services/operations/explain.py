@@ -7,22 +7,33 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
-from gnomon.core.explain.evidence import Answer, Evidence, Hand, Happening, Life, Namesake, Ran, Rest, Subject, Version
-from gnomon.core.explain.explain import explained
-from gnomon.core.explain.subjects import coming_subject, subjects_at, subjects_last
+from gnomon.core.explain.evidence import (
+    DeletedPredecessor,
+    EventEvidence,
+    ExplainedSubject,
+    JobEvidence,
+    JobExplanation,
+    PauseInterval,
+    RunEvidence,
+    ScheduleTimeline,
+    SpecVersion,
+    WorkerEvidence,
+)
+from gnomon.core.explain.explain import explain_subject
+from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
 from gnomon.core.jobs.schedule_fields import schedule_name
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
-from gnomon.core.retention import Horizons, horizons
+from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
-from gnomon.core.time_expressions import Moment, read_moments
+from gnomon.core.time_expressions import TimeRange, parse_time_ranges
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import Gone, History, Jobs, Schedules
-from gnomon.ports.tasks import Workplace
+from gnomon.ports.schedules import DeletedSchedule, Jobs, ScheduleHistory, Schedules
+from gnomon.ports.tasks import TaskQueue
 
 _FOREVER = 1 << 62
 #: How far back runs are looked for that may stand in the way.
@@ -37,11 +48,11 @@ _ITEMS = 20
 _OPEN_ATTEMPTS = 1000
 
 
-class _Subjects(NamedTuple):
+class _ExplainedSubjects(NamedTuple):
     """What is to be explained, what is known so far, and how much more there is than will be told."""
 
-    found: tuple[Subject, ...]
-    evidence: Evidence
+    found: tuple[ExplainedSubject, ...]
+    evidence: JobEvidence
     more: int = 0
 
 
@@ -51,10 +62,10 @@ class Explainer:
     def __init__(  # noqa: PLR0913 - it reads everything that there is
         self,
         schedules: Schedules,
-        history: History,
+        history: ScheduleHistory,
         executions: Executions,
         jobs: Jobs,
-        place: Workplace,
+        place: TaskQueue,
         events: EventLog,
         clock: Clock,
         *,
@@ -70,70 +81,71 @@ class Explainer:
         #: By which history is removed; None if it never is.
         self._settings = settings
 
-    async def at(self, job: str, moment: str, *, tenant: str = "default") -> Answer:
+    async def at(self, job: str, moment: str, *, tenant: str = "default") -> JobExplanation:
         """Why the job did what it did at a moment, or did nothing; also of one to come, and of a deleted job.
 
         The moment is one that `core.moments` reads, on the clocks of the schedule if it names none.
         """
-        now, lives = self._clock.now(), await self._lives(tenant, job)
-        moments = read_moments(moment, lives[0].schedule.spec.timezone, now=now)
+        now, lives = self._clock.now(), await self._timelines(tenant, job)
+        moments = parse_time_ranges(moment, lives[0].schedule.spec.timezone, now=now)
         if lives[0].deleted_at is None and moments[0].first_at < lives[0].schedule.created_at:
             lives += await self._gone(tenant, job)
-        life, earlier = _living_at(lives, moments[0].first_at)
-        evidence = Evidence(life=await self._whole(life), earlier=earlier)
+        life, earlier = _timeline_at(lives, moments[0].first_at)
+        evidence = JobEvidence(life=await self._with_revisions(life), earlier=earlier)
         subjects = await self._at(evidence, moments, now)
         return await self._answer(subjects, now)
 
-    async def last(self, job: str, limit: int = 3, *, tenant: str = "default") -> Answer:
+    async def last(self, job: str, limit: int = 3, *, tenant: str = "default") -> JobExplanation:
         """Why what the job did last became of it, newest first, what goes on, and what comes next."""
         if not 1 <= limit <= _LONGEST:
             raise FieldError("last", limit, f"must be from 1 to {_LONGEST}")
-        now, lives = self._clock.now(), await self._lives(tenant, job)
-        life = await self._whole(lives[0])
+        now, lives = self._clock.now(), await self._timelines(tenant, job)
+        life = await self._with_revisions(lives[0])
         ticks = await self._history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
-        evidence = Evidence(
+        evidence = JobEvidence(
             life=life,
             ticks=tuple(ticks),
             runs=await self._runs(life, [_FOREVER], limit + _LOOK_BACK),
-            happenings=await self._happenings(life, _FOREVER, limit),
+            events=await self._event_evidence(life, _FOREVER, limit),
         )
-        subjects = _Subjects(subjects_last(evidence, limit, now=now), evidence)
+        subjects = _ExplainedSubjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
-        coming = explained(evidence, coming_subject(evidence, now=now), now=now)
+        coming = explain_subject(evidence, next_subject(evidence, now=now), now=now)
         return replace(answer, coming=coming, forgotten_before=await self._forgotten_before(subjects, limit, now))
 
     # ---- who it is ---------------------------------------------------------------------------
 
-    async def _lives(self, tenant: str, job: str) -> list[Life]:
+    async def _timelines(self, tenant: str, job: str) -> list[ScheduleTimeline]:
         """The schedule of that name, or those that had it and are gone, newest first, as far as their own rows say."""
         standing = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
-        lives = await self._gone(tenant, job) if standing is None else [_life(standing)]
+        lives = await self._gone(tenant, job) if standing is None else [_timeline_of(standing)]
         if not lives:
             raise NotFound("job", job)
         return lives
 
-    async def _gone(self, tenant: str, job: str) -> list[Life]:
-        return [_life(one.schedule, one) for one in await self._history.gone(tenant, job, limit=_NAMESAKES)]
+    async def _gone(self, tenant: str, job: str) -> list[ScheduleTimeline]:
+        return [_timeline_of(one.schedule, one) for one in await self._history.gone(tenant, job, limit=_NAMESAKES)]
 
-    async def _whole(self, life: Life) -> Life:
+    async def _with_revisions(self, life: ScheduleTimeline) -> ScheduleTimeline:
         """The life with all that the schedule has said, and when it was paused."""
         uid = life.schedule.uid
         revisions = await self._history.revisions(uid)
         said = revisions if life.deleted_at is None else revisions[:-1]  # its end is a revision, too
         versions = tuple(
-            Version(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor) for one in said
+            SpecVersion(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor)
+            for one in said
         )
         rests = tuple(
-            Rest(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
+            PauseInterval(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
             for one in await self._history.pauses(uid)
         )
-        return replace(life, versions=versions or life.versions, rests=rests)
+        return replace(life, versions=versions or life.versions, pause_intervals=rests)
 
     # ---- what happened -----------------------------------------------------------------------
 
-    async def _at(self, evidence: Evidence, moments: Sequence[Moment], now: int) -> _Subjects:
+    async def _at(self, evidence: JobEvidence, moments: Sequence[TimeRange], now: int) -> _ExplainedSubjects:
         life = evidence.life
-        ends = [_end(moment) for moment in moments]
+        ends = [_end_of(moment) for moment in moments]
         ticks = await self._ticks(life, ends)
         near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
         ticks = [*await self._instead_of(near, life), *ticks]
@@ -142,27 +154,27 @@ class Explainer:
             evidence,
             ticks=tuple(ticks),
             runs=await self._runs(life, befores, _MOST_AT_ONCE),
-            happenings=await self._happenings(life, ends[-1], _MOST_AT_ONCE),
+            events=await self._event_evidence(life, ends[-1], _MOST_AT_ONCE),
         )
         told = [subjects_at(evidence, moment, now=now) for moment in moments]
         found = [await self._with_run(subject) for subjects, _ in told for subject in subjects]
         if any(one.started is None and one.entry is None for one in found):
             evidence = replace(evidence, kept=await self._kept(life, now))
-        return _Subjects(tuple(found), evidence, sum(more for _, more in told))
+        return _ExplainedSubjects(tuple(found), evidence, sum(more for _, more in told))
 
-    async def _forgotten_before(self, subjects: _Subjects, limit: int, now: int) -> int | None:
+    async def _forgotten_before(self, subjects: _ExplainedSubjects, limit: int, now: int) -> int | None:
         """From when on history is kept, if less was found than was asked for and there may have been more."""
         life = subjects.evidence.life
         kept = None if len(subjects.found) >= limit else await self._kept(life, now)
         return None if kept is None or life.schedule.created_at >= kept.runs_at else kept.runs_at
 
-    async def _with_run(self, subject: Subject) -> Subject:
+    async def _with_run(self, subject: ExplainedSubject) -> ExplainedSubject:
         """The subject with its run, also if there are more at that moment than were looked at."""
         if subject.run is not None or subject.started is None:
             return subject
         return replace(subject, run=await self._executions.find_run(subject.started))
 
-    async def _kept(self, life: Life, now: int) -> Horizons | None:
+    async def _kept(self, life: ScheduleTimeline, now: int) -> RetentionHorizons | None:
         """From when on the job's history is kept, to the minute; None if all of it is."""
         if self._settings is None:
             return None
@@ -171,20 +183,20 @@ class Explainer:
         said = [one.retention_days for one in newest if one.retention_days is not None]
         now, dedupe_ms = now - now % MINUTE_MS, self._settings.cleaner.dedupe_ms
         window = schedule.spec.catchup_window_ms
-        kept = horizons(*said or [usual], dedupe_ms=dedupe_ms, catchup_window_ms=window, now=now)
+        kept = retention_horizons(*said or [usual], dedupe_ms=dedupe_ms, catchup_window_ms=window, now=now)
         if not isinstance(schedule.spec.trigger, OnEvent):
             return kept
         # Events are everybody's, and go when those of all jobs do.
-        events = horizons(usual, dedupe_ms=dedupe_ms, now=now)
-        return Horizons(max(kept.runs_at, events.keys_at), kept.keys_at)
+        events = retention_horizons(usual, dedupe_ms=dedupe_ms, now=now)
+        return RetentionHorizons(max(kept.runs_at, events.keys_at), kept.keys_at)
 
-    async def _ticks(self, life: Life, ends: Sequence[int]) -> list[Tick]:
+    async def _ticks(self, life: ScheduleTimeline, ends: Sequence[int]) -> list[Tick]:
         """Those before each of the moments has ended, newest first."""
         pages = [await self._history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
         found = {one.decision.planned_at: one for page in pages for one in page}
         return [found[at] for at in sorted(found, reverse=True)]
 
-    async def _instead_of(self, near: Sequence[Tick], life: Life) -> Sequence[Tick]:
+    async def _instead_of(self, near: Sequence[Tick], life: ScheduleTimeline) -> Sequence[Tick]:
         """The newest ticks that were decided together with one that was left to a newer one."""
         let_go = [one for one in near if one.decision.kind is TickKind.COALESCED]
         if not let_go:
@@ -193,14 +205,14 @@ class Explainer:
         found = await self._history.ticks(life.schedule.uid, before=before, limit=2)
         return [one for one in found if one.decision.planned_at > let_go[0].decision.last_at]
 
-    async def _runs(self, life: Life, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
+    async def _runs(self, life: ScheduleTimeline, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
         found: dict[RunId, Run] = {}
         for before in befores:
             page = await self._history.runs(life.schedule.uid, before=before, limit=limit)
             found |= {run.run_id: run for run in page}
         return tuple(sorted(found.values(), key=lambda run: (run.planned_at, run.run_id), reverse=True))
 
-    async def _happenings(self, life: Life, before: int, limit: int) -> tuple[Happening, ...]:
+    async def _event_evidence(self, life: ScheduleTimeline, before: int, limit: int) -> tuple[EventEvidence, ...]:
         schedule, trigger = life.schedule, life.version_at(before).spec.trigger
         if not isinstance(trigger, OnEvent):
             return ()
@@ -208,32 +220,32 @@ class Explainer:
         lived = [one for one in events if one.emitted_at >= schedule.created_at]
         entries = await self._events.entries([one.event_id for one in lived]) if lived else ()
         ours = {one.event_id: one for one in entries if one.schedule_uid == schedule.uid}
-        return tuple(Happening(one, ours.get(one.event_id)) for one in lived)
+        return tuple(EventEvidence(one, ours.get(one.event_id)) for one in lived)
 
     # ---- what became of it -------------------------------------------------------------------
 
-    async def _answer(self, subjects: _Subjects, now: int) -> Answer:
+    async def _answer(self, subjects: _ExplainedSubjects, now: int) -> JobExplanation:
         evidence = await self._with_work(subjects)
         schedule = evidence.life.schedule
-        return Answer(
+        return JobExplanation(
             job=schedule.schedule_id,
             timezone=schedule.spec.timezone,
             schedule=schedule.spec.trigger.describe(),
-            explanations=tuple(explained(evidence, one, now=now) for one in subjects.found),
+            explanations=tuple(explain_subject(evidence, one, now=now) for one in subjects.found),
             more=subjects.more,
         )
 
-    async def _with_work(self, subjects: _Subjects) -> Evidence:
+    async def _with_work(self, subjects: _ExplainedSubjects) -> JobEvidence:
         """The evidence with what the runs are made of, and who could carry them out."""
         runs = {one.run.run_id: one.run for one in subjects.found if one.run is not None}
         if not runs:
             return subjects.evidence
         tasks = await self._history.tasks(list(runs.values()))
-        attempts = await self._executions.attempts(_looked_into(tasks))
+        attempts = await self._executions.attempts(_tasks_to_inspect(tasks))
         workflows = await self._workflows(run for run in runs.values() if not run.over)
         owners = {task.task_id: task.run_id for task in tasks}
         ran = {
-            run_id: Ran(
+            run_id: RunEvidence(
                 tasks=tuple(task for task in tasks if task.run_id == run_id),
                 attempts=tuple(one for one in attempts if owners[one.task_id] == run_id),
                 workflow=workflows.get((run.workflow_id, run.workflow_version)),
@@ -242,7 +254,7 @@ class Explainer:
         }
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
         where = await self._place.placements(ready) if ready else {}
-        return replace(subjects.evidence, ran=ran, hands=await self._hands(tasks), placements=where)
+        return replace(subjects.evidence, ran=ran, hands=await self._attempt_evidence(tasks), placements=where)
 
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
         """What the runs go by: one question for each version, of which there are few."""
@@ -250,7 +262,7 @@ class Explainer:
         found = [await self._jobs.workflow(*one) for one in sorted(wanted)]
         return {(one.workflow_id, one.version): one for one in found if one is not None}
 
-    async def _hands(self, tasks: Sequence[Task]) -> tuple[Hand, ...]:
+    async def _attempt_evidence(self, tasks: Sequence[Task]) -> tuple[WorkerEvidence, ...]:
         if all(task.state in TERMINAL for task in tasks):
             return ()
         busy = Counter[str]()
@@ -258,7 +270,7 @@ class Explainer:
             page = await self._place.open_attempts(after=TaskId(""), limit=_OPEN_ATTEMPTS)
             busy = Counter(one.attempt.worker for one in page.attempts)
         return tuple(
-            Hand(
+            WorkerEvidence(
                 worker=card.worker,
                 functions=card.functions,
                 slots=card.slots,
@@ -269,14 +281,16 @@ class Explainer:
         )
 
 
-def _life(schedule: Schedule, gone: Gone | None = None) -> Life:
-    first = Version(revision=1, spec=schedule.spec, from_at=schedule.created_at, by="")
+def _timeline_of(schedule: Schedule, gone: DeletedSchedule | None = None) -> ScheduleTimeline:
+    first = SpecVersion(revision=1, spec=schedule.spec, from_at=schedule.created_at, by="")
     if gone is None:
-        return Life(schedule=schedule, versions=(first,))
-    return Life(schedule=schedule, versions=(first,), deleted_at=gone.deleted_at, deleted_by=gone.deleted_by)
+        return ScheduleTimeline(schedule=schedule, versions=(first,))
+    return ScheduleTimeline(
+        schedule=schedule, versions=(first,), deleted_at=gone.deleted_at, deleted_by=gone.deleted_by
+    )
 
 
-def _living_at(lives: Sequence[Life], at: int) -> tuple[Life, Namesake | None]:
+def _timeline_at(lives: Sequence[ScheduleTimeline], at: int) -> tuple[ScheduleTimeline, DeletedPredecessor | None]:
     """The one that lived then; else the first that came after, or the last there was, and who was there before."""
     before = [one for one in lives if one.deleted_at is not None and one.deleted_at <= at]
     later = [one for one in lives if one not in before]
@@ -284,15 +298,15 @@ def _living_at(lives: Sequence[Life], at: int) -> tuple[Life, Namesake | None]:
     if living or not before or not later:
         return (living or later[-1:] or list(lives))[0], None
     last = before[0]
-    return later[-1], Namesake(deleted_at=last.deleted_at or 0, deleted_by=last.deleted_by)
+    return later[-1], DeletedPredecessor(deleted_at=last.deleted_at or 0, deleted_by=last.deleted_by)
 
 
-def _end(moment: Moment) -> int:
+def _end_of(moment: TimeRange) -> int:
     """When all that belongs to the moment is over: what clocks have skipped is made up for at the next whole minute."""
     return moment.last_at + (1 if moment.skipped is None else MINUTE_MS)
 
 
-def _looked_into(tasks: Sequence[Task]) -> list[TaskId]:
+def _tasks_to_inspect(tasks: Sequence[Task]) -> list[TaskId]:
     """The tasks whose attempts are told: every step, and of the items those that are not done, the first few."""
     items = [task for task in tasks if task.parent is not None and task.state is not TaskState.SUCCEEDED]
     items.sort(key=lambda task: (task.state in TERMINAL, task.item))

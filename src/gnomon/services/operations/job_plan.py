@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gnomon.core.jobs.job import Job
-from gnomon.core.ledger.forecast import MOST_WALKED, Fate, Forecast, forecast
+from gnomon.core.ledger.forecast import MOST_WALKED, FireChangeKind, Forecast, forecast
 from gnomon.core.model import Schedule
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs
-from gnomon.services.operations.job_changes import Change, Plan, Prune
-from gnomon.services.operations.jobs import JobBook
+from gnomon.services.operations.job_changes import JobChange, JobChangePlan, Prune
+from gnomon.services.operations.jobs import JobService
 
 #: How many fires of all jobs together are looked at one by one, and how many of each once that is used up.
 _MOST_WALKED_IN_ALL, _WALKED_OF_EACH = 100_000, 5
@@ -21,7 +21,7 @@ _MOST_WALKED_IN_ALL, _WALKED_OF_EACH = 100_000, 5
 class PlannedJob(Struct, frozen=True, kw_only=True):
     """What would become of one job."""
 
-    change: Change
+    change: JobChange
     forecast: Forecast
     #: As it is written, or else as it stands: for its zone.
     job: Job
@@ -36,11 +36,11 @@ class JobsPlan(Struct, frozen=True, kw_only=True):
     until_at: int
     jobs: tuple[PlannedJob, ...]
 
-    def count(self, change: Change) -> int:
+    def count(self, change: JobChange) -> int:
         """How many jobs that would become of."""
         return sum(one.change is change for one in self.jobs)
 
-    def fires(self, fate: Fate) -> int:
+    def fires(self, fate: FireChangeKind) -> int:
         """How many fires that would become of, as far as they were compared."""
         return sum(one.forecast.fires.count(fate) for one in self.jobs)
 
@@ -48,8 +48,8 @@ class JobsPlan(Struct, frozen=True, kw_only=True):
 class Planner:
     """Asks the book what `apply` would do, and says what that means."""
 
-    def __init__(self, book: JobBook, jobs: Jobs, clock: Clock) -> None:
-        self._book = book
+    def __init__(self, book: JobService, jobs: Jobs, clock: Clock) -> None:
+        self._job_service = book
         self._jobs = jobs
         self._clock = clock
         self._comparing = asyncio.Lock()
@@ -60,8 +60,8 @@ class Planner:
         """What would become of the jobs if they were applied now, and of their fires for so long."""
         now = self._clock.now()
         until = now + ahead_ms
-        plans = await self._book.planned(jobs, now=now, tenant=tenant, prune=prune)
-        names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is Change.CHANGED]
+        plans = await self._job_service.plan_changes(jobs, now=now, tenant=tenant, prune=prune)
+        names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is JobChange.CHANGED]
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
         told, left = list[PlannedJob](), _MOST_WALKED_IN_ALL
         # Many fires take long to compare: one plan at a time, and between two jobs others have a turn.
@@ -74,10 +74,10 @@ class Planner:
         return JobsPlan(from_at=now, until_at=until, jobs=tuple(told))
 
     async def _told(
-        self, plan: Plan, newest: Mapping[str, Workflow], between: tuple[int, int], most: int
+        self, plan: JobChangePlan, newest: Mapping[str, Workflow], between: tuple[int, int], most: int
     ) -> PlannedJob:
         before = None if plan.standing is None else await self._as_it_stands(plan, plan.standing, newest)
-        gone = plan.job is not None and before is None and plan.change is Change.UNCHANGED
+        gone = plan.job is not None and before is None and plan.change is JobChange.UNCHANGED
         after = plan.job
         said = after or before
         assert said is not None, "a plan is about a job"  # noqa: S101 - tells the type checker
@@ -88,12 +88,12 @@ class Planner:
         told = forecast(before, after, now=now, until=until, most=most)
         return PlannedJob(change=plan.change, forecast=told, job=said, standing=plan.standing)
 
-    async def _as_it_stands(self, plan: Plan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:
+    async def _as_it_stands(self, plan: JobChangePlan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:
         spec = standing.spec
         known = newest.get(spec.workflow_id)
-        if plan.change is Change.UNCHANGED and plan.job is not None:
+        if plan.change is JobChange.UNCHANGED and plan.job is not None:
             workflow: Workflow | None = plan.job.workflow
-        elif plan.change is Change.REMOVED:
+        elif plan.change is JobChange.REMOVED:
             workflow = None
         elif known is not None and known.version == spec.workflow_version:
             workflow = known

@@ -10,27 +10,27 @@ from msgspec import Struct
 
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
-from gnomon.core.ledger.edits import NONE_OF_THEM, Choice
+from gnomon.core.ledger.edits import SKIP_MISSED, ResumeChoice
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
-from gnomon.ports.schedules import History, Jobs, Schedules
-from gnomon.services.execution.workflow_cache import Shelf
-from gnomon.services.loop import in_lots
+from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.loop import yield_between_batches
 from gnomon.services.operations.job_changes import (
-    Change,
-    Plan,
+    JobChange,
+    JobChangePlan,
     Prune,
-    application,
-    changed,
-    created,
+    changeset_of,
     decide_overdue,
+    plan_change,
+    plan_creation,
+    plan_removal,
     prunable,
-    removed,
 )
-from gnomon.services.scheduling.registrar import Registrar, Resumed, next_runs
+from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_runs
 
 #: Later than any planned time.
 FOREVER = 1 << 62
@@ -38,7 +38,7 @@ FOREVER = 1 << 62
 _LOCK_MARGIN_MS = MINUTE_MS
 
 
-class Lock(Struct, frozen=True, kw_only=True):
+class JobLockView(Struct, frozen=True, kw_only=True):
     """Who excludes other runs of a job, as others may look at it. What excludes them is the run itself."""
 
     key: str
@@ -59,17 +59,17 @@ class JobView(Struct, frozen=True, kw_only=True):
     last_ticks: tuple[Tick, ...] = ()
     #: Runs that are not over, newest first, waiting ones included.
     under_way: tuple[Run, ...] = ()
-    lock: Lock | None = None
+    lock: JobLockView | None = None
 
 
-class Fire(Struct, frozen=True):
+class UpcomingFire(Struct, frozen=True):
     """A planned time to come."""
 
     planned_at: int
     schedule: Schedule
 
 
-class TicksAsked(Struct, frozen=True, kw_only=True):
+class TickQuery(Struct, frozen=True, kw_only=True):
     """Which decisions to look at."""
 
     kind: TickKind | None = None
@@ -88,15 +88,15 @@ class TickPage(Struct, frozen=True):
     looked: int = 0
 
 
-def lock_of(
+def job_lock(
     schedule: Schedule, workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int
-) -> Lock | None:
+) -> JobLockView | None:
     """The lock of a job that has one, while one of its runs is under way."""
     holders = [run for run in under_way if not run.queued]
     if workflow is None or not workflow.lock or not holders:
         return None
     timeout = max(step.timeout_ms or default_timeout_ms for step in workflow.steps)
-    return Lock(
+    return JobLockView(
         key=f"scheduler.lock.{schedule.schedule_id}",
         execution_id=holders[-1].run_id,
         acquired_at=holders[-1].created_at,
@@ -104,7 +104,7 @@ def lock_of(
     )
 
 
-def fires_of(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[Fire]:
+def upcoming_fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[UpcomingFire]:
     """The first fires of a job after `after` and up to `until`; none while it is paused."""
     if schedule.paused_at is not None:
         return
@@ -113,12 +113,12 @@ def fires_of(schedule: Schedule, after: int, until: int, limit: int) -> Iterator
         planned = ticks.after(at)
         if planned is None or planned > until:
             return
-        yield Fire(planned, schedule)
+        yield UpcomingFire(planned, schedule)
         at = planned
 
 
 #: Looks at what is about to be done about a job, and raises an error if it must not be.
-OnlyIf = Callable[[Plan], None]
+PlanGuard = Callable[[JobChangePlan], None]
 #: How often a file is tried against others who change the same jobs.
 _TRIES = 20
 _PAGE = 1000
@@ -132,11 +132,11 @@ _LOOK_BACK = 100
 _DEFINITIONS = 2000
 
 
-class Applied(Struct, frozen=True):
+class ApplyResult(Struct, frozen=True):
     """What became of one job of a file."""
 
     name: str
-    change: Change
+    change: JobChange
     revision: int
     #: Of its workflow.
     version: int
@@ -146,14 +146,14 @@ class Applied(Struct, frozen=True):
     spec: Spec
 
 
-class JobBook:
+class JobService:
     """Apply, look, pause, resume, delete."""
 
     def __init__(
         self,
         jobs: Jobs,
         schedules: Schedules,
-        history: History,
+        history: ScheduleHistory,
         clock: Clock,
         ids: Ids,
         *,
@@ -161,7 +161,7 @@ class JobBook:
         default_timeout_ms: int = 5 * MINUTE_MS,
     ) -> None:
         self._jobs = jobs
-        self._shelf = Shelf(jobs, most=_DEFINITIONS)
+        self._workflow_cache = WorkflowCache(jobs, most=_DEFINITIONS)
         self._schedules = schedules
         self._history = history
         self._clock = clock
@@ -177,8 +177,8 @@ class JobBook:
         actor: str,
         tenant: str = "default",
         prune: Prune | None = None,
-        only_if: OnlyIf = lambda _: None,
-    ) -> list[Applied]:
+        only_if: PlanGuard = lambda _: None,
+    ) -> list[ApplyResult]:
         """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing.
 
         What is to be pruned is removed in the same transaction, see `planned`. `only_if` may object to what is about
@@ -186,42 +186,44 @@ class JobBook:
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
-        _refuse_doubles(jobs)
+        _reject_duplicate_names(jobs)
         for _ in range(_TRIES):
             now = self._clock.now()
-            plans = await self.planned(jobs, now=now, tenant=tenant, prune=prune)
+            plans = await self.plan_changes(jobs, now=now, tenant=tenant, prune=prune)
             for plan in plans:
                 only_if(plan)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]
             for schedule in overdue:
                 await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
-            if not overdue and await self._carried_out(plans, actor, now):
-                return [_applied(plan, now) async for plan in in_lots(plans)]
+            if not overdue and await self._apply_plans(plans, actor, now):
+                return [_apply_result(plan, now) async for plan in yield_between_batches(plans)]
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
-    async def planned(
+    async def plan_changes(
         self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: Prune | None = None
-    ) -> list[Plan]:
+    ) -> list[JobChangePlan]:
         """What `apply` would do about each of them and, if others are to be pruned, about those.
 
         Schedules that a workflow's triggers made are not pruned: they come and go with the workflow.
         """
         names = [job.name for job in jobs]
-        standing = await self._standing(tenant, names)
+        standing = await self._existing(tenant, names)
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
         plans = []
-        async for job in in_lots(jobs):
+        async for job in yield_between_batches(jobs):
             workflow, schedule = newest.get(job.name), standing.get(job.name)
             if schedule is None:
                 uid = ScheduleUid(self._ids.new("sch", now))
-                plans.append(created(job, workflow, uid=uid, tenant=tenant, now=now))
+                plans.append(plan_creation(job, workflow, uid=uid, tenant=tenant, now=now))
             else:
-                plans.append(changed(job, workflow, schedule, now=now))
+                plans.append(plan_change(job, workflow, schedule, now=now))
         if prune is not None:
-            plans += [removed(schedule, now=now) async for schedule in self._others(tenant, frozenset(names), prune)]
+            plans += [
+                plan_removal(schedule, now=now) async for schedule in self._to_prune(tenant, frozenset(names), prune)
+            ]
         return plans
 
-    async def _others(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
+    async def _to_prune(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
         """The schedules of the jobs that have other names and are to be pruned."""
         after = ""
         while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
@@ -234,55 +236,57 @@ class JobBook:
                 yield schedule
             after = page[-1].schedule_id
 
-    async def _standing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
+    async def _existing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
         """The schedules that have these names, a page at a time: thousands must not take thousands of questions."""
         wanted = sorted(names)
         found: dict[str, Schedule] = {}
         while wanted:
             limit = min(len(wanted), _PAGE)
-            page = await self._schedules.page(tenant, after=_just_before(wanted[0]), limit=limit)
+            page = await self._schedules.page(tenant, after=_predecessor(wanted[0]), limit=limit)
             found |= {schedule.schedule_id: schedule for schedule in page}
             wanted = wanted[bisect_right(wanted, page[-1].schedule_id) :] if len(page) == limit else []
         return found
 
-    async def _carried_out(self, plans: Sequence[Plan], actor: str, now: int) -> bool:
-        wish = application(plans)
+    async def _apply_plans(self, plans: Sequence[JobChangePlan], actor: str, now: int) -> bool:
+        wish = changeset_of(plans)
         if not (wish.workflows or wish.added or wish.edits or wish.removed):
             return True
         return await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata)
 
     async def pause(self, name: str, *, actor: str, tenant: str = "default") -> None:
         """Let no tick fire until it is resumed."""
-        with _called_a_job():
+        with _errors_named_job():
             await self._registrar.pause(name, actor=actor, tenant=tenant)
 
-    async def resume(self, name: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default") -> Resumed:
+    async def resume(
+        self, name: str, *, actor: str, missed: ResumeChoice = SKIP_MISSED, tenant: str = "default"
+    ) -> ResumeResult:
         """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
-        with _called_a_job():
+        with _errors_named_job():
             return await self._registrar.resume(name, actor=actor, missed=missed, tenant=tenant)
 
     async def skip(
         self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
     ) -> None:
         """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
-        with _called_a_job():
+        with _errors_named_job():
             await self._registrar.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
 
     async def undo_skip(self, name: str, at: int, *, actor: str, tenant: str = "default") -> None:
         """Let a tick that was skipped or moved fire at its time after all."""
-        with _called_a_job():
+        with _errors_named_job():
             await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
     async def delete(
         self, name: str, *, actor: str, tenant: str = "default", only_if: Callable[[Schedule], None] = lambda _: None
     ) -> None:
         """End the job and free its name. Its history stays, and so do the versions of its workflow."""
-        with _called_a_job():
+        with _errors_named_job():
             await self._registrar.delete(name, actor=actor, tenant=tenant, only_if=only_if)
 
     async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
         """The job with its next planned times, its last decisions and what is under way."""
-        with _called_a_job():
+        with _errors_named_job():
             seen = await self._registrar.get(name, tenant=tenant, coming=coming, last=last)
         spec = seen.schedule.spec
         workflow = await self._jobs.workflow(tenant, spec.workflow_id, spec.workflow_version)
@@ -293,23 +297,23 @@ class JobBook:
             next_runs=seen.next_runs,
             last_ticks=seen.last_ticks,
             under_way=under_way,
-            lock=lock_of(seen.schedule, workflow, under_way, default_timeout_ms=self._default_timeout_ms),
+            lock=job_lock(seen.schedule, workflow, under_way, default_timeout_ms=self._default_timeout_ms),
         )
 
     async def skipped(self, name: str, *, limit: int, tenant: str = "default") -> list[Tick]:
         """The last ticks that had no run, newest first: those that were skipped, missed or coalesced."""
-        with _called_a_job():
+        with _errors_named_job():
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before = FOREVER
         while len(found) < limit and (ticks := await self._history.ticks(uid, before=before, limit=_PAGE)):
-            found += [tick for tick in ticks if not tick.decision.starts_a_run]
+            found += [tick for tick in ticks if not tick.decision.starts_run]
             before = ticks[-1].decision.planned_at
         return found[:limit]
 
-    async def ledger(self, name: str, asked: TicksAsked, *, tenant: str = "default") -> TickPage:
+    async def ledger(self, name: str, asked: TickQuery, *, tenant: str = "default") -> TickPage:
         """What became of a job's planned times, newest first: of so many as can be looked at in one go."""
-        with _called_a_job():
+        with _errors_named_job():
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before, looked = asked.before, 0
@@ -334,20 +338,22 @@ class JobBook:
         """Jobs in the order of their names, each with its next planned time."""
         schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
         keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
-        workflows, now = await self._shelf.several(keys), self._clock.now()
+        workflows, now = await self._workflow_cache.get_many(keys), self._clock.now()
         return [
             JobView(schedule=one, workflow=workflows.get(key), next_runs=next_runs(one, now=now, limit=1))
             for one, key in zip(schedules, keys, strict=True)
         ]
 
-    async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[Fire]:
+    async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[UpcomingFire]:
         """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""
-        found, name, lot = list[Fire](), "", max(1, _FIRES // limit)
+        found, name, lot = list[UpcomingFire](), "", max(1, _FIRES // limit)
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
             for start in range(0, len(page), lot):
                 last = found[-1].planned_at if len(found) == limit else until
                 coming = [
-                    fire for schedule in page[start : start + lot] for fire in fires_of(schedule, after, last, limit)
+                    fire
+                    for schedule in page[start : start + lot]
+                    for fire in upcoming_fires(schedule, after, last, limit)
                 ]
                 found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
                 await asyncio.sleep(0)
@@ -361,7 +367,7 @@ class JobBook:
         return tuple(run for run in runs if not run.over)
 
 
-def _refuse_doubles(jobs: Sequence[Job]) -> None:
+def _reject_duplicate_names(jobs: Sequence[Job]) -> None:
     seen: set[str] = set()
     for job in jobs:
         if job.name in seen:
@@ -369,11 +375,11 @@ def _refuse_doubles(jobs: Sequence[Job]) -> None:
         seen.add(job.name)
 
 
-def _applied(plan: Plan, now: int) -> Applied:
+def _apply_result(plan: JobChangePlan, now: int) -> ApplyResult:
     schedule = plan.schedule
-    idle = schedule.paused_at is not None or plan.change is Change.REMOVED
+    idle = schedule.paused_at is not None or plan.change is JobChange.REMOVED
     coming = () if idle else next_runs(schedule, now=now, limit=1)
-    return Applied(
+    return ApplyResult(
         schedule.schedule_id,
         plan.change,
         schedule.revision,
@@ -383,13 +389,13 @@ def _applied(plan: Plan, now: int) -> Applied:
     )
 
 
-def _just_before(name: str) -> str:
+def _predecessor(name: str) -> str:
     """A text that comes before the name and after all other names that do."""
     return f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
 
 
 @contextmanager
-def _called_a_job() -> Iterator[None]:
+def _errors_named_job() -> Iterator[None]:
     """What the registrar calls a schedule is a job to those who ask here."""
     try:
         yield

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from gnomon.core.jobs.inputs import check_input, read_input
 from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.launch import Launch, Launching, first_tasks, keyed_run_id, wanted_run
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
 from gnomon.ports.runs import Executions, RunQuery, Runs
@@ -25,14 +25,14 @@ _BACKOFF_SECONDS = (0.1, 0.4, 1.6)
 _ONLY_REPLAY = "once"
 
 
-HandOver = Callable[[Sequence[Waiting], Callable[[], Awaitable[Launching]]], Awaitable[Launching]]
+WriteAndAdmit = Callable[[Sequence[ReadyTask], Callable[[], Awaitable[LaunchOutcome]]], Awaitable[LaunchOutcome]]
 
 
-class Triggered(Struct, frozen=True):
+class LaunchResult(Struct, frozen=True):
     """What a wish for a run came to."""
 
     run_id: RunId
-    became: Launching
+    became: LaunchOutcome
 
 
 class Launcher:
@@ -48,7 +48,7 @@ class Launcher:
         self._clock = clock
         self._ids = ids
         #: In a process that executes, too: writes a launch down and passes its tasks on in the same commit.
-        self.hand_over: HandOver | None = None
+        self.write_and_admit: WriteAndAdmit | None = None
 
     async def trigger(
         self,
@@ -60,7 +60,7 @@ class Launcher:
         force: bool = False,
         source: Source = Source.MANUAL,
         tenant: str = "default",
-    ) -> Triggered:
+    ) -> LaunchResult:
         """Start a run of the job, paused or not. The same key starts one run, however often it is asked for.
 
         Overlapping, if the job's overlap policy does not admit another run now; KeyTaken, if the key's run was given
@@ -72,24 +72,28 @@ class Launcher:
         workflow = await self._workflow(tenant, spec.workflow_id, spec.workflow_version)
         given = None if input is None else _checked_input(input, workflow)
         now = self._clock.now()
-        run_id = RunId(self._ids.new("run", now)) if key is None else keyed_run_id(tenant, schedule.uid, _key(key))
-        run = wanted_run(run_id, schedule, source=source, now=now, key=key, user_id=actor)
-        launch = Launch(run=run, first_steps=workflow.first_steps, input=given, force=force)
+        run_id = (
+            RunId(self._ids.new("run", now)) if key is None else keyed_run_id(tenant, schedule.uid, _checked_key(key))
+        )
+        run = new_requested_run(run_id, schedule, source=source, now=now, key=key, user_id=actor)
+        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=given, force=force)
         done = await self._launch(launch, schedule, now)
-        if key is not None and done.became is Launching.ALREADY:
-            await self._refuse_another_input(key, done.run_id, given)
+        if key is not None and done.became is LaunchOutcome.ALREADY:
+            await self._reject_other_input(key, done.run_id, given)
         return done
 
     async def replay(
         self, job: str, *, letter: str, given: bytes | None, actor: str, key: str | None = None, tenant: str = "default"
-    ) -> Triggered:
+    ) -> LaunchResult:
         """Start a run of the job's newest version for a dead letter, on what that was given; one for each key."""
         schedule = await self._job(tenant, job)
         workflow = await self._workflow(tenant, schedule.spec.workflow_id)
         now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
-        run = wanted_run(run_id, schedule, source=Source.MANUAL, now=now, key=key, user_id=printable("actor", actor))
+        run = new_requested_run(
+            run_id, schedule, source=Source.MANUAL, now=now, key=key, user_id=printable("actor", actor)
+        )
         run = replace(run, workflow_version=workflow.version, replay_of=letter)
-        return await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), schedule, now)
+        return await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), schedule, now)
 
     async def replay_workflow(
         self,
@@ -100,13 +104,13 @@ class Launcher:
         actor: str,
         key: str | None = None,
         tenant: str = "default",
-    ) -> Triggered:
+    ) -> LaunchResult:
         """The same for a dead letter of a run that belonged to no job."""
         workflow = await self._workflow(tenant, workflow_id)
         now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
         run = replace(run, source=Source.MANUAL, replay_of=letter, idempotency_key=key)
-        return await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
+        return await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)
 
     async def run(
         self,
@@ -116,19 +120,19 @@ class Launcher:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
         key: str | None = None,
         source: Source = Source.API,
-    ) -> Triggered:
+    ) -> LaunchResult:
         """Start a run of a workflow that belongs to no job, once for each key; KeyTaken as for a job."""
         given, now = None if input is None else _checked_input(input, workflow), self._clock.now()
         run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
         run = replace(run, source=source, idempotency_key=key)
-        done = await self._launch(Launch(run=run, first_steps=workflow.first_steps, input=given), None, now)
-        if key is not None and done.became is Launching.ALREADY:
-            await self.refuse_others(key, workflow)
-            await self._refuse_another_input(key, done.run_id, given)
+        done = await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)
+        if key is not None and done.became is LaunchOutcome.ALREADY:
+            await self.reject_other_workflow(key, workflow)
+            await self._reject_other_input(key, done.run_id, given)
         return done
 
-    async def refuse_others(self, key: str, workflow: Workflow) -> None:
+    async def reject_other_workflow(self, key: str, workflow: Workflow) -> None:
         """KeyTaken, if `run` was asked with that key for a run of another workflow."""
         kept = await self._executions.find_run(_unscheduled_id(workflow.tenant, key))
         if kept is not None and kept.workflow_id != workflow.workflow_id:
@@ -143,7 +147,7 @@ class Launcher:
         """
         schedule_name("tenant", tenant)
         schedule_name("workflow_id", workflow_id)
-        run_id = keyed_run_id(tenant, f"start {workflow_id}", _key(key))
+        run_id = keyed_run_id(tenant, f"start {workflow_id}", _checked_key(key))
         printable("user_id", user_id)
         for patience in (*_BACKOFF_SECONDS, None):
             try:
@@ -161,12 +165,12 @@ class Launcher:
             return False
         now = self._clock.now()
         run = _unscheduled_run(run_id, workflow, user_id=user_id, planned_at=scheduled_for, now=now)
-        launch = Launch(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
+        launch = LaunchRequest(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
         [became] = await self._runs.launch([launch], now=now)
-        kept = await self._executions.find_run(run_id) if became is Launching.ALREADY else None
+        kept = await self._executions.find_run(run_id) if became is LaunchOutcome.ALREADY else None
         if kept is not None and (kept.workflow_version, kept.planned_at) != (version, scheduled_for):
             raise KeyTaken(key, run_id)
-        return became in (Launching.STARTED, Launching.QUEUED, Launching.ALREADY)
+        return became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED, LaunchOutcome.ALREADY)
 
     async def _job(self, tenant: str, job: str) -> Schedule:
         found = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
@@ -180,34 +184,34 @@ class Launcher:
             raise NotFound("workflow" if version is None else f"version {version} of workflow", workflow_id)
         return found
 
-    async def _launch(self, launch: Launch, schedule: Schedule | None, now: int) -> Triggered:
+    async def _launch(self, launch: LaunchRequest, schedule: Schedule | None, now: int) -> LaunchResult:
         """What became of it, or the error that says why nothing did."""
         became = await self._launched(launch, schedule, now)
         name = launch.run.schedule_id or launch.run.workflow_id
-        if became is Launching.GONE:
+        if became is LaunchOutcome.GONE:
             raise NotFound("job", name)
-        if became is Launching.OVERLAP:
+        if became is LaunchOutcome.OVERLAP:
             raise Overlapping(name, await self._under_way(launch.run))
-        if became is Launching.QUEUE_FULL and schedule is not None:
+        if became is LaunchOutcome.QUEUE_FULL and schedule is not None:
             raise QueueFull(name, schedule.spec.queue_limit)
-        return Triggered(launch.run.run_id, became)
+        return LaunchResult(launch.run.run_id, became)
 
-    async def _launched(self, launch: Launch, schedule: Schedule | None, now: int) -> Launching:
-        async def write() -> Launching:
+    async def _launched(self, launch: LaunchRequest, schedule: Schedule | None, now: int) -> LaunchOutcome:
+        async def write() -> LaunchOutcome:
             [became] = await self._runs.launch([launch], now=now)
             return became
 
         never_waits = launch.force or schedule is None or schedule.spec.overlap is Overlap.ALLOW
-        if self.hand_over is None or not never_waits:
+        if self.write_and_admit is None or not never_waits:
             # Its tasks may have to wait for their turn, which only the store can say.
             return await write()
         tasks = first_tasks(launch.run, launch.first_steps, now=now)
-        made = [Waiting(task=task, run=launch.run, input=launch.input) for task in tasks]
-        return await self.hand_over(made, write)
+        made = [ReadyTask(task=task, run=launch.run, input=launch.input) for task in tasks]
+        return await self.write_and_admit(made, write)
 
-    async def _refuse_another_input(self, key: str, run_id: RunId, given: bytes | None) -> None:
+    async def _reject_other_input(self, key: str, run_id: RunId, given: bytes | None) -> None:
         kept = await self._executions.payload(run_id, "input")
-        if _decoded(kept) != _decoded(given):
+        if _decoded_input(kept) != _decoded_input(given):
             raise KeyTaken(key, run_id)
 
     async def _under_way(self, run: Run) -> RunId | None:
@@ -225,23 +229,23 @@ def _checked_input(given: Mapping[str, Any], workflow: Workflow) -> bytes:
     return msgspec.json.encode(plain)
 
 
-def _decoded(given: bytes | None) -> object:
+def _decoded_input(given: bytes | None) -> object:
     """What was given, whatever the order in which it was said."""
     return None if given is None else msgspec.json.decode(given)
 
 
-def _key(key: str) -> str:
+def _checked_key(key: str) -> str:
     if not key:
         raise FieldError("key", key, "is empty")
     return printable("key", key, longest=_LONGEST_KEY)
 
 
 def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
-    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _key(key))
+    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _checked_key(key))
 
 
 def _unscheduled_id(tenant: str, key: str) -> RunId:
-    return keyed_run_id(tenant, "run", _key(key))
+    return keyed_run_id(tenant, "run", _checked_key(key))
 
 
 def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:

@@ -14,14 +14,21 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
-from gnomon.services.operations.job_changes import Plan, application, changed, created, decide_overdue, removed
+from gnomon.services.operations.job_changes import (
+    JobChangePlan,
+    changeset_of,
+    decide_overdue,
+    plan_change,
+    plan_creation,
+    plan_removal,
+)
 
 #: How often a deployment is tried against others who change the same.
 _TRIES = 20
 _PAGE = 1000
 
 
-class Deployed(Struct, frozen=True, kw_only=True):
+class DeployResult(Struct, frozen=True, kw_only=True):
     """What a deployment came to."""
 
     workflow_id: str
@@ -33,7 +40,7 @@ class Deployed(Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...]
 
 
-class WorkflowStore:
+class WorkflowService:
     """Deploy and look."""
 
     def __init__(
@@ -53,7 +60,7 @@ class WorkflowStore:
         self._defaults = defaults or Defaults()
         self._tzdata = tzdata
 
-    async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> Deployed:
+    async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> DeployResult:
         """Keep the workflow under a new version, unless it is the newest already, and let its triggers stand.
 
         The version and all schedules come into being together, and with that the schedules of triggers that are no
@@ -71,22 +78,22 @@ class WorkflowStore:
                 return done
         raise Contended("workflow", name)
 
-    async def _tried(self, read: Definition, actor: str, tenant: str, now: int) -> Deployed | None:
+    async def _tried(self, read: Definition, actor: str, tenant: str, now: int) -> DeployResult | None:
         """What it came to; None if someone else changed the same, or something else was to be done first."""
         newest = await self._jobs.workflow(tenant, read.workflow.workflow_id)
-        workflow = _versioned(read, newest, tenant)
-        standing = await self._standing(tenant, workflow.workflow_id)
+        workflow = _workflow_version(read, newest, tenant)
+        standing = await self._existing(tenant, workflow.workflow_id)
         gone = [one for name, one in standing.items() if name not in read.schedules]
         plans = await self._planned(read, newest, standing, tenant, now)
-        plans += [removed(schedule, now=now) for schedule in gone]
+        plans += [plan_removal(schedule, now=now) for schedule in gone]
         overdue = [plan.schedule for plan in plans if plan.overdue is not None]
         for schedule in overdue:
             await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
         new = newest is None or newest.version != workflow.version
-        wish = replace(application(plans), workflows=[workflow] if new else [])
+        wish = replace(changeset_of(plans), workflows=[workflow] if new else [])
         if overdue or not await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata):
             return None
-        return Deployed(
+        return DeployResult(
             workflow_id=workflow.workflow_id,
             version=workflow.version,
             new=new,
@@ -96,21 +103,21 @@ class WorkflowStore:
 
     async def _planned(
         self, read: Definition, newest: Workflow | None, standing: Mapping[str, Schedule], tenant: str, now: int
-    ) -> list[Plan]:
+    ) -> list[JobChangePlan]:
         plans = []
         for name, spec in read.schedules.items():
             job = Job(name=name, spec=spec, workflow=read.workflow)
             found = standing.get(name)
             if found is not None:
-                plans.append(changed(job, newest, found, now=now))
+                plans.append(plan_change(job, newest, found, now=now))
             elif await self._schedules.find(tenant, name) is not None:
                 raise FieldError("triggers", name, "is the name of a job that runs something else")
             else:
                 uid = ScheduleUid(self._ids.new("sch", now))
-                plans.append(created(job, newest, uid=uid, tenant=tenant, now=now))
+                plans.append(plan_creation(job, newest, uid=uid, tenant=tenant, now=now))
         return plans
 
-    async def _standing(self, tenant: str, workflow_id: str) -> dict[str, Schedule]:
+    async def _existing(self, tenant: str, workflow_id: str) -> dict[str, Schedule]:
         """The schedules that earlier deployments have made."""
         found: dict[str, Schedule] = {}
         after, prefix = f"{workflow_id}.", f"{workflow_id}."
@@ -129,7 +136,7 @@ class WorkflowStore:
         printable("after", after)
         if not 1 <= limit <= _PAGE:
             raise FieldError("limit", limit, f"must be from 1 to {_PAGE}")
-        return await self._jobs.page_of_workflows(tenant, after=after, limit=limit)
+        return await self._jobs.list_workflows(tenant, after=after, limit=limit)
 
     async def get(self, workflow_id: str, version: int | None = None, *, tenant: str = "default") -> Workflow:
         """That version of the workflow, or the newest; NotFound if there is none."""
@@ -140,7 +147,7 @@ class WorkflowStore:
         return found
 
 
-def _versioned(read: Definition, newest: Workflow | None, tenant: str) -> Workflow:
+def _workflow_version(read: Definition, newest: Workflow | None, tenant: str) -> Workflow:
     """The workflow under the version that it has, or gets; which must be the one that it is said to have."""
     workflow = replace(read.workflow, tenant=tenant, version=1 if newest is None else newest.version)
     if newest is not None and workflow != newest:

@@ -5,35 +5,35 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from gnomon.core.leases import TRUST
+from gnomon.core.leases import LEASE_TRUST_FRACTION
 from gnomon.core.model import Result
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Runner
-from gnomon.ports.messaging import Advice, Delivered, Pulse, WorkerSide
+from gnomon.ports.messaging import HeartbeatReply, HeartbeatRequest, InboundMessage, WorkerBus
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import Held, WorkerCard
+from gnomon.ports.tasks import AttemptRef, WorkerInfo
 from gnomon.services.loop import Backoff
 
 #: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.
 _RENEWALS = 3
-_PULSE_SECONDS = 1.0
-_MOST_LATELY = 2000
-_ADVICE = msgspec.json.Decoder(Advice)
+_HEARTBEAT_SECONDS = 1.0
+_MAX_RECENT = 2000
+_REPLY_DECODER = msgspec.json.Decoder(HeartbeatReply)
 
 
-class Heart:
+class HeartbeatSender:
     """Beats for one worker."""
 
     def __init__(
         self,
-        queue: WorkerSide,
+        queue: WorkerBus,
         runner: Runner,
         clock: Clock,
         events: Events,
         *,
         lease_ms: int,
-        card: Callable[[], WorkerCard],
-        in_hand: Callable[[], Mapping[Held, Delivered]],
+        card: Callable[[], WorkerInfo],
+        in_hand: Callable[[], Mapping[AttemptRef, InboundMessage]],
     ) -> None:
         self._queue = queue
         self._runner = runner
@@ -45,13 +45,13 @@ class Heart:
         self.lease_ms = lease_ms
         #: The newest of what was reported since the last renewal: a server may not have written it down yet, and it
         #: must not pass for lost. What came before these has had its time; all of it would not fit into a message.
-        self.lately: deque[Held] = deque(maxlen=_MOST_LATELY)
+        self.recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
         #: Called when servers hear of us again, with what has been taken from us, and with what is to be cancelled.
         self.on_trusted: Callable[[], None] = lambda: None
-        self.on_lost: Callable[[Collection[Held]], None] = lambda _: None
-        self.on_cancelled: Callable[[Collection[Held]], None] = lambda _: None
+        self.on_lost: Callable[[Collection[AttemptRef]], None] = lambda _: None
+        self.on_cancelled: Callable[[Collection[AttemptRef]], None] = lambda _: None
         #: Called with what time it is for servers, and what time it was for us when we asked.
-        self.on_time: Callable[[int, int], None] = lambda _theirs_at, _asked_at: None
+        self.on_server_time: Callable[[int, int], None] = lambda _theirs_at, _asked_at: None
         self._renewed_at = float("-inf")
         self._let_go = False
         self._backoff = Backoff(events, "worker")
@@ -59,9 +59,9 @@ class Heart:
     @property
     def trusted(self) -> bool:
         """Whether a server has heard of us lately enough that nobody else can have been given what is ours."""
-        return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * TRUST
+        return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * LEASE_TRUST_FRACTION
 
-    async def beat(self, *, at_once: bool = False) -> float:
+    async def send(self, *, at_once: bool = False) -> float:
         """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next.
 
         With `at_once` servers hear how we are now, though they would in a while.
@@ -70,19 +70,19 @@ class Heart:
         every = self.lease_ms / 1000 / _RENEWALS
         renews = at_once or elapsed - self._renewed_at >= every
         if not renews and not self._in_hand():
-            return min(_PULSE_SECONDS, self._renewed_at + every - elapsed)
+            return min(_HEARTBEAT_SECONDS, self._renewed_at + every - elapsed)
         try:
             # At once: whatever becomes of the bus after that, this is to be stopped.
-            self._heed(await self._asked(renews=renews))
+            self._apply_reply(await self._asked(renews=renews))
             if renews:
                 await self._renewed(elapsed)
         except Unavailable as error:
-            self.let_go_if_lost()
+            self.stop_if_lease_lost()
             return self._backoff.failed(error)
         self._backoff.worked()
-        return min(_PULSE_SECONDS, every)
+        return min(_HEARTBEAT_SECONDS, every)
 
-    def _heed(self, advice: Advice) -> None:
+    def _apply_reply(self, advice: HeartbeatReply) -> None:
         if advice.lost:
             self._runner.stop(frozenset(advice.lost), why=Result.LOST)
             self.on_lost(advice.lost)
@@ -90,21 +90,23 @@ class Heart:
             self._runner.stop(frozenset(advice.to_cancel), why=Result.CANCELLED)
             self.on_cancelled(advice.to_cancel)
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Servers know that we are no more; Unavailable if there is none."""
         await self._asked(renews=False, leaves=True)
 
-    async def _asked(self, *, renews: bool, leaves: bool = False) -> Advice:
-        lately = frozenset(self.lately) if renews else frozenset()
+    async def _asked(self, *, renews: bool, leaves: bool = False) -> HeartbeatReply:
+        lately = frozenset(self.recently_reported) if renews else frozenset()
         held = (*self._in_hand(), *lately) if renews else ()
-        pulse = Pulse(card=self._card(), held=held, renews=renews, leaves=leaves)
+        pulse = HeartbeatRequest(card=self._card(), held=held, renews=renews, leaves=leaves)
         asked_at = self._clock.now()
-        advice = _ADVICE.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
+        advice = _REPLY_DECODER.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
         if advice.now is not None:
-            self.on_time(advice.now, asked_at)
+            self.on_server_time(advice.now, asked_at)
         self.lease_ms = advice.lease_ms
         if renews:
-            self.lately = deque((one for one in self.lately if one not in lately), maxlen=_MOST_LATELY)
+            self.recently_reported = deque(
+                (one for one in self.recently_reported if one not in lately), maxlen=_MAX_RECENT
+            )
         return advice
 
     async def _renewed(self, asked_at: float) -> None:
@@ -113,7 +115,7 @@ class Heart:
             self.on_trusted()
         await self._queue.extend(list(self._in_hand().values()))
 
-    def let_go_if_lost(self) -> None:
+    def stop_if_lease_lost(self) -> None:
         """Once nobody has heard of us for too long, others may be given what is ours: we stop it."""
         held = self._in_hand()
         if held and not self.trusted and not self._let_go:

@@ -10,49 +10,49 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
-from gnomon.core.leases import START_BY
+from gnomon.core.leases import LEASE_START_FRACTION
 from gnomon.core.messages import (
-    LARGEST,
-    Ended,
-    Order,
-    Reports,
-    Started,
+    MAX_MESSAGE_BYTES,
+    EndedReport,
+    StartedReport,
+    TaskMessage,
+    WorkerReport,
     assignment_of,
-    ended_of,
-    read_order,
-    reports_message,
+    decode_task_message,
+    encode_worker_report,
+    ended_report_of,
 )
 from gnomon.core.model import Result, TaskId
-from gnomon.core.runs.outcomes import Assignment, Outcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.execution import Runner
-from gnomon.ports.messaging import Delivered, Granted, Wish, WorkerSide
+from gnomon.ports.messaging import InboundMessage, StartGrant, StartRequest, WorkerBus
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import Held, WorkerCard
-from gnomon.services.execution.worker_registration import Presence
+from gnomon.ports.tasks import AttemptRef, WorkerInfo
+from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.loop import Backoff
-from gnomon.services.remote.heartbeat import Heart
+from gnomon.services.remote.heartbeat import HeartbeatSender
 
 
-class InHand(Struct):
+class HeldTask(Struct):
     """An assignment, the message that brought it, and when it came."""
 
     assignment: Assignment
-    delivered: Delivered
-    came_at: float
+    delivered: InboundMessage
+    received_at: float
     #: After this instant it is not begun, and after this one not without being granted: by then it may be cancelled.
     deadline: int
-    ask_from: int
+    grant_required_from: int
     #: How often the bus may have forgotten whom it gave what, when it came.
-    doubts: int
+    delivery_gaps: int
     #: Whether it may still be begun, whether a server has granted it, and why it is not begun here although it may be.
-    waits: bool = True
+    pending: bool = True
     granted: bool = False
     refusal: str | None = None
 
     @property
-    def held(self) -> Held:
+    def held(self) -> AttemptRef:
         """Its task and attempt."""
         return self.assignment.task.task_id, self.assignment.task.fence
 
@@ -62,40 +62,40 @@ class InHand(Struct):
         return self.delivered.doubtful or self.delivered.tries > 1
 
 
-class Saying(Struct, frozen=True):
+class PendingReport(Struct, frozen=True):
     """A report that is being made: what is begun and let go of once it is kept."""
 
     name: str
     body: bytes
-    starts: Sequence[InHand]
-    ends: Sequence[Held]
+    starts: Sequence[HeldTask]
+    ends: Sequence[AttemptRef]
 
 
 #: How often a worker that stops shows that it is still there.
-_PULSE_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 #: How long one pull waits, and a worker that has no room or no server.
 _PULL_MS = 500
 _IDLE_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 _LAST_TRIES = 40
 #: What it has done lately: whatever comes of it again is not for us.
-_REMEMBERED = 100_000
+_MAX_DONE = 100_000
 #: For so long after it was sent a task is begun without being granted.
-_SOON_MS = 2_000
+_UNGRANTED_START_MS = 2_000
 #: By so much ours may differ from a server's.
-_CLOCKS_DIFFER_MS = 1_000
+_MAX_CLOCK_SKEW_MS = 1_000
 #: In one message, unless a single end takes more.
 _MOST_BYTES = 512 * 1024
 
-_GRANTED = msgspec.json.Decoder(Granted)
+_GRANT_DECODER = msgspec.json.Decoder(StartGrant)
 
 
-class FieldWorker:
+class RemoteWorker:
     """One holder of attempts, by a name that no other start of a process has ever had."""
 
     def __init__(
         self,
-        queue: WorkerSide,
+        queue: WorkerBus,
         runner: Runner,
         clock: Clock,
         events: Events,
@@ -110,29 +110,31 @@ class FieldWorker:
         self._settings = settings.worker
         self.worker = worker
         #: How it presents itself to servers.
-        self.presence = Presence(settings.worker, worker, started_at=clock.now())
-        self._held: dict[Held, InHand] = {}
-        self._done: OrderedDict[Held, None] = OrderedDict()
+        self.registration = WorkerRegistration(settings.worker, worker, started_at=clock.now())
+        self._held: dict[AttemptRef, HeldTask] = {}
+        self._done: OrderedDict[AttemptRef, None] = OrderedDict()
         #: Come and not yet begun: what may simply begin, and what must be granted first.
-        self._new: list[InHand] = []
-        self._wishes: list[InHand] = []
-        self._ended: list[Ended] = []
-        self._not_ours: list[Held] = []
-        self._unreadable: list[Delivered] = []
-        self._saying: Saying | None = None
+        self._new: list[HeldTask] = []
+        self._awaiting_grant: list[HeldTask] = []
+        self._ended: list[EndedReport] = []
+        self._not_ours: list[AttemptRef] = []
+        self._unreadable: list[InboundMessage] = []
+        self._pending_report: PendingReport | None = None
         self._count = 0
         self._looked_at = float("-inf")
         self._draining = False
         #: Set to say that something has come or ended, and that there is room.
-        self.wake, self.room = asyncio.Event(), asyncio.Event()
+        self.wake, self.slot_freed = asyncio.Event(), asyncio.Event()
         self.backoff = Backoff(events, "worker")
         self._pulling = Backoff(events, "worker")
         lease_ms = settings.worker.lease_ms
-        self.heart = Heart(queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand)
-        self.heart.on_trusted = self._trusted
+        self.heartbeat = HeartbeatSender(
+            queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand
+        )
+        self.heartbeat.on_trusted = self._trusted
         #: What was sent before then the bus may have given to others, and have forgotten so before we came.
-        self._since: int | None = None
-        self.heart.on_lost, self.heart.on_cancelled = self._lost, self._cancelled
+        self._trusted_since: int | None = None
+        self.heartbeat.on_lost, self.heartbeat.on_cancelled = self._lost, self._cancelled
 
     @property
     def in_hand(self) -> int:
@@ -144,33 +146,33 @@ class FieldWorker:
     async def pull(self) -> float:
         """Get as many tasks as there are free slots. Returns how many seconds to wait before the next."""
         free = self._settings.slots - max(len(self._held), self._runner.occupied)
-        if free <= 0 or self._draining or not self.heart.trusted:
+        if free <= 0 or self._draining or not self.heartbeat.trusted:
             return _IDLE_SECONDS
         try:
             delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS)
-            await self._sort(delivered)
+            await self._accept_deliveries(delivered)
         except Unavailable as error:
             return self._pulling.failed(error)
         self._pulling.worked()
         return 0.0
 
-    async def _sort(self, delivered: Sequence[Delivered]) -> None:
+    async def _accept_deliveries(self, delivered: Sequence[InboundMessage]) -> None:
         """What has come is ours to begin, or to ask about; what is not is let go of."""
         not_ours = []
         for one in delivered:
             try:
-                order = read_order(one.body)
+                order = decode_task_message(one.body)
             except FieldError:
                 self._unreadable.append(one)
                 continue
-            if not self._takes(order, one):
+            if not self._accepts(order, one):
                 not_ours.append(one)
         if delivered:
             self.wake.set()
         if not_ours:
             await self._queue.acknowledge(not_ours)
 
-    def _takes(self, order: Order, delivered: Delivered) -> bool:
+    def _accepts(self, order: TaskMessage, delivered: InboundMessage) -> bool:
         held = TaskId(order.task_id), order.fence
         if held in self._held:
             # The bus has lost patience, but it is us who work on it. What was in doubt stays in doubt.
@@ -181,23 +183,23 @@ class FieldWorker:
         if held in self._done or (delivered.tries > 1 and not once):
             # Someone else may have begun it. If not, it is offered again once its lease has ended.
             return False
-        sent_at = order.deadline - int(self.heart.lease_ms * START_BY)
-        if delivered.handle is not None and (self._since is None or sent_at <= self._since):
+        sent_at = order.deadline - int(self.heartbeat.lease_ms * LEASE_START_FRACTION)
+        if delivered.handle is not None and (self._trusted_since is None or sent_at <= self._trusted_since):
             # Unless it is for us alone.
             delivered = replace(delivered, doubtful=True)
-        now, doubts = self._clock.elapsed(), self._queue.doubts
-        came = InHand(assignment_of(order), delivered, now, order.deadline, sent_at + _SOON_MS, doubts)
+        now, doubts = self._clock.elapsed(), self._queue.delivery_gaps
+        came = HeldTask(assignment_of(order), delivered, now, order.deadline, sent_at + _UNGRANTED_START_MS, doubts)
         self._held[held] = came
         came.refusal = self._refusal(order)
         if came.refusal is not None and not came.doubtful:
-            self._never(came, came.refusal)
-        elif once or came.doubtful or self._clock.now() > came.ask_from:
-            self._wishes.append(came)
+            self._report_never_started(came, came.refusal)
+        elif once or came.doubtful or self._clock.now() > came.grant_required_from:
+            self._awaiting_grant.append(came)
         else:
             self._new.append(came)
         return True
 
-    def _refusal(self, order: Order) -> str | None:
+    def _refusal(self, order: TaskMessage) -> str | None:
         """Why it is not begun here, if so."""
         if self._clock.now() > order.deadline:
             return f"it reached {self.worker} too late"
@@ -205,49 +207,49 @@ class FieldWorker:
             return f"no_workers: {self.worker} has no function {order.function!r}"
         return f"{self.worker} stops" if self._draining else None
 
-    def _never(self, came: InHand, reason: str) -> None:
-        came.waits = False
+    def _report_never_started(self, came: HeldTask, reason: str) -> None:
+        came.pending = False
         if came.doubtful and not came.granted:
             # Somebody else may have begun it: what becomes of it is not for us to say.
             self._not_ours.append(came.held)
             return
-        self._ended.append(ended_of(came.assignment, Outcome(result=Result.NEVER_STARTED, error=reason)))
+        self._ended.append(ended_report_of(came.assignment, AttemptOutcome(result=Result.NEVER_STARTED, error=reason)))
 
     # ---- doing and saying --------------------------------------------------------------------
 
     async def step(self) -> float:
         """Report what has ended and what begins, and begin it. Returns how many seconds to wait before the next."""
-        self.heart.let_go_if_lost()
-        self._ended += [ended_of(one.assignment, one.outcome) for one in self._runner.finished()]
+        self.heartbeat.stop_if_lease_lost()
+        self._ended += [ended_report_of(one.assignment, one.outcome) for one in self._runner.finished()]
         try:
-            await self._say()
+            await self._send_report()
             await self._pass_on_unreadable()
-            await self._ask()
-            await self._let_go_of_others()
+            await self._request_grants()
+            await self._release_not_ours()
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
         return 0.0 if self._ended or self._new else _IDLE_SECONDS
 
-    async def _say(self) -> None:
+    async def _send_report(self) -> None:
         """What begins and what has ended is kept by the bus; then it is begun, and let go of."""
-        if self._saying is None:
-            self._saying = self._next_report()
-        saying = self._saying
+        if self._pending_report is None:
+            self._pending_report = self._next_report()
+        saying = self._pending_report
         if saying is None:
             return
         await self._queue.report(saying.name, saying.body)
-        self._saying = None
+        self._pending_report = None
         self._begin(self._at_once(saying.starts))
         gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
         self._remember(saying.ends)
-        self.heart.lately += saying.ends
+        self.heartbeat.recently_reported += saying.ends
         if gone:
-            self.room.set()
+            self.slot_freed.set()
             # If the bus does not hear it, they come again, and are known.
             await self._queue.acknowledge(gone)
 
-    def _next_report(self) -> Saying | None:
+    def _next_report(self) -> PendingReport | None:
         """All that there is to say, as far as it fits into a message. It is said again under the same name."""
         starts, self._new = self._still_ours(self._new), []
         ended, size = 0, 0
@@ -261,61 +263,63 @@ class FieldWorker:
             return None
         self._count += 1
         name = f"{self.worker}:{self._count}"
-        begun = tuple(Started(*one.held) for one in starts)
-        reports = Reports(worker=self.worker, started=begun, ended=tuple(ends))
-        body = reports_message(reports, message_id=name, now=self._clock.now())
-        return Saying(name, body, starts, [(one.task_id, one.fence) for one in ends])
+        begun = tuple(StartedReport(*one.held) for one in starts)
+        reports = WorkerReport(worker=self.worker, started=begun, ended=tuple(ends))
+        body = encode_worker_report(reports, message_id=name, now=self._clock.now())
+        return PendingReport(name, body, starts, [(one.task_id, one.fence) for one in ends])
 
-    def _at_once(self, come: Sequence[InHand]) -> list[InHand]:
+    def _at_once(self, come: Sequence[HeldTask]) -> list[HeldTask]:
         """Those that nobody else can have been given or cancelled; the others are to be granted first."""
-        now, doubts = self._clock.now(), self._queue.doubts
+        now, doubts = self._clock.now(), self._queue.delivery_gaps
         for one in come:
-            if one.doubts < doubts:
+            if one.delivery_gaps < doubts:
                 # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
                 one.delivered = replace(one.delivered, doubtful=True)
-        self._wishes += [one for one in come if one.waits and (one.doubts < doubts or now > one.ask_from)]
-        return [one for one in come if one.doubts >= doubts and now <= one.ask_from]
+        self._awaiting_grant += [
+            one for one in come if one.pending and (one.delivery_gaps < doubts or now > one.grant_required_from)
+        ]
+        return [one for one in come if one.delivery_gaps >= doubts and now <= one.grant_required_from]
 
-    def _begin(self, come: Sequence[InHand]) -> None:
+    def _begin(self, come: Sequence[HeldTask]) -> None:
         ours = self._still_ours(come)
         for one in ours:
-            one.waits = False
+            one.pending = False
             if one.refusal is not None:
-                self._never(one, one.refusal)
+                self._report_never_started(one, one.refusal)
         able = [one.assignment for one in ours if one.refusal is None]
         if able:
             self._runner.start(able)
 
-    def _still_ours(self, come: Iterable[InHand]) -> list[InHand]:
+    def _still_ours(self, come: Iterable[HeldTask]) -> list[HeldTask]:
         """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
-        now, oldest = self._clock.now(), self._clock.elapsed() - self.heart.lease_ms / 1000 * START_BY
+        now, oldest = self._clock.now(), self._clock.elapsed() - self.heartbeat.lease_ms / 1000 * LEASE_START_FRACTION
         ours = []
         # What was taken from us meanwhile has been spoken of.
-        for one in [one for one in come if one.waits]:
-            if one.came_at > oldest and now <= one.deadline and self.heart.trusted and not self._draining:
+        for one in [one for one in come if one.pending]:
+            if one.received_at > oldest and now <= one.deadline and self.heartbeat.trusted and not self._draining:
                 ours.append(one)
             else:
-                self._never(one, f"{self.worker} stood still or stopped before it could start")
+                self._report_never_started(one, f"{self.worker} stood still or stopped before it could start")
         return ours
 
-    async def _ask(self) -> None:
+    async def _request_grants(self) -> None:
         """What must not be started twice is begun if a server grants it, and otherwise never."""
-        self._wishes = self._still_ours(self._wishes)
+        self._awaiting_grant = self._still_ours(self._awaiting_grant)
         # Looked at once: what comes again while we ask for it has become doubtful, and is not asked for twice.
-        sure = [one for one in self._wishes if not one.doubtful]
-        unsure = [one for one in self._wishes if one.doubtful]
+        sure = [one for one in self._awaiting_grant if not one.doubtful]
+        unsure = [one for one in self._awaiting_grant if one.doubtful]
         # What nobody else has seen does not wait for what others may have begun.
-        await self._wish_for(sure, doubtful=False)
-        await self._wish_for(unsure, doubtful=True)
+        await self._request_start(sure, doubtful=False)
+        await self._request_start(unsure, doubtful=True)
 
-    async def _wish_for(self, wanted: Sequence[InHand], *, doubtful: bool) -> None:
+    async def _request_start(self, wanted: Sequence[HeldTask], *, doubtful: bool) -> None:
         """They are begun, or not ours. As long as there is no answer they are wished for."""
         if not wanted:
             return
         asked = frozenset(one.held for one in wanted)
-        wish = Wish(worker=self.worker, held=tuple(asked), doubtful=doubtful)
-        granted = frozenset(_GRANTED.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
-        self._wishes = [one for one in self._wishes if one.held not in asked]
+        wish = StartRequest(worker=self.worker, held=tuple(asked), doubtful=doubtful)
+        granted = frozenset(_GRANT_DECODER.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
+        self._awaiting_grant = [one for one in self._awaiting_grant if one.held not in asked]
         ours = [one for one in wanted if one.held in granted]
         for one in ours:
             one.granted = True
@@ -323,13 +327,13 @@ class FieldWorker:
         self._begin(ours)
         self._not_ours += [one.held for one in self._taken_back(asked - granted)]
 
-    async def _let_go_of_others(self) -> None:
+    async def _release_not_ours(self) -> None:
         """What is not ours to begin is not ours to keep."""
         others, self._not_ours = self._not_ours, []
         gone = [self._held.pop(held).delivered for held in others if held in self._held]
         self._remember(others)
         if gone:
-            self.room.set()
+            self.slot_freed.set()
             await self._queue.acknowledge(gone)
 
     async def _pass_on_unreadable(self) -> None:
@@ -337,57 +341,57 @@ class FieldWorker:
         while self._unreadable:
             one = self._unreadable[0]
             self._count += 1
-            await self._queue.report(f"{self.worker}:{self._count}", one.body[:LARGEST])
+            await self._queue.report(f"{self.worker}:{self._count}", one.body[:MAX_MESSAGE_BYTES])
             await self._queue.terminate([one])
             del self._unreadable[0]
 
-    def _remember(self, ends: Iterable[Held]) -> None:
+    def _remember(self, ends: Iterable[AttemptRef]) -> None:
         self._done |= dict.fromkeys(ends)
-        while len(self._done) > _REMEMBERED:
+        while len(self._done) > _MAX_DONE:
             self._done.popitem(last=False)
 
     # ---- being there -------------------------------------------------------------------------
 
-    def _card(self) -> WorkerCard:
-        card = self.presence.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
+    def _card(self) -> WorkerInfo:
+        card = self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
         return replace(card, slots=max(0, card.slots - self._runner.overrunning))
 
     def _trusted(self) -> None:
-        if self._since is None:
-            self._since = self._clock.now() + _CLOCKS_DIFFER_MS
-        self.room.set()
+        if self._trusted_since is None:
+            self._trusted_since = self._clock.now() + _MAX_CLOCK_SKEW_MS
+        self.slot_freed.set()
 
-    def _in_hand(self) -> dict[Held, Delivered]:
+    def _in_hand(self) -> dict[AttemptRef, InboundMessage]:
         return {held: one.delivered for held, one in self._held.items()}
 
-    def _lost(self, lost: Collection[Held]) -> None:
+    def _lost(self, lost: Collection[AttemptRef]) -> None:
         """What has been taken from us, and is not begun yet, is not begun."""
         self._not_ours += [one.held for one in self._taken_back(lost)]
 
-    def _cancelled(self, cancelled: Collection[Held]) -> None:
+    def _cancelled(self, cancelled: Collection[AttemptRef]) -> None:
         """What is to be cancelled, and is not begun yet, is not begun."""
         for one in self._taken_back(cancelled):
             if one.doubtful:
                 self._not_ours.append(one.held)
             else:
-                outcome = Outcome(result=Result.CANCELLED, error="cancelled before it began")
-                self._ended.append(ended_of(one.assignment, outcome))
+                outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began")
+                self._ended.append(ended_report_of(one.assignment, outcome))
 
-    def _taken_back(self, held: Collection[Held]) -> list[InHand]:
+    def _taken_back(self, held: Collection[AttemptRef]) -> list[HeldTask]:
         """Those of them that waited to be begun, also for an answer; they do no longer."""
-        back = [one for name in held if (one := self._held.get(name)) is not None and one.waits]
+        back = [one for name in held if (one := self._held.get(name)) is not None and one.pending]
         for one in back:
-            one.waits = False
-        self._new = [one for one in self._new if one.waits]
-        self._wishes = [one for one in self._wishes if one.waits]
+            one.pending = False
+        self._new = [one for one in self._new if one.pending]
+        self._awaiting_grant = [one for one in self._awaiting_grant if one.pending]
         return back
 
     async def drain(self) -> None:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
         self._draining = True
         with suppress(Unavailable):
-            await self._sort(await self._queue.stop_pulling())
-        await self.heart.beat(at_once=True)
+            await self._accept_deliveries(await self._queue.stop_pulling())
+        await self.heartbeat.send(at_once=True)
         closing = asyncio.ensure_future(
             self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
         )
@@ -401,14 +405,18 @@ class FieldWorker:
                 break
             await self._clock.sleep(_LOOK_SECONDS)
         with suppress(Unavailable):
-            await self.heart.leave()
+            await self.heartbeat.deregister()
 
     async def _once(self) -> None:
         await self.step()
-        if self._clock.elapsed() - self._looked_at >= _PULSE_SECONDS:
+        if self._clock.elapsed() - self._looked_at >= _HEARTBEAT_SECONDS:
             self._looked_at = self._clock.elapsed()
-            await self.heart.beat()
+            await self.heartbeat.send()
 
-    def services(self) -> list[tuple[Callable[[], Awaitable[float]], asyncio.Event | None]]:
-        """What is to be done again and again, and what wakes each."""
-        return [(self.pull, self.room), (self.step, self.wake), (self.heart.beat, None)]
+    def services(self) -> list[tuple[str, Callable[[], Awaitable[float]], asyncio.Event | None]]:
+        """The loops of a worker: the component that each reports to, its step, and the event that wakes it."""
+        return [
+            ("worker", self.pull, self.slot_freed),
+            ("worker", self.step, self.wake),
+            ("heartbeat", self.heartbeat.send, None),
+        ]

@@ -9,146 +9,146 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
-from gnomon.core.leases import START_BY
-from gnomon.core.messages import LARGEST, order_message, order_of
+from gnomon.core.leases import LEASE_START_FRACTION
+from gnomon.core.messages import MAX_MESSAGE_BYTES, encode_task_message, task_message_of
 from gnomon.core.model import Result
-from gnomon.core.runs.admission import Waiting
-from gnomon.core.runs.outcomes import Assignment, Outcome, ending
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, complete_attempt
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.messaging import Outgoing, Parcel
+from gnomon.ports.messaging import OutboundTask, TaskOutbox
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import Held, Reach, Workplace
-from gnomon.services.execution.admission_cache import Backlog
-from gnomon.services.execution.dispatcher import limits_of
-from gnomon.services.execution.worker import placeholder
-from gnomon.services.execution.workflow_cache import Shelf, requested
-from gnomon.services.loop import Backoff, in_lots
-from gnomon.services.remote.pool_capacity import BELIEVED_SECONDS, DOUBTED_SECONDS, Vacancies
+from gnomon.ports.tasks import AttemptRef, TakeFilter, TaskQueue
+from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.dispatcher import give_up_limits
+from gnomon.services.execution.worker import placeholder_assignment
+from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
+from gnomon.services.loop import Backoff, yield_between_batches
+from gnomon.services.remote.pool_capacity import CACHE_SECONDS, CACHE_WHEN_FULL_SECONDS, PoolCapacity
 
 #: How long everybody else waits for it, and how soon a worker is tried again.
-_TOGETHER_SECONDS = 0.05
-_AGAIN_SECONDS = 0.25
+_WAIT_SECONDS = 0.05
+_RETRY_SECONDS = 0.25
 
 
-class _OnItsWay(Struct):
+class _PendingDelivery(Struct):
     """A parcel, until when it is of any use, when it may be tried next, and whether it is being tried."""
 
-    parcel: Parcel
+    parcel: OutboundTask
     until: float
     next_at: float = float("-inf")
     trying: bool = False
 
 
-class Handing:
+class DirectDelivery:
     """What is for one worker alone, until that worker has it or it is too late for it."""
 
-    def __init__(self, queue: Outgoing, clock: Clock) -> None:
+    def __init__(self, queue: TaskOutbox, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
-        self._parcels: dict[str, _OnItsWay] = {}
+        self._pending: dict[str, _PendingDelivery] = {}
         self._tries: set[asyncio.Task[None]] = set()
 
-    def add(self, parcel: Parcel, until: float) -> None:
+    def add(self, parcel: OutboundTask, until: float) -> None:
         """The parcel is to be handed over until then."""
-        self._parcels[parcel.name] = _OnItsWay(parcel, until)
+        self._pending[parcel.name] = _PendingDelivery(parcel, until)
 
     @property
     def waiting(self) -> bool:
         """Whether something has not arrived yet."""
-        return bool(self._parcels)
+        return bool(self._pending)
 
-    async def go(self) -> None:
+    async def deliver_due(self) -> None:
         """Every worker has what is for it, or is being tried, or will be tried again."""
         now = self._clock.elapsed()
-        self._parcels = {name: one for name, one in self._parcels.items() if one.until > now}
-        due = [one for one in self._parcels.values() if not one.trying and one.next_at <= now]
+        self._pending = {name: one for name, one in self._pending.items() if one.until > now}
+        due = [one for one in self._pending.values() if not one.trying and one.next_at <= now]
         if not due:
             return
         tries = [asyncio.create_task(self._try(one)) for one in due]
         self._tries.update(tries)
         for each in tries:
             each.add_done_callback(self._tries.discard)
-        await asyncio.wait(tries, timeout=_TOGETHER_SECONDS)
+        await asyncio.wait(tries, timeout=_WAIT_SECONDS)
 
-    async def _try(self, one: _OnItsWay) -> None:
+    async def _try(self, one: _PendingDelivery) -> None:
         one.trying = True
         try:
             arrived = await self._queue.publish([one.parcel])
         except Unavailable:
             arrived = frozenset()
-        one.trying, one.next_at = False, self._clock.elapsed() + _AGAIN_SECONDS
+        one.trying, one.next_at = False, self._clock.elapsed() + _RETRY_SECONDS
         if arrived:
-            self._parcels.pop(one.parcel.name, None)
+            self._pending.pop(one.parcel.name, None)
 
 
 #: How many are sent together.
-_MOST = 500
+_MAX_BATCH = 500
 #: How many are wrapped before others have a turn, such as whoever answers requests.
-_AT_A_STRETCH = 25
-_REMEMBERED = 100_000
+_YIELD_EVERY = 25
+_MAX_SENT = 100_000
 #: How often to look for what others have let through, while there is enough to do.
 _LOOK_SECONDS = 0.25
 
 
-class _Taken(Struct, frozen=True):
+class _TakenTask(Struct, frozen=True):
     """A task that is to be sent: when it was asked for, to which pool it goes, and to whom alone, if so."""
 
-    waiting: Waiting
+    waiting: ReadyTask
     asked_at: float
     pool: str
     to: str | None = None
 
 
-class Sent(OrderedDict[Held, Assignment]):
+class SentTasks(OrderedDict[AttemptRef, Assignment]):
     """What was sent to workers and is not known to have ended. Nothing rests on it: what it does not know is read."""
 
     def __init__(self) -> None:
         super().__init__()
         #: The pools of those that did not go to the default one.
-        self.pools: dict[Held, str] = {}
+        self.pools: dict[AttemptRef, str] = {}
 
     def remember(self, assignment: Assignment) -> None:
         """This is being sent."""
         self[assignment.task.task_id, assignment.task.fence] = assignment
-        if len(self) > _REMEMBERED:
+        if len(self) > _MAX_SENT:
             oldest, _ = self.popitem(last=False)
             self.pools.pop(oldest, None)
 
 
-class Courier:
+class TaskPublisher:
     """Takes, sends, and sends again under the same name what may not have arrived."""
 
     def __init__(
         self,
-        place: Workplace,
-        shelf: Shelf,
-        queue: Outgoing,
+        place: TaskQueue,
+        shelf: WorkflowCache,
+        queue: TaskOutbox,
         clock: Clock,
         events: Events,
         *,
         settings: Settings,
         courier: str,
     ) -> None:
-        self._place, self._shelf = place, shelf
+        self._place, self._workflow_cache = place, shelf
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
-        self._limits = limits_of(settings.execution)
+        self._limits = give_up_limits(settings.execution)
         self.courier = courier
         #: What a dispatcher in this process has let through: we need not read it again.
-        self.backlog = Backlog()
+        self.admission_cache = AdmissionCache()
         #: What whoever collects need not read again.
-        self.sent = Sent()
+        self.sent = SentTasks()
         #: How much may be sent, and where.
-        self.vacancies = Vacancies(place, queue, clock, lease_ms=self._lease_ms)
+        self.capacity = PoolCapacity(place, queue, clock, lease_ms=self._lease_ms)
         #: Until when it is looked for all the time what is for certain workers only, and when it was looked for last.
-        self._choosy_until = self._chosen_at = float("-inf")
+        self._directed_until = self._chosen_at = float("-inf")
         #: What may not have arrived, and until when it is of any use.
-        self._unsent: dict[str, tuple[Parcel, float]] = {}
-        self._to_send: list[_Taken] = []
+        self._unsent: dict[str, tuple[OutboundTask, float]] = {}
+        self._to_send: list[_TakenTask] = []
         #: The pools that streams and consumers are there for.
-        self._handing = Handing(queue, clock)
+        self._direct_delivery = DirectDelivery(queue, clock)
         self._prepared: frozenset[str] = frozenset()
         self._taking = False
         #: When all was taken that there was; whether what was let through here last was taken along with that, and
@@ -158,31 +158,31 @@ class Courier:
         self.wake = asyncio.Event()
         self.backoff = Backoff(events, "courier")
 
-    def returned(self, ended: Collection[Held]) -> None:
+    def record_returned(self, ended: Collection[AttemptRef]) -> None:
         """Workers have reported on these: there is room for more."""
         pools = Counter(self.sent.pools.pop(one) for one in ended if one in self.sent.pools) if self.sent.pools else {}
         for pool, count in pools.items():
-            self.vacancies.returned(pool, count)
-        addressed = self.vacancies.came_back(ended)
-        self.vacancies.returned(DEFAULT_POOL, len(ended) - sum(pools.values()) - addressed)
+            self.capacity.record_returned(pool, count)
+        addressed = self.capacity.directed_ended(ended)
+        self.capacity.record_returned(DEFAULT_POOL, len(ended) - sum(pools.values()) - addressed)
         self.wake.set()
 
-    def look(self) -> None:
+    def check_soon(self) -> None:
         """A worker has come or gone: count the slots again."""
-        self.vacancies.look_again()
+        self.capacity.invalidate()
         self._emptied_at = float("-inf")
         self.wake.set()
 
-    def doubt(self) -> None:
+    def rebuild_streams(self) -> None:
         """Somebody could not reach what keeps messages: it may be gone, and is made again."""
         self._prepared = frozenset()
-        self.look()
+        self.check_soon()
 
-    def choosy(self) -> None:
+    def expect_directed_tasks(self) -> None:
         """Somebody is about to place a task that not everybody may take."""
-        self._choosy_until = self._clock.elapsed() + BELIEVED_SECONDS
+        self._directed_until = self._clock.elapsed() + CACHE_SECONDS
 
-    async def take_along(self) -> None:
+    async def take_with_admission(self) -> None:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
         if self._taking or self._unsent:
             self._passed_over = True
@@ -193,7 +193,7 @@ class Courier:
         if self._to_send:
             self.wake.set()
 
-    def scheduled(self) -> None:
+    def on_admitted(self) -> None:
         """Something was let through here: look for it, unless it was taken along with that."""
         self._passed_over |= not self._along
         self._along = False
@@ -202,14 +202,14 @@ class Courier:
     async def step(self) -> float:
         """Take what there is room for, and send it. Returns how many seconds to wait before the next."""
         try:
-            await self.vacancies.read()
+            await self.capacity.read()
             await self._prepare()
             await self._send()
             if self._unsent:
                 raise BusUnavailable(f"{len(self._unsent)} tasks may not have arrived")
-            await self.vacancies.count()
+            await self.capacity.count()
             took = self._may_be_more and await self._take()
-            took_chosen = await self._take_chosen()
+            took_chosen = await self._take_directed()
             await self._send()
         except Unavailable as error:
             if isinstance(error, BusUnavailable):
@@ -219,11 +219,11 @@ class Courier:
         self.backoff.worked()
         if took or took_chosen:
             return 0.0
-        soon = self.vacancies.cramped or self._choosing or self._handing.waiting
-        return DOUBTED_SECONDS if soon else BELIEVED_SECONDS
+        soon = self.capacity.full or self._directed_expected or self._direct_delivery.waiting
+        return CACHE_WHEN_FULL_SECONDS if soon else CACHE_SECONDS
 
     async def _prepare(self) -> None:
-        wanted = frozenset(self.vacancies.pools)
+        wanted = frozenset(self.capacity.pools)
         if not wanted <= self._prepared:
             await self._queue.prepare(sorted(wanted))
             self._prepared = wanted
@@ -239,30 +239,32 @@ class Courier:
         """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
         if self._taking:
             return False
-        moment, asked_at = self.backlog.moment(), self._clock.elapsed()
+        admission_number, asked_at = self.admission_cache.admission_number(), self._clock.elapsed()
         self._taking, self._passed_over, self._emptied_at = True, False, float("-inf")
         try:
-            rooms = [await self._take_for(pool) for pool in list(self.vacancies.pools)]
+            rooms = [await self._take_for(pool) for pool in list(self.capacity.pools)]
         finally:
             self._taking = False
         all_taken = all(room is False for room in rooms)
         if all_taken:
             self._emptied_at = asked_at
-        if all_taken or not self.vacancies.slots:
-            self.backlog.none_left(moment, (one.waiting for one in self._to_send))
+        if all_taken or not self.capacity.slots:
+            self.admission_cache.mark_empty(admission_number, (one.waiting for one in self._to_send))
         return any(rooms)
 
     async def _take_for(self, pool: str) -> bool | None:
         """Whether there may be more for the pool; None if there was no room."""
         waiting = sum(one.pool == pool and one.to is None for one in self._to_send)
-        free = min(_MOST, self.vacancies.free(pool) - waiting)
+        free = min(_MAX_BATCH, self.capacity.free(pool) - waiting)
         if free <= 0:
             return None
-        taken = await self._given(self.courier, free, self.vacancies.reach(pool), pool)
-        self.vacancies.took(pool, all_of_it=taken < free)
+        taken = await self._take_into_outbox(self.courier, free, self.capacity.reach(pool), pool)
+        self.capacity.record_take(pool, all_of_it=taken < free)
         return taken == free
 
-    async def _given(self, worker: str, limit: int, reach: Reach, pool: str, to: str | None = None) -> int:
+    async def _take_into_outbox(
+        self, worker: str, limit: int, reach: TakeFilter, pool: str, to: str | None = None
+    ) -> int:
         """How many more are to be sent."""
         asked_at = self._clock.elapsed()
         taken = await self._place.take(
@@ -271,70 +273,74 @@ class Courier:
             lease_ms=self._lease_ms,
             now=self._clock.now(),
             begin=False,
-            known=self.backlog,
+            known=self.admission_cache,
             reach=reach,
         )
-        self._to_send += [_Taken(waiting, asked_at, pool, to) for waiting in taken]
+        self._to_send += [_TakenTask(waiting, asked_at, pool, to) for waiting in taken]
         return len(taken)
 
     @property
-    def _choosing(self) -> bool:
-        return self._clock.elapsed() < self._choosy_until
+    def _directed_expected(self) -> bool:
+        return self._clock.elapsed() < self._directed_until
 
-    async def _take_chosen(self) -> bool:
+    async def _take_directed(self) -> bool:
         """What is for certain workers only is to be sent to them, as far as they have room."""
         elapsed = self._clock.elapsed()
-        if not self.vacancies.slots or not (self._choosing or elapsed - self._chosen_at >= BELIEVED_SECONDS):
+        if not self.capacity.slots or not (self._directed_expected or elapsed - self._chosen_at >= CACHE_SECONDS):
             return False
         self._chosen_at = elapsed
         chosen = await self._place.chosen()
         if not chosen:
             return False
-        self.choosy()
-        in_hand = (await self._place.on_the_way()).in_hand
+        self.expect_directed_tasks()
+        in_hand = (await self._place.in_flight_counts()).in_hand
         took = 0
-        for card, reach in self.vacancies.candidates(chosen, in_hand):
-            free = min(_MOST, card.slots - in_hand.get(card.worker, 0))
-            took += await self._given(card.worker, free, reach, card.pool, card.worker)
+        for card, reach in self.capacity.candidates(chosen, in_hand):
+            free = min(_MAX_BATCH, card.slots - in_hand.get(card.worker, 0))
+            took += await self._take_into_outbox(card.worker, free, reach, card.pool, card.worker)
         return took > 0
 
-    async def _wrap(self) -> None:
+    async def _prepare_messages(self) -> None:
         """What was taken is ready to be sent; what cannot be sent, because nobody knows what it is, is given back."""
         taken = self._to_send
-        await self._shelf.fetch(one.waiting.run for one in taken if one.waiting.task.task_id not in self.backlog)
-        back: list[tuple[Assignment, Outcome]] = []
+        await self._workflow_cache.preload(
+            one.waiting.run for one in taken if one.waiting.task.task_id not in self.admission_cache
+        )
+        back: list[tuple[Assignment, AttemptOutcome]] = []
         count = len(self._to_send)
-        async for one in in_lots(self._to_send[:count], _AT_A_STRETCH):
+        async for one in yield_between_batches(self._to_send[:count], _YIELD_EVERY):
             assignment = await self._assignment(one.waiting)
             if assignment is None:
-                back.append((placeholder(one.waiting), _unknown(one.waiting)))
+                back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
-            parcel = self._parcel(assignment, one)
-            if len(parcel.body) > LARGEST:
-                back.append((assignment, _too_large(parcel)))
+            parcel = self._task_message(assignment, one)
+            if len(parcel.body) > MAX_MESSAGE_BYTES:
+                back.append((assignment, _message_too_large(parcel)))
                 continue
             self._remember(assignment, one)
-            until = one.asked_at + self._lease_ms / 1000 * START_BY
+            until = one.asked_at + self._lease_ms / 1000 * LEASE_START_FRACTION
             if one.to is None:
                 self._unsent[parcel.name] = parcel, until
             else:
-                self._handing.add(parcel, until)
+                self._direct_delivery.add(parcel, until)
         self._to_send = self._to_send[count:]
         if back:
             now = self._clock.now()
-            await self._place.report([ending(*one, now=now, limits=self._limits) for one in back])
+            await self._place.report([complete_attempt(*one, now=now, limits=self._limits) for one in back])
 
-    def _remember(self, assignment: Assignment, taken: _Taken) -> None:
+    def _remember(self, assignment: Assignment, taken: _TakenTask) -> None:
         held = assignment.task.task_id, assignment.task.fence
         self.sent.remember(assignment)
         if taken.to is not None:
-            self.vacancies.addressed(held, taken.pool, taken.to)
+            self.capacity.directed_sent(held, taken.pool, taken.to)
         elif taken.pool != DEFAULT_POOL:
             self.sent.pools[held] = taken.pool
 
-    async def _assignment(self, waiting: Waiting) -> Assignment | None:
+    async def _assignment(self, waiting: ReadyTask) -> Assignment | None:
         task = waiting.task
-        request = self.backlog.taken(task.task_id, task.fence) or await requested(self._shelf, waiting)
+        request = self.admission_cache.taken(task.task_id, task.fence) or await admission_request(
+            self._workflow_cache, waiting
+        )
         if request is None:
             return None
         return Assignment(
@@ -348,19 +354,19 @@ class Courier:
 
     # ---- sending -----------------------------------------------------------------------------
 
-    def _parcel(self, assignment: Assignment, taken: _Taken) -> Parcel:
+    def _task_message(self, assignment: Assignment, taken: _TakenTask) -> OutboundTask:
         now = self._clock.now()
-        left_ms = int(self._lease_ms * START_BY - (self._clock.elapsed() - taken.asked_at) * 1000)
-        order = order_of(assignment, deadline=now + left_ms)
-        body = order_message(order, source=self.courier, now=now)
+        left_ms = int(self._lease_ms * LEASE_START_FRACTION - (self._clock.elapsed() - taken.asked_at) * 1000)
+        order = task_message_of(assignment, deadline=now + left_ms)
+        body = encode_task_message(order, source=self.courier, now=now)
         name = f"{order.task_id}:{order.fence}"
-        return Parcel(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
+        return OutboundTask(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
 
     async def _send(self) -> None:
         """All that was taken has arrived, or is still to be sent."""
         if self._to_send:
-            await self._wrap()
-        await self._handing.go()
+            await self._prepare_messages()
+        await self._direct_delivery.deliver_due()
         # Nobody may start any more what is older: its lease ends, and it is offered again.
         elapsed = self._clock.elapsed()
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
@@ -371,14 +377,14 @@ class Courier:
         self._unsent = {name: (replace(one, again=True), until) for name, (one, until) in self._unsent.items()}
         for name in await self._queue.publish(parcels):
             parcel, _ = self._unsent.pop(name)
-            self.vacancies.sent(parcel.pool)
+            self.capacity.sent(parcel.pool)
 
 
-def _unknown(one: Waiting) -> Outcome:
+def _unknown_workflow(one: ReadyTask) -> AttemptOutcome:
     reason = f"launch_failed: there is no {one.run.workflow_id!r} of version {one.run.workflow_version}"
-    return Outcome(result=Result.NEVER_STARTED, error=reason)
+    return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
 
 
-def _too_large(parcel: Parcel) -> Outcome:
+def _message_too_large(parcel: OutboundTask) -> AttemptOutcome:
     reason = f"bad_input: what it is given fits into no message: it takes {len(parcel.body)} bytes"
-    return Outcome(result=Result.GAVE_UP, error=reason)
+    return AttemptOutcome(result=Result.GAVE_UP, error=reason)

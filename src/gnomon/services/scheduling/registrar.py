@@ -10,30 +10,30 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.jobs.schedule_fields import Defaults, printable, read_request, schedule_name
+from gnomon.core.jobs.schedule_fields import Defaults, printable, read_schedule_request, schedule_name
 from gnomon.core.ledger.edits import (
-    NONE_OF_THEM,
-    Choice,
-    Swallowed,
-    edited,
-    excepted,
-    fresh,
-    kept_grid,
-    leaves_some_due,
-    paused,
-    resumed,
-    resuming,
+    SKIP_MISSED,
+    MissedTicks,
+    ResumeChoice,
+    edited_schedule,
+    has_remaining_due,
+    keep_interval_anchor,
+    missed_ticks,
+    new_schedule,
+    paused_schedule,
+    resume_verdict,
+    resumed_schedule,
     same_spec,
-    swallowed,
-    unexcepted,
-    verdict_before,
+    verdict_before_edit,
+    with_exception,
+    without_exception,
 )
-from gnomon.core.ledger.plan import settled
+from gnomon.core.ledger.plan import schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
-from gnomon.ports.schedules import History, Schedules
+from gnomon.ports.schedules import ScheduleHistory, Schedules
 
 #: How often a change is tried against others who change the same schedule.
 _TRIES = 100
@@ -42,22 +42,22 @@ _FOREVER = 1 << 62
 _LARGEST_PAGE = 10_000
 
 
-class Registered(Struct, frozen=True):
+class RegistrationResult(Struct, frozen=True):
     """What a registration answers."""
 
     schedule_id: str
     next_run_at: int | None
 
 
-class Resumed(Struct, frozen=True):
+class ResumeResult(Struct, frozen=True):
     """What the end of a pause came to."""
 
-    swallowed: Swallowed
+    swallowed: MissedTicks
     #: How many of the swallowed ticks run after all.
     runs: int = 0
 
 
-class View(Struct, frozen=True):
+class ScheduleView(Struct, frozen=True):
     """A schedule as an operator looks at it."""
 
     schedule: Schedule
@@ -73,7 +73,7 @@ class Registrar:
     def __init__(
         self,
         schedules: Schedules,
-        history: History,
+        history: ScheduleHistory,
         clock: Clock,
         ids: Ids,
         *,
@@ -87,14 +87,14 @@ class Registrar:
         self._defaults = defaults or Defaults()
         self._tzdata = tzdata
 
-    async def upsert(self, request: Mapping[str, Any], *, actor: str, tenant: str = "default") -> Registered:
+    async def upsert(self, request: Mapping[str, Any], *, actor: str, tenant: str = "default") -> RegistrationResult:
         """Make the schedule say what the request says. Saying it again changes nothing; a pause goes on."""
         [registered] = await self.upsert_all([request], actor=actor, tenant=tenant)
         return registered
 
     async def upsert_all(
         self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default"
-    ) -> list[Registered]:
+    ) -> list[RegistrationResult]:
         """The same for many. Nothing is registered if any of them is wrong."""
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -109,12 +109,12 @@ class Registrar:
         for name in taken:
             await self._edit(tenant, name, specs[name], actor)
             coming[name] = next(iter((await self.get(name, tenant=tenant, coming=1, last=0)).next_runs), None)
-        return [Registered(name, coming[name]) for name in specs]
+        return [RegistrationResult(name, coming[name]) for name in specs]
 
     def _read_all(self, requests: Sequence[Mapping[str, Any]], now: int) -> dict[str, Spec]:
         specs: dict[str, Spec] = {}
         for request in requests:
-            name, spec = read_request(request, self._defaults, now=now)
+            name, spec = read_schedule_request(request, self._defaults, now=now)
             name = name or self._ids.new("sch", now)
             if name in specs:
                 raise FieldError("schedule_id", name, "is named twice")
@@ -122,14 +122,14 @@ class Registrar:
         return specs
 
     def _fresh(self, tenant: str, name: str, spec: Spec, now: int) -> Schedule:
-        return fresh(ScheduleUid(self._ids.new("sch", now)), tenant, name, spec, now=now)
+        return new_schedule(ScheduleUid(self._ids.new("sch", now)), tenant, name, spec, now=now)
 
     async def _edit(self, tenant: str, name: str, spec: Spec, actor: str) -> None:
         async def change(verdict: Verdict, now: int) -> bool:
             current = verdict.schedule
             if same_spec(current.spec, spec):
                 return True
-            changed = edited(verdict, kept_grid(current.spec, spec), now=now)
+            changed = edited_schedule(verdict, keep_interval_anchor(current.spec, spec), now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, name, change)
@@ -141,27 +141,27 @@ class Registrar:
         async def change(verdict: Verdict, now: int) -> bool:
             if verdict.schedule.paused_at is not None:
                 return True
-            changed = paused(verdict, now=now)
+            changed = paused_schedule(verdict, now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, schedule_id, change)
 
     async def resume(
-        self, schedule_id: str, *, actor: str, missed: Choice = NONE_OF_THEM, tenant: str = "default"
-    ) -> Resumed:
+        self, schedule_id: str, *, actor: str, missed: ResumeChoice = SKIP_MISSED, tenant: str = "default"
+    ) -> ResumeResult:
         """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
         printable("actor", actor)
-        done = Resumed(Swallowed(0))
+        done = ResumeResult(MissedTicks(0))
 
         async def change(verdict: Verdict, now: int) -> bool:
             nonlocal done
             current = verdict.schedule
             if current.paused_at is None:
                 return True
-            verdict = resuming(current, missed, now=now)
-            runs = sum(one.starts_a_run for one in verdict.decisions)
-            done = Resumed(swallowed(current, now=now), runs)
-            changed = resumed(verdict, now=now)
+            verdict = resume_verdict(current, missed, now=now)
+            runs = sum(one.starts_run for one in verdict.decisions)
+            done = ResumeResult(missed_ticks(current, now=now), runs)
+            changed = resumed_schedule(verdict, now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, schedule_id, change)
@@ -171,20 +171,22 @@ class Registrar:
         self, schedule_id: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
     ) -> None:
         """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
-        await self._except(tenant, schedule_id, actor, lambda one, now: excepted(one, at, move_to=move_to, now=now))
+        await self._except(
+            tenant, schedule_id, actor, lambda one, now: with_exception(one, at, move_to=move_to, now=now)
+        )
 
     async def undo_skip(self, schedule_id: str, at: int, *, actor: str, tenant: str = "default") -> None:
         """Let a tick that was skipped or moved fire at its time after all."""
-        await self._except(tenant, schedule_id, actor, lambda one, now: unexcepted(one, at, now=now))
+        await self._except(tenant, schedule_id, actor, lambda one, now: without_exception(one, at, now=now))
 
     async def _except(self, tenant: str, name: str, actor: str, say: Callable[[Schedule, int], Spec]) -> None:
         printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
-            spec = say(settled(verdict), now)
+            spec = say(schedule_after(verdict), now)
             if spec == verdict.schedule.spec:
                 return True
-            changed = edited(verdict, spec, now=now)
+            changed = edited_schedule(verdict, spec, now=now)
             return await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=self._tzdata)
 
         await self._change(tenant, name, change)
@@ -216,9 +218,9 @@ class Registrar:
             if current is None:
                 raise NotFound("schedule", name)
             now = self._clock.now()
-            verdict = verdict_before(current, now=now)
-            if leaves_some_due(verdict, now=now):
-                after = settled(verdict)
+            verdict = verdict_before_edit(current, now=now)
+            if has_remaining_due(verdict, now=now):
+                after = schedule_after(verdict)
                 won = await self._schedules.change(verdict, after, now=now, actor="", tzdata=self._tzdata)
             elif await change(verdict, now):
                 return
@@ -227,14 +229,14 @@ class Registrar:
             lost += not won
         raise Contended("schedule", name)
 
-    async def get(self, schedule_id: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> View:
+    async def get(self, schedule_id: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> ScheduleView:
         """The schedule with its next planned times and its last decisions."""
         schedule_name("schedule_id", schedule_id)
         found = await self._schedules.find(schedule_name("tenant", tenant), schedule_id)
         if found is None:
             raise NotFound("schedule", schedule_id)
         ticks = await self._history.ticks(found.uid, before=_FOREVER, limit=last)
-        return View(found, next_runs(found, now=self._clock.now(), limit=coming), tuple(ticks))
+        return ScheduleView(found, next_runs(found, now=self._clock.now(), limit=coming), tuple(ticks))
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Schedule]:
         """Schedules in the order of their names."""

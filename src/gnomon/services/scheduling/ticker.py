@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
-from gnomon.config.sections import Ticking
-from gnomon.core.instants import Reading, step_between
-from gnomon.core.ledger.plan import plan, run
+from gnomon.config.sections import TickerSettings
+from gnomon.core.instants import ClockReading, clock_step_ms
+from gnomon.core.ledger.plan import plan, run_record
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
-from gnomon.core.runs.admission import Waiting
+from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
@@ -18,33 +18,33 @@ from gnomon.services.scheduling.elector import Elector
 #: How long to wait before trying a store again that failed, doubling up to the tick interval.
 _FIRST_PAUSE = 0.05
 #: Up to so many decisions, what they make is handed over instead of being looked for.
-_FEW = 100
+_MAX_DIRECT = 100
 #: So many are planned before others have a turn.
-_AT_A_STRETCH = 250
+_YIELD_EVERY = 250
 #: In seconds: less is no time to read anything ahead.
-_SOON = 0.005
+_MIN_READ_AHEAD_SECONDS = 0.005
 
 
 #: Writes decisions down. What they make is told beforehand, to be passed on in the same commit.
-Write = Callable[[], Awaitable[frozenset[ScheduleUid]]]
-HandOver = Callable[[Sequence[Waiting], Write], Awaitable[frozenset[ScheduleUid]]]
+WriteDecisions = Callable[[], Awaitable[frozenset[ScheduleUid]]]
+WriteAndAdmit = Callable[[Sequence[ReadyTask], WriteDecisions], Awaitable[frozenset[ScheduleUid]]]
 
 
-def made_by(verdicts: Sequence[Verdict], now: int) -> list[Waiting]:
+def startable_tasks(verdicts: Sequence[Verdict], now: int) -> list[ReadyTask]:
     """The tasks that can start as soon as the verdicts are carried out; of a storm, none: those are found in bulk."""
-    if len(verdicts) > _FEW:
+    if len(verdicts) > _MAX_DIRECT:
         return []
     made = []
     for verdict in verdicts:
         spec = verdict.schedule.spec
         for decision in verdict.decisions:
             if decision.kind is TickKind.FIRED and (decision.fire_at or now + 1) <= now:
-                new = run(verdict.schedule, decision, now=now)
-                made += [Waiting(task=task, run=new) for task in first_tasks(new, spec.first_steps, now=now)]
+                new = run_record(verdict.schedule, decision, now=now)
+                made += [ReadyTask(task=task, run=new) for task in first_tasks(new, spec.first_steps, now=now)]
     return made
 
 
-class Health(StrEnum):
+class TickerHealth(StrEnum):
     """Whether ticks are being decided."""
 
     OK = "ok"
@@ -56,33 +56,35 @@ class Health(StrEnum):
 class Ticker:
     """Observes what is due, decides it, writes it down; then says when to look again."""
 
-    def __init__(self, ledger: Ledger, elector: Elector, clock: Clock, events: Events, settings: Ticking) -> None:
+    def __init__(
+        self, ledger: Ledger, elector: Elector, clock: Clock, events: Events, settings: TickerSettings
+    ) -> None:
         self._ledger = ledger
         self._elector = elector
         self._clock = clock
         self._events = events
         self._settings = settings
-        self._last = Reading(clock.now(), clock.elapsed())
+        self._last = ClockReading(clock.now(), clock.elapsed())
         self._last_good = clock.elapsed()
         self._pause = _FIRST_PAUSE
         #: Read before their time has come.
         self._ahead: Sequence[Schedule] = ()
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
         self._broken: set[tuple[ScheduleUid, int]] = set()
-        self.health = Health.IDLE
+        self.health = TickerHealth.IDLE
         #: More is due than could be decided at once: what waits for too long is missed.
         self.behind = False
         self._decided_at = float("-inf")
         #: Called when runs have been made.
-        self.on_fired: Callable[[], None] = lambda: None
+        self.on_runs_created: Callable[[], None] = lambda: None
         #: Told of decisions that were written down.
         self.on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None
         #: Writes decisions down and passes the tasks that they make on, in the same commit if it can.
-        self.hand_over: HandOver | None = None
+        self.write_and_admit: WriteAndAdmit | None = None
 
     async def step(self) -> float:
         """One look at what is due. Returns how many seconds to wait before the next."""
-        self._watch_the_clock()
+        self._detect_clock_step()
         try:
             if not self._elector.renewal_due_in:
                 await self._elector.step()
@@ -94,10 +96,10 @@ class Ticker:
         except Unavailable as error:
             return self._failed(error)
         if self._elector.failing and not self._elector.terms:
-            self.health = Health.ERROR
+            self.health = TickerHealth.ERROR
         else:
             self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
-            self.health = Health.OK if self._elector.terms else Health.IDLE
+            self.health = TickerHealth.OK if self._elector.terms else TickerHealth.IDLE
         return min(wait, self._elector.renewal_due_in)
 
     async def _decide_what_is_due(self) -> float:
@@ -122,8 +124,8 @@ class Ticker:
         """Seconds until the next fire. What is due then, if it is soon, is read now, while there is time."""
         coming = await self._ledger.next_due_at(shards=shards)
         wait = self._until(coming)
-        if coming is not None and _SOON < wait < self._settings.tick_ms / 1000:
-            self._ahead = await self._ledger.due(coming, shards=shards, limit=_FEW)
+        if coming is not None and _MIN_READ_AHEAD_SECONDS < wait < self._settings.tick_ms / 1000:
+            self._ahead = await self._ledger.due(coming, shards=shards, limit=_MAX_DIRECT)
         return max(0.0, min(wait, self._until(coming)))
 
     def _seen_ahead(self, now: int, shards: frozenset[int]) -> Sequence[Schedule]:
@@ -139,7 +141,7 @@ class Ticker:
         except Exception as error:  # noqa: BLE001 - see below
             # One that the store cannot take must not hold up the others: each by itself, then.
             if len(due) == 1:
-                self._set_aside(due[0], error)
+                self._quarantine(due[0], error)
             else:
                 for schedule in due:
                     await self._decide([schedule], now, terms)
@@ -155,11 +157,11 @@ class Ticker:
         async def write() -> frozenset[ScheduleUid]:
             return await self._ledger.decide(verdicts, now=now, terms=terms)
 
-        made = made_by(verdicts, now) if self.hand_over is not None else []
-        done = await (write() if self.hand_over is None else self.hand_over(made, write))
-        if len(made) < sum(decision.starts_a_run for verdict in verdicts for decision in verdict.decisions):
+        made = startable_tasks(verdicts, now) if self.write_and_admit is not None else []
+        done = await (write() if self.write_and_admit is None else self.write_and_admit(made, write))
+        if len(made) < sum(decision.starts_run for verdict in verdicts for decision in verdict.decisions):
             # Someone has to look for what was not handed over.
-            self.on_fired()
+            self.on_runs_created()
         return done
 
     async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
@@ -169,7 +171,7 @@ class Ticker:
             verdict = self._planned(schedule, now)
             if verdict is not None:
                 verdicts.append(verdict)
-            if not number % _AT_A_STRETCH:
+            if not number % _YIELD_EVERY:
                 await asyncio.sleep(0)
         return verdicts
 
@@ -177,10 +179,10 @@ class Ticker:
         try:
             return plan(schedule, now=now)
         except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
-            self._set_aside(schedule, error)
+            self._quarantine(schedule, error)
             return None
 
-    def _set_aside(self, schedule: Schedule, error: Exception) -> None:
+    def _quarantine(self, schedule: Schedule, error: Exception) -> None:
         """Leave the schedule alone until it is changed."""
         self._broken.add((schedule.uid, schedule.revision))
         self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
@@ -211,21 +213,21 @@ class Ticker:
             return longest
         return min(longest, max(0.0, left))
 
-    def _watch_the_clock(self) -> None:
-        reading = Reading(self._clock.now(), self._clock.elapsed())
-        step = step_between(self._last, reading)
+    def _detect_clock_step(self) -> None:
+        reading = ClockReading(self._clock.now(), self._clock.elapsed())
+        step = clock_step_ms(self._last, reading)
         if step:
             self._events.emit("clock_stepped", by_ms=step)
         self._last = reading
 
     def _failed(self, error: Unavailable) -> float:
-        self.health = Health.ERROR
+        self.health = TickerHealth.ERROR
         self._events.emit("store_unavailable", error=str(error))
         pause, self._pause = self._pause, min(self._pause * 2, self._settings.tick_ms / 1000)
         return pause
 
     @property
-    def decided_ago(self) -> float:
+    def seconds_since_decision(self) -> float:
         """Seconds since it began to decide something that was due."""
         return self._clock.elapsed() - self._decided_at
 
@@ -235,6 +237,6 @@ class Ticker:
         return len(self._broken)
 
     @property
-    def silent_for(self) -> float:
+    def seconds_since_success(self) -> float:
         """Seconds since the last look that succeeded: what a health check should watch."""
         return self._clock.elapsed() - self._last_good

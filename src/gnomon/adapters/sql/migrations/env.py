@@ -3,11 +3,11 @@
 from alembic import context
 
 from gnomon.adapters.sql.migrator import VERSION_TABLE
-from gnomon.adapters.sql.schema import everything
+from gnomon.adapters.sql.schema import full_metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=everything,
+    target_metadata=full_metadata,
     version_table=VERSION_TABLE,
     # SQLite cannot alter a column: the table is copied instead.
     render_as_batch=True,
