@@ -19,7 +19,7 @@ check: .venv/ready-to-test ## format, lint, types, and the rules of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_house_rules.py
+	$(BIN)/pytest -q tests/test_architecture.py
 
 format: .venv/ready-to-test ## rewrite the files in the house style
 	$(BIN)/ruff format .

@@ -17,12 +17,12 @@ from pathlib import Path
 from time import perf_counter, time
 
 from cluster_costs import cost_of_a_run
+from cluster_setup import SHAPES, cluster, launch_runs, recorded_messages, register, trigger_runs, until_over
 from cluster_storm import Storm, storm
 from gnomon.core.model import RunId
-from nodes import quantiles
+from node_setup import quantiles
 from report import table, write_section
-from shapes import SHAPES, cluster, launch_runs, recorded_messages, register, trigger_runs, until_over
-from support.servers import postgres
+from support.postgres_server import postgres
 
 PEERS = {"pgqueuer, batches of 100": "pgqueuer_jobs.py", "procrastinate, 5 at once": "procrastinate_jobs.py"}
 _PEERS = Path(__file__).parents[1] / ".venv" / "peers" / "bin" / "python"

@@ -2,9 +2,9 @@
 
 from time import perf_counter
 
+from cluster_setup import Cluster, cluster, launch_runs, register, until_over
 from report import table
-from shapes import Cluster, cluster, launch_runs, register, until_over
-from spending import processor_seconds
+from resource_usage import processor_seconds
 
 _SHOWN = 16
 

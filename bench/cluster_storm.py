@@ -13,11 +13,11 @@ from typing import NamedTuple
 import aiohttp
 import asyncpg
 
+from cluster_setup import worker, worker_settings
 from gnomon.app.operations import Operations
 from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from shapes import worker, worker_settings
 
 _QUESTIONS = ("/v1/jobs?limit=100", "/v1/executions?limit=100", "/v1/jobs/job-000007")
 _PER_SECOND = 20

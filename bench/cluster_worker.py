@@ -9,7 +9,7 @@ from time import time
 from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
 from gnomon.app.worker import WorkerOptions, run_worker
 from gnomon.config.settings import load
-from nodes import FUNCTIONS, NullEvents
+from node_setup import FUNCTIONS, NullEvents
 
 
 @FUNCTIONS.function("stamp")

@@ -18,7 +18,7 @@ from gnomon.app.node import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId
-from nodes import STARTED_AT, StepEvents, job_service_of, launcher_of, node_on
+from node_setup import STARTED_AT, StepEvents, job_service_of, launcher_of, node_on
 from report import table, write_section
 
 STEP_EVENTS = StepEvents()

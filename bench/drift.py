@@ -16,7 +16,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from nodes import STARTED_AT, job_service_of, node_on, quantiles
+from node_setup import STARTED_AT, job_service_of, node_on, quantiles
 from report import table, write_section
 
 _BEGUN: list[float] = []

@@ -34,7 +34,7 @@ from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 from report import table, write_section
-from support.servers import postgres
+from support.postgres_server import postgres
 
 NOON = 1_772_452_800_000
 PEER_JOBS = 10_000

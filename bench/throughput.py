@@ -18,7 +18,7 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunId, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
-from nodes import STARTED_AT, job_service_of, launcher_of, node_on
+from node_setup import STARTED_AT, job_service_of, launcher_of, node_on
 from report import table, write_section
 
 NOW = 1_772_452_800_000

@@ -7,9 +7,9 @@ import pytest
 
 from gnomon.adapters.sql import open_postgres
 from gnomon.adapters.sql.store import SqlStore
-from support.bus_servers import Nats
-from support.scoped import nats_with_users
-from support.servers import postgres
+from support.nats_redis_servers import Nats
+from support.nats_users import nats_with_users
+from support.postgres_server import postgres
 
 
 @pytest.fixture

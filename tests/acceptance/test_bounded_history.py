@@ -17,7 +17,7 @@ from gnomon.services.operations.jobs import JobService
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, VirtualClock
-from support.crew import ExecutionHarness
+from support.execution import ExecutionHarness
 
 JOBS, WEEKS, RETENTION_DAYS = 25, 4, 3
 #: Every so often they run.

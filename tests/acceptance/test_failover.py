@@ -23,7 +23,7 @@ from gnomon.ports.runs import RunQuery
 from gnomon.runners.registry import Functions
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import Recorder
-from support.servers import postgres
+from support.postgres_server import postgres
 
 pytestmark = [pytest.mark.req("H-16", "C-11"), pytest.mark.guarantee("C1"), pytest.mark.timeout(120)]
 

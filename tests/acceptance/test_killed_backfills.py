@@ -13,7 +13,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
 from gnomon.ports.runs import RunQuery
 from gnomon.services.operations.backfills import BackfillService
-from support.processes import up
+from support.gnomon_processes import up
 from support.witness import read_witness
 
 #: Paused, so that only what is filled in runs.

@@ -17,7 +17,7 @@ from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.labour import LEASE, admission, completion_of
+from support.task_steps import LEASE, admission, completion_of
 
 RUNS = 60
 LATER = NOON + 91 * DAY_MS

@@ -16,7 +16,6 @@ from gnomon.config.sections import NatsSettings as Settings
 from gnomon.core import subjects
 from gnomon.core.model import Attempt, Result, RunStatus
 from gnomon.testing.clock import Recorder
-from support.bus_servers import Nats
 from support.fleet_processes import (
     all_runs,
     check_runs,
@@ -29,7 +28,8 @@ from support.fleet_processes import (
     wait_until_all_over,
     wait_until_begun,
 )
-from support.scoped import PASSWORDS, NatsCluster
+from support.nats_redis_servers import Nats
+from support.nats_users import PASSWORDS, NatsCluster
 from support.witness import read_witness
 
 JOBS = """

@@ -15,7 +15,7 @@ from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import TickKind
 from gnomon.services.scheduling.registrar import Registrar
-from support.servers import postgres
+from support.postgres_server import postgres
 
 pytestmark = [pytest.mark.guarantee("S1", "S2", "S10", "S15", "E1", "E2", "C1", "C2", "C3"), pytest.mark.timeout(120)]
 

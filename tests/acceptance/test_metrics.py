@@ -25,7 +25,7 @@ from gnomon.core.model import RunId
 from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
-from support.servers import Postgres, postgres
+from support.postgres_server import Postgres, postgres
 
 PREFIX = "hanzo_scheduler_"
 CANARY = "correct-horse-battery"

@@ -18,8 +18,8 @@ from gnomon import errors
 from gnomon.app.auth import new_token, read_local_token
 from gnomon.config.settings import load
 from gnomon.ports.auth import Role
-from support.processes import TESTS, GnomonProcess, up
-from support.servers import postgres
+from support.gnomon_processes import TESTS, GnomonProcess, up
+from support.postgres_server import postgres
 from support.witness import read_witness
 
 OPEN = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}

@@ -21,7 +21,7 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
-from support.worlds import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+from support.random_simulation import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
 

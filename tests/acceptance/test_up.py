@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from support.processes import TESTS, GnomonProcess, up
+from support.gnomon_processes import TESTS, GnomonProcess, up
 from support.witness import read_witness
 
 
@@ -266,7 +266,7 @@ def test_a_secret_is_in_no_table_no_log_and_no_message(
     environment = {"CANARY": canary, "GNOMON_SECRETS__ALLOW": "CANARY"}
     arguments = ("--jobs", str(jobs(line, isolated)))
     said: list[str] = []
-    with up(database, *arguments, imports=("support.leaks",), environment=environment) as running:
+    with up(database, *arguments, imports=("support.misbehaving_functions",), environment=environment) as running:
         for job in ("leaky", "leaky-process"):
             gnomon("jobs", "trigger", job, "--database", str(database))
             said.append(running.line_with("dead letter"))
@@ -302,7 +302,9 @@ def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_the_clock(
 ) -> None:
     blocking = "name: blocking, function: blocking"
     ticking = 'name: ticking, function: witness/thread, schedule: "* * * * * *", overlap: allow'
-    with up(database, "--jobs", str(jobs(blocking, ticking)), imports=("support.witness", "support.leaks")) as running:
+    with up(
+        database, "--jobs", str(jobs(blocking, ticking)), imports=("support.witness", "support.misbehaving_functions")
+    ) as running:
         gnomon("jobs", "trigger", "blocking", "--database", str(database))
         until(lambda: len(read_witness(witness)) >= 6)
         running.kill()

@@ -14,9 +14,9 @@ import pytest
 
 import gnomon
 from gnomon.adapters.sql.store import SqlStore
-from support.bus_servers import Nats
 from support.fleet_processes import all_runs, postpone_task, remote_worker, server
-from support.processes import GnomonProcess, worker
+from support.gnomon_processes import GnomonProcess, worker
+from support.nats_redis_servers import Nats
 from support.witness import read_witness
 
 pytestmark = pytest.mark.timeout(120)

@@ -17,12 +17,12 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from gnomon.adapters import archive
-from gnomon.ports.maintenance import Record
+from gnomon.ports.maintenance import ArchiveRecord
 
 at = sys.argv[2]
 if at == "before the name":
     Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-records = [Record("run", {"run_id": f"run_{n}"}, 0) for n in range(10)]
+records = [ArchiveRecord("run", {"run_id": f"run_{n}"}, 0) for n in range(10)]
 asyncio.run(archive.FolderArchive(Path(sys.argv[1])).keep(records))
 os.kill(os.getpid(), signal.SIGKILL)
 """

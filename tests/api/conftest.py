@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support.faces import ApiCaller, ApiFixture
+from support.api_fixture import ApiCaller, ApiFixture
 
 
 @pytest.fixture

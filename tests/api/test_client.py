@@ -18,8 +18,8 @@ from gnomon.client import requests
 from gnomon.client.methods import ClientMethods, ListMethod, PagedMethod, SingleMethod
 from gnomon.client.transport import ApiRequest
 from gnomon.core.model import Result
-from support.faces import JOB, ApiFixture
-from support.serving import serve_api_fixture
+from support.api_fixture import JOB, ApiFixture
+from support.api_server import serve_api_fixture
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.core.model import Result
-from support.faces import ApiCaller, ApiFixture
+from support.api_fixture import ApiCaller, ApiFixture
 
 
 @pytest.fixture

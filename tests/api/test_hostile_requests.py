@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnomon.config.sections import ServerSettings
 from gnomon.errors import StoreUnavailable
-from support.faces import JOB, ApiCaller, ApiFixture
+from support.api_fixture import JOB, ApiCaller, ApiFixture
 
 
 async def nothing_stands(somebody: ApiCaller) -> bool:

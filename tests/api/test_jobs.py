@@ -4,7 +4,7 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.core.model import LogLine
-from support.faces import JOB, ApiCaller, ApiFixture
+from support.api_fixture import JOB, ApiCaller, ApiFixture
 
 
 @pytest.mark.req("H-05", "H-12")

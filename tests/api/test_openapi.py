@@ -13,7 +13,7 @@ from schemathesis.checks import CHECKS
 from gnomon.api.app import create_app
 from gnomon.api.openapi import document
 from gnomon.api.routes import ROUTES
-from support.faces import JOB, ApiCaller, ApiFixture
+from support.api_fixture import JOB, ApiCaller, ApiFixture
 
 DOCUMENT = document(ROUTES)
 OPERATIONS = [

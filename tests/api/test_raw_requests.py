@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.faces import ApiFixture
-from support.serving import serve_api_fixture
+from support.api_fixture import ApiFixture
+from support.api_server import serve_api_fixture
 
 
 @pytest.fixture

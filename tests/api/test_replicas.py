@@ -11,7 +11,7 @@ from gnomon import errors
 from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
 from gnomon.core.responses import Execution, Page
-from support.serving import background_scheduler
+from support.api_server import background_scheduler
 
 JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "overlap": "allow"}
 

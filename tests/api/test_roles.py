@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gnomon.api.route import ApiRoute, Permission
 from gnomon.api.routes import ROUTES
 from gnomon.ports.auth import Caller, Role
-from support.faces import ApiCaller, ApiFixture
+from support.api_fixture import ApiCaller, ApiFixture
 
 #: What the seed's roles may do, and what everybody may.
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
@@ -65,9 +65,9 @@ def test_every_route_is_in_the_table_of_roles() -> None:
 
 
 def test_a_route_that_does_not_say_who_may_cannot_be_made() -> None:
-    said = {field: getattr(ROUTES[0], field) for field in ROUTES[0].__struct_fields__ if field != "needs"}
+    said = {field: getattr(ROUTES[0], field) for field in ROUTES[0].__struct_fields__ if field != "permission"}
 
-    with pytest.raises(TypeError, match="needs"):
+    with pytest.raises(TypeError, match="permission"):
         ApiRoute(**said)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.table import FAULTS, FaultCase
-from support.servers import Postgres, postgres
-from support.small_disk import PostgresOnSmallDisk
-from support.trial import chaos_fleet
-from support.verdicts import violations
+from chaos.fault_table import FAULTS, FaultCase
+from support.chaos_fleet import chaos_fleet
+from support.fleet_checker import violations
+from support.postgres_server import Postgres, postgres
+from support.postgres_small_disk import PostgresOnSmallDisk
 
 #: What is judged after every fault, whichever it was.
 ALWAYS = ("S1", "S2", "S4", "S5", "S7", "S9", "S13", "S14", "S15", "S17", "C3")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.adapters.sql import open_sqlite
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 
 @pytest.fixture

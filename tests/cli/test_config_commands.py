@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from gnomon.config.settings import Settings
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 SEEDS_FILE = Path(__file__).parents[1] / "data" / "seed_configuration.yaml"
 

@@ -8,7 +8,7 @@ import pytest
 
 from acceptance.test_killed_cleaners import RUNS, prepared
 from gnomon.adapters.archive import read_archive
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.runners.workflow_builder import Workflows, index, item, step
 from gnomon.testing.clock import Recorder
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 GRAPH = """
 jobs:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.hands import environment_of_tests
-from support.prompt import CliPrompt
+from runners.runner_harness import environment_of_tests
+from support.cli_prompt import CliPrompt
 
 DATA = Path(__file__).parents[1] / "data" / "importing"
 KINDS = {

@@ -17,7 +17,7 @@ from gnomon.cli.commands import app
 from gnomon.core.ledger.plan import plan, schedule_after
 from gnomon.core.model import DAY_MS, LogLine, Result
 from gnomon.ports.tasks import HostLoad, WorkerInfo
-from support.prompt import JOBS, CliPrompt
+from support.cli_prompt import JOBS, CliPrompt
 
 PROGRAM = Path(sys.executable).with_name("gnomon")
 

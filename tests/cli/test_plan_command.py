@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.adapters.host import SystemClock
 from gnomon.core.instants import ms_of
-from support.prompt import JOBS, CliPrompt
+from support.cli_prompt import JOBS, CliPrompt
 
 MONDAY = ms_of(datetime(2027, 3, 1, 6, tzinfo=UTC))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
 
 JOBS = """
 jobs:

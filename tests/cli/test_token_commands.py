@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.issuers import token
-from support.prompt import CliPrompt
+from support.cli_prompt import CliPrompt
+from support.token_issuers import token
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from gnomon.core.explain.evidence import ExplanationKind, JobExplanation, Subjec
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.services.operations.presenters import why_response
-from support.prompt import JOBS, CliPrompt
+from support.cli_prompt import JOBS, CliPrompt
 
 
 @pytest.fixture

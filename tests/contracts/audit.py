@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.backfills import backfill
-from contracts.events import event
+from contracts.external_events import event
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.audit import GENESIS, AuditEntry, ChainHead, refused_entry, schedule_digest, verify_chain
 from gnomon.core.cron import Cron
@@ -17,7 +17,7 @@ from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest,
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit
-from support.labour import FullStore, completion_of, finish_run, take_task, workflow
+from support.task_steps import FullStore, completion_of, finish_run, take_task, workflow
 
 LATER = NOON + HOUR
 

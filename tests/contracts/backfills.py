@@ -19,7 +19,7 @@ from gnomon.core.runs.backfill import (
 )
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.runs import RunQuery
-from support.labour import FullStore, finish_run
+from support.task_steps import FullStore, finish_run
 
 FIRST = NOON - 10 * MINUTE
 PAST = [FIRST + minute * MINUTE for minute in range(5)]

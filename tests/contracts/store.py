@@ -28,7 +28,7 @@ from gnomon.core.model import (
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
-from support.labour import FullStore, finish_run, runs_of, take_task
+from support.task_steps import FullStore, finish_run, runs_of, take_task
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

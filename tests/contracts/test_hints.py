@@ -14,8 +14,8 @@ from gnomon.adapters.sql.postgres_notify import CHANNEL, PostgresHints
 from gnomon.config import sections
 from gnomon.ports.coordination import Hints, HintTopic
 from gnomon.testing.clock import Recorder
-from support.bus_servers import Nats
-from support.servers import Postgres, postgres
+from support.nats_redis_servers import Nats
+from support.postgres_server import Postgres, postgres
 
 PATIENCE = 20
 

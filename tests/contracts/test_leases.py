@@ -21,8 +21,8 @@ from gnomon.config import sections
 from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.coordination import Leases
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.bus_servers import Nats, Redis
-from support.servers import postgres
+from support.nats_redis_servers import Nats, Redis
+from support.postgres_server import postgres
 
 NOON = 1_800_000_000_000
 PATIENCE = 20

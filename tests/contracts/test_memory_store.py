@@ -6,14 +6,14 @@ import pytest
 
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
-from contracts.events import ExternalEventContract
-from contracts.keeping import RetentionContract
-from contracts.mending import StuckRunsContract
-from contracts.placing import PlacementContract
+from contracts.external_events import ExternalEventContract
+from contracts.invariants import InvariantContract
+from contracts.placement import PlacementContract
+from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
-from contracts.vitals import InvariantContract
-from contracts.work import TaskContract
-from support.planting import EditableMemoryStore, EditRow
+from contracts.stuck_runs import StuckRunsContract
+from contracts.tasks import TaskContract
+from support.row_editing import EditableMemoryStore, EditRow
 
 
 class TestMemoryStore(

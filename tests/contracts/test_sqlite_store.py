@@ -7,15 +7,15 @@ import pytest
 
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
-from contracts.events import ExternalEventContract
-from contracts.keeping import RetentionContract
-from contracts.mending import StuckRunsContract
-from contracts.placing import PlacementContract
+from contracts.external_events import ExternalEventContract
+from contracts.invariants import InvariantContract
+from contracts.placement import PlacementContract
+from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
-from contracts.vitals import InvariantContract
-from contracts.work import TaskContract
+from contracts.stuck_runs import StuckRunsContract
+from contracts.tasks import TaskContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from support.planting import EditRow, sql_row_editor
+from support.row_editing import EditRow, sql_row_editor
 
 
 class TestSqliteStore(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.declared import DeclarativeWorld
+from support.declarative_world import DeclarativeWorld
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from gnomon.declarative.decide import Overrides, StartDecision, due_at, resolve_
 from gnomon.declarative.polling import PollingLoop
 from gnomon.declarative.records import TaskRecord, failed, started
 from gnomon.declarative.writer import ScheduledTask, StateWriter
-from support.cases import EFFORT
-from support.declared import DeclarativeWorld
-from support.declared_years import RandomHistory
+from support.declarative_histories import RandomHistory
+from support.declarative_world import DeclarativeWorld
+from support.random_schedules import EFFORT
 
 pytestmark = pytest.mark.req("D-18")
 
@@ -211,7 +211,7 @@ def start_without_a_mark(patch: Patch) -> None:
 
 
 def never_write_outcomes(patch: Patch) -> None:
-    patch.setattr(StateWriter, "note", lambda *_: None)
+    patch.setattr(StateWriter, "enqueue", lambda *_: None)
 
 
 def never_start_what_is_new(patch: Patch) -> None:

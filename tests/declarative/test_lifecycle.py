@@ -12,7 +12,7 @@ import pytest
 from gnomon.declarative import MemoryState, Scheduler, counters_of, errors
 from gnomon.declarative.events import Event, TaskRunFailed
 from gnomon.errors import CronError, FieldError
-from support.declared import HOUR, MINUTE, SECOND, DeclarativeWorld
+from support.declarative_world import HOUR, MINUTE, SECOND, DeclarativeWorld
 
 NewWorld = Callable[..., DeclarativeWorld]
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gnomon.declarative import counters_of, errors
-from support.declared import HOUR, MINUTE, SECOND, DeclarativeWorld
+from support.declarative_world import HOUR, MINUTE, SECOND, DeclarativeWorld
 
 NewWorld = Callable[..., DeclarativeWorld]
 DELAY = timedelta(minutes=10)

@@ -12,7 +12,7 @@ from gnomon.declarative import errors
 from gnomon.declarative.cron import Occurrences, parse
 from gnomon.declarative.registrations import read_registrations
 from gnomon.errors import GnomonError
-from support.declared import DeclarativeWorld
+from support.declarative_world import DeclarativeWorld
 
 NewWorld = Callable[..., DeclarativeWorld]
 SHAPE = "Invalid registration shape: expected [string, string, function, Duration]"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from support.declared import DAY, HOUR, MINUTE, SECOND, DeclarativeWorld
+from support.declarative_world import DAY, HOUR, MINUTE, SECOND, DeclarativeWorld
 
 NewWorld = Callable[..., DeclarativeWorld]
 

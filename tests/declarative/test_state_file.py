@@ -15,7 +15,7 @@ from gnomon.declarative import MemoryState, Scheduler, State, errors
 from gnomon.declarative.cron import HostZone, Occurrences
 from gnomon.declarative.events import Event
 from gnomon.declarative.state import StateFile, state_at
-from support import declared_process
+from support import declarative_process
 
 HOUR = timedelta(hours=1)
 
@@ -211,7 +211,7 @@ async def test_on_the_clock_of_the_host_a_failed_task_is_retried_in_its_time(tmp
 @pytest.fixture
 def killable(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process whose one task never ends."""
-    command = [sys.executable, declared_process.__file__, str(tmp_path / "state.db")]
+    command = [sys.executable, declarative_process.__file__, str(tmp_path / "state.db")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield process
     process.kill()

@@ -13,8 +13,8 @@ from gnomon.config.sections import NatsSettings as Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic
 from gnomon.testing.clock import Recorder
-from support.bus_servers import Nats
-from support.scoped import PASSWORDS, nats_with_users
+from support.nats_redis_servers import Nats
+from support.nats_users import PASSWORDS, nats_with_users
 
 pytestmark = pytest.mark.req("H-21")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from support.bus_servers import Nats, Redis
-from support.processes import GnomonProcess
-from support.servers import postgres
+from support.gnomon_processes import GnomonProcess
+from support.nats_redis_servers import Nats, Redis
+from support.postgres_server import postgres
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from gnomon.cli.output import Format
 from gnomon.core.model import Result
 from gnomon.services.operations.presenters import why_response
 from gnomon.testing.clock import VirtualClock
-from support.story import WhyScenario
+from support.why_scenario import WhyScenario
 
 ROOT = Path(__file__).parents[2]
 SESSION = re.compile(r"^```text\n\$ gnomon (why .*)\n((?:.*\n)*?)```$", re.MULTILINE)

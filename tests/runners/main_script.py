@@ -6,7 +6,7 @@ import os
 
 from gnomon.core.runs.workflow import Isolation
 from gnomon.runners.registry import FUNCTIONS, function
-from runners.hands import open_runner
+from runners.runner_harness import open_runner
 
 
 @function

@@ -7,8 +7,8 @@ import asyncio
 import sys
 
 from gnomon.core.runs.workflow import SHELL, Isolation
-from runners.hands import open_runner
-from runners.isolated import FUNCTIONS
+from runners.process_functions import FUNCTIONS
+from runners.runner_harness import open_runner
 
 
 async def main() -> None:

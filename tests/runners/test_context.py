@@ -13,7 +13,7 @@ from gnomon.errors import FieldError
 from gnomon.runners.context import Cancelled, Context, StopFlag, attempt_info, snooze_ms
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
-from runners.hands import PLANNED, assignment, open_runner
+from runners.runner_harness import PLANNED, assignment, open_runner
 
 
 async def test_it_says_all_about_the_attempt() -> None:

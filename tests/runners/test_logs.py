@@ -9,7 +9,7 @@ import pytest
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
-from runners.hands import assignment, open_runner
+from runners.runner_harness import assignment, open_runner
 
 
 @pytest.fixture

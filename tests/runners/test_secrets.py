@@ -21,8 +21,8 @@ from gnomon.errors import FieldError
 from gnomon.runners.context import Context
 from gnomon.runners.registry import Functions
 from gnomon.runners.secrets import Redactor, SecretSource, redacted_json
-from runners.hands import open_runner
-from runners.isolated import FUNCTIONS as ISOLATED
+from runners.process_functions import FUNCTIONS as ISOLATED
+from runners.runner_harness import open_runner
 
 #: With what encodings change: quotes, a slash, signs of base64's alphabets, letters beyond ASCII.
 CANARY = 'cana"ry/7?>>~~ÿé+&% xyz'

@@ -18,9 +18,9 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.ports.runs import RunQuery
-from support.bus_servers import Nats
-from support.processes import TESTS, GnomonProcess
-from support.scoped import PASSWORDS, NatsCluster
+from support.gnomon_processes import TESTS, GnomonProcess
+from support.nats_redis_servers import Nats
+from support.nats_users import PASSWORDS, NatsCluster
 from support.witness import read_witness
 
 LEASE_MS = 2_000

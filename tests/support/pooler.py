@@ -10,7 +10,7 @@ import itertools
 import struct
 from dataclasses import dataclass, field
 
-from support.between import TcpRelay
+from support.tcp_relay import TcpRelay
 
 _CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
 #: What asks for an answer that ends with "ready for query", and what that is.

@@ -155,7 +155,7 @@ IDEMPOTENCY_KEY = Header(
 
 
 #: What all routes have in common that only look.
-READ_DEFAULTS: dict[str, Any] = {"method": "GET", "needs": Permission.READ, "success": {200: "It is as told."}}
+READ_DEFAULTS: dict[str, Any] = {"method": "GET", "permission": Permission.READ, "success": {200: "It is as told."}}
 #: Looking at a page of what many may be looking at.
 LIST_DEFAULTS: dict[str, Any] = {**READ_DEFAULTS, "shared": True}
 

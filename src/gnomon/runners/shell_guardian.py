@@ -68,7 +68,7 @@ def _end(mark: str, status: int) -> NoReturn:
     """Kill all that is left, and be gone."""
     import runpy
 
-    kill_tree = runpy.run_path(os.path.join(os.path.dirname(__file__), "trees.py"))["kill_tree"]  # noqa: PTH118, PTH120 - pathlib takes longer to load than the rest
+    kill_tree = runpy.run_path(os.path.join(os.path.dirname(__file__), "process_tree.py"))["kill_tree"]  # noqa: PTH118, PTH120 - pathlib takes longer to load than the rest
     kill_tree(os.getpid(), mark, spare=os.getpid())
     os._exit(status)
 

@@ -138,7 +138,7 @@ async def alive(call: ApiCall) -> Reply:
 
 _WELL: dict[str, Any] = {
     "method": "GET",
-    "needs": Permission.EVERYBODY,
+    "permission": Permission.EVERYBODY,
     "answer": HealthReport,
     "example": HEALTH,
     "success": {200: "All is well.", 503: "Some part is not."},

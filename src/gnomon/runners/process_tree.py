@@ -1,0 +1,73 @@
+"""Everything that a process has started: found in /proc, and killed.
+
+A descendant is whatever stands below the process, in its group or session, or carries its mark in the environment: the
+last finds those that left all three. What clears its environment and leaves them all is not found.
+
+The shell guardian runs this file by its path in an isolated interpreter, so it imports the standard library only.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+#: The variable that marks every process of one attempt.
+MARK = "GNOMON_TREE"
+_PROC = Path("/proc")
+_ROUNDS = 200
+_PAUSE = 0.01
+
+
+class _Process(NamedTuple):
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+
+
+def kill_tree(root: int, mark: str, *, spare: int | None = None) -> bool:
+    """Kill `root`, which must not have been reaped yet, and all that it started; False if some do not go away.
+
+    `spare` is left alive: it is the one who kills.
+    """
+    for _ in range(_ROUNDS):
+        alive = [pid for pid in _living(root, mark) if pid != spare]
+        if not alive:
+            return True
+        for pid in alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE)
+    return False
+
+
+def _living(root: int, mark: str) -> list[int]:
+    """The members of the tree that are more than a name in the table, from the leaves up."""
+    processes = list(_processes())
+    members = {root}
+    for process in processes:
+        if root in (process.group, process.session) or _carries(process.pid, mark):
+            members.add(process.pid)
+    while more := {process.pid for process in processes if process.parent in members} - members:
+        members |= more
+    return [process.pid for process in processes if process.pid in members and process.state not in "ZX"]
+
+
+def _processes() -> Iterator[_Process]:
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                # The name of the program stands in brackets and may hold any character.
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield _Process(int(folder.name), fields[0], int(fields[1]), int(fields[2]), int(fields[3]))
+
+
+def _carries(pid: int, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""The same jobs in every shape of a fleet: two servers, two workers, equal decisions and equal results."""
+
+import asyncio
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.model import Result, Run, RunStatus
+from gnomon.services.scheduling.registrar import Registrar
+from gnomon.testing.checker import check
+from support.fleet_checker import history_of
+from support.fleet_processes import all_runs, launch, start_together, wait_until, wait_until_all_over
+from support.fleet_topologies import TOPOLOGIES, Topology, running_topology
+from support.witness import read_witness
+
+JOBS = """
+jobs:
+  - {name: tick, function: witness/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
+  - name: graph
+    dag:
+      - {step: list, function: witness/step, input: {name: list}}
+      - {step: each, function: witness/step, depends_on: [list], foreach: [1, 2, 3], input: {name: "each${item}"}}
+      - {step: load, function: witness/step, depends_on: [each], pool: gpu, input: {name: load}}
+  - {name: flaky, function: witness/flaky, retry: {max_attempts: 3, initial_delay: 100ms}}
+  - {name: broken, function: witness/flaky, input: {failures: 9}, retry: {max_attempts: 2, initial_delay: 100ms}}
+  - {name: once, function: witness/coroutine, delivery: at_most_once}
+  - {name: once-broken, function: witness/flaky, delivery: at_most_once}
+  - {name: to-cancel, function: witness/patient}
+  - {name: too-long, function: witness/patient, timeout: 500ms}
+  - {name: shell, command: "echo done"}
+  - {name: on-gpu, function: witness/coroutine, pool: gpu, priority: critical}
+  - {name: in-europe, function: witness/coroutine, labels: {node.zone: eu}}
+  - {name: capable, function: witness/coroutine, pool: gpu, requires: [cuda]}
+"""
+ONE = [Result.SUCCEEDED]
+FAILED = Result.FAILED
+#: What becomes of each: the state of the run, what came of the attempts of each task, and how often a body began.
+EXPECTED = {
+    # The fan-out itself is nobody's work, and so has an attempt that no worker made.
+    "graph": (RunStatus.COMPLETED, [ONE, ONE, ONE, ONE, ONE, ONE], 5),
+    "flaky": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
+    "broken": (RunStatus.FAILED, [[FAILED, FAILED]], 2),
+    "once": (RunStatus.COMPLETED, [ONE], 1),
+    "once-broken": (RunStatus.FAILED, [[FAILED]], 1),
+    "to-cancel": (RunStatus.CANCELLED, [[Result.CANCELLED]], 1),
+    "too-long": (RunStatus.FAILED, [[Result.TIMED_OUT]], 1),
+    "shell": (RunStatus.COMPLETED, [ONE], 0),
+    "on-gpu": (RunStatus.COMPLETED, [ONE], 1),
+    "in-europe": (RunStatus.COMPLETED, [ONE], 1),
+    "capable": (RunStatus.COMPLETED, [ONE], 1),
+}
+
+
+async def all_over(store: SqlStore, witness: Path) -> list[Run]:
+    """All runs, once every job has had its run, some ticks have been, and the one that never ends was cancelled."""
+    await wait_until(lambda: _begun(store, witness, 4))
+    [cancelled] = await launch(store, "to-cancel")
+    for job in EXPECTED.keys() - {"to-cancel"}:
+        await launch(store, job)
+    await wait_until(lambda: _work_of(witness, "to-cancel"))
+    await store.cancel(cancelled, reason="enough", now=SystemClock().now())
+    await Registrar(store, store, SystemClock(), RandomIds()).pause("tick", actor="test")
+    await wait_until_all_over(store)
+    return await all_runs(store)
+
+
+async def _begun(store: SqlStore, witness: Path, count: int) -> bool:
+    return len(await store.workers()) == 2 and len(read_witness(witness)) >= count
+
+
+async def _work_of(witness: Path, job: str) -> bool:
+    return any(name == job for _, name, *_ in read_witness(witness))
+
+
+async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[str, object]:
+    """The same as in EXPECTED."""
+    tasks = await store.tasks(runs)
+    attempts = defaultdict(list)
+    for attempt in await store.attempts([task.task_id for task in tasks]):
+        attempts[attempt.task_id].append(attempt.result)
+    starts = Counter(run for what, _, run, *_ in read_witness(witness) if what == "start")
+    return {
+        str(run.schedule_id): (
+            run.status,
+            sorted((attempts[task.task_id] for task in tasks if task.run_id == run.run_id), key=len),
+            starts[run.run_id],
+        )
+        for run in runs
+        if run.schedule_id != "tick"
+    }
+
+
+@pytest.mark.req("H-06", "H-16", "R-10", "C-12")
+@pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("shape", TOPOLOGIES, ids=str)
+async def test_every_shape_decides_alike(
+    shape: Topology, url: str, store: SqlStore, witness: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    # Nobody dies here, and on a busy machine nobody passes for dead.
+    with (
+        running_topology(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there,
+        start_together(
+            *(there.server("--jobs", str(file)) for _ in range(2)),
+            there.worker("--label", "node.zone=eu"),
+            there.worker("--pool", "gpu", "--capability", "CUDA"),
+        ) as (*_, european, gpu),
+    ):
+        runs = await asyncio.wait_for(all_over(store, witness), 100)
+        stopped = [worker.terminate() for worker in (european, gpu)]
+
+    assert check(await history_of(store, "tick", runs)) == []
+    assert await what_became(store, runs, witness) == EXPECTED
+    assert stopped == [0, 0]
+    ticks = sorted(run.planned_at for run in runs if run.schedule_id == "tick")
+    assert ticks == list(range(ticks[0], ticks[-1] + 1, 1000)), "every second has one tick"
+    assert {run.status for run in runs if run.schedule_id == "tick"} == {RunStatus.COMPLETED}
+    at = {
+        name: {pid for what, job, *_, pid in read_witness(witness) if job == name}
+        for name in ("on-gpu", "load", "in-europe")
+    }
+    assert at == {"on-gpu": {gpu.pid}, "load": {gpu.pid}, "in-europe": {european.pid}}
+    fences = [(run, name, fence) for what, name, run, fence, *_ in read_witness(witness) if what == "start"]
+    assert len(fences) == len(set(fences)), "an attempt was begun twice"

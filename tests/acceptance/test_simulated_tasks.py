@@ -1,0 +1,528 @@
+"""Attempts, retries, losses, overlaps and dead letters in long histories: each ends with the checker."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
+from gnomon.core.runs.admission import Admission, ReadyTask
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Delivery, RetryPolicy
+from gnomon.ports.tasks import AttemptRef, LeaseRenewal
+from gnomon.services.execution.worker import Worker
+from gnomon.testing.checker import check
+from gnomon.testing.clock import VirtualClock
+from gnomon.testing.faults import FaultProbabilities
+from gnomon.testing.simulation import Simulation
+from support.histories import HistoryBuilder
+from support.random_simulation import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+
+pytestmark = pytest.mark.guarantee("S4", "S5", "S6", "S7", "S8", "S9", "S12", "S14", "S17", "S18")
+
+SEEDS = range(40 * EFFORT)
+BATCH = 5
+HOURS = 4
+
+
+def rough() -> FaultProbabilities:
+    """Much that goes wrong with workers, and with those who wait for them."""
+    return FaultProbabilities(crash=0.001, failure=0.004, slowness=0.004, race=0.1, operator_failure=0.05)
+
+
+async def rough_world(seed: int, *, store: type[MemoryStore] = MemoryStore) -> RandomSimulation:
+    return await simulate(seed, hours=HOURS, store=store, chances=rough())
+
+
+@pytest.mark.parametrize("first", SEEDS[::BATCH])
+async def test_no_rough_history_breaks_a_rule(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        world = await rough_world(seed)
+
+        assert check(world.simulation.history) == [], f"seed {seed}"
+
+
+async def test_the_same_seed_gives_the_same_bodies() -> None:
+    one, other = await rough_world(7), await rough_world(7)
+
+    assert one.simulation.history.witness == other.simulation.history.witness
+
+
+async def test_without_faults_every_run_has_one_body() -> None:
+    clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
+    simulation = Simulation(MemoryStore(clock.now), clock, seed="clean")
+    await simulation.define("work")
+    for name, overlap in enumerate(Overlap):
+        said = {"schedule_id": f"job-{name}", "schedule": "* * * * *", "workflow_id": "work", "overlap": overlap}
+        await simulation.register(said)
+    simulation.habits.durations = (10, 500, 20_000)
+    simulation.add_node()
+    simulation.add_node()
+
+    history = await simulation.run(4 * HOUR)
+
+    over = [run.run_id for life in history.lives.values() for run in life.runs if run.over]
+    starts = [seen.run_id for seen in history.witness if seen.starts]
+    assert check(history) == []
+    assert len(over) > 900
+    assert sorted(set(starts)) == sorted(starts)
+    assert set(over) <= set(starts)
+    assert {report.result for report in history.reports} == {Result.SUCCEEDED}
+
+
+# ---- not vacuous ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[RandomSimulation]:
+    async def all_of_them() -> list[RandomSimulation]:
+        return [await rough_world(seed) for seed in range(25)]
+
+    return asyncio.run(all_of_them())
+
+
+def test_attempts_end_in_every_way(worlds: list[RandomSimulation]) -> None:
+    counted = {one.result for world in worlds for one in world.simulation.history.reports if one.counted}
+
+    # A worker that stops in good order is tried on real processes.
+    assert counted == set(Result) - {Result.INTERRUPTED}
+
+
+def test_tasks_end_in_every_way(worlds: list[RandomSimulation]) -> None:
+    ends = {task.state for world in worlds for task in world.simulation.history.tasks.values()}
+
+    assert ends >= TERMINAL
+
+
+def test_workers_die_stand_still_and_come_too_late(worlds: list[RandomSimulation]) -> None:
+    histories = [world.simulation.history for world in worlds]
+    late = [one for history in histories for one in history.reports if not one.counted]
+    killed = [one for history in histories for one in history.witness if not one.starts and one.result is None]
+    longest = max(until - since for history in histories for _, since, until in history.stops)
+
+    assert {one.result for one in late} >= {Result.SUCCEEDED, Result.FAILED, Result.LOST}
+    assert len(killed) > 20
+    assert longest > 180_000
+
+
+def test_the_store_fails_before_and_after_commits(worlds: list[RandomSimulation]) -> None:
+    seen = [facts for world in worlds for name, facts in world.simulation.events.seen if name == "store_unavailable"]
+
+    for service in ("dispatcher", "worker"):
+        assert len({facts["error"] for facts in seen if facts.get("service") == service}) == 2, service
+    assert any(facts.get("service") == "reconciler" for facts in seen)
+
+
+def test_runs_wait_go_on_and_are_ended_by_others(worlds: list[RandomSimulation]) -> None:
+    runs = [run for world in worlds for life in world.simulation.history.lives.values() for run in life.runs]
+    run_intervals = [flight for world in worlds for flight in world.simulation.history.run_intervals.values()]
+    cancelled = [run for run in runs if run.error == "cancelled by operator"]
+    replaced = [run for run in runs if run.error == "superseded by a newer run"]
+    waited = [flight for flight in run_intervals if flight.went_on is not None and flight.went_on > flight.made + 1]
+
+    assert {run.started_at is None for run in cancelled} == {True, False}
+    assert {run.started_at is None for run in replaced} == {True, False}
+    assert len(waited) > 100
+
+
+def test_dead_letters_come_for_every_reason_and_are_made_good(worlds: list[RandomSimulation]) -> None:
+    letters = [letter for world in worlds for letter in world.simulation.history.dead_letters]
+    reasons = {letter.reason for letter in letters}
+
+    assert reasons >= {"gave_up", "attempts_exhausted", "worker_lost", "launch_failed", "no_workers"}
+    assert any(letter.reason == "worker_lost" and letter.attempts == 3 for letter in letters)
+    assert any(letter.resolved_at is not None for letter in letters)
+    assert any(letter.resolved_at is None and letter.replayed_by is not None for letter in letters)
+
+
+# ---- negative controls: each of these defects must be seen ---------------------------------------
+
+
+class Unfenced(MemoryStore):
+    """Asks only whether a task is in hand, not under which attempt."""
+
+    def _state(self, held: AttemptRef) -> TaskState | None:
+        task = self._tasks.get(held[0])
+        return None if task is None else task.state
+
+
+class Generous(MemoryStore):
+    """Gives away what it has given away before."""
+
+    async def take(self, worker: str, **wish: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is asked for
+        taken = await super().take(worker, **wish)
+        for one in taken:
+            task = self._tasks[one.task.task_id]
+            if task.fence < 3:
+                self._tasks[task.task_id] = replace(task, state=TaskState.SCHEDULED)
+        return taken
+
+
+class Obstinate(MemoryStore):
+    """Says that a run will end, and does nothing about it."""
+
+    async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
+        del reason, now, actor
+        run = self._runs.get(run_id)
+        return CancelOutcome.UNKNOWN if run is None else CancelOutcome.OVER if run.over else CancelOutcome.ASKED
+
+
+class Deaf(MemoryStore):
+    """Never tells a worker what it was asked to stop."""
+
+    async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
+        renewal = await super().renew(worker, held, lease_ms=lease_ms)
+        return LeaseRenewal(lost=renewal.lost, to_cancel=frozenset())
+
+    async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
+        del worker
+        return frozenset()
+
+
+class Idle(MemoryStore):
+    """Calls some tasks done that nobody has done."""
+
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+        return await super().admit([_done(one) for one in admissions], now=now)
+
+
+def _done(one: Admission) -> Admission:
+    lucky = one.state is TaskState.SCHEDULED and sum(one.run_id.encode()) % 7 == 0
+    return replace(one, state=TaskState.SUCCEEDED) if lucky else one
+
+
+class Hurried(MemoryStore):
+    """Admits a task that was tried since the dispatcher looked."""
+
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+        return await super().admit([replace(one, fence=None) for one in admissions], now=now)
+
+
+class Skipping(MemoryStore):
+    """Hands a task out again that failed, past the gate."""
+
+    def _end_attempt(self, one: TaskCompletion) -> bool:
+        counts = super()._end_attempt(one)
+        task = self._tasks[one.task_id]
+        if counts and task.state is TaskState.PENDING:
+            self._tasks[one.task_id] = replace(task, state=TaskState.SCHEDULED)
+        return counts
+
+
+class Boastful(MemoryStore):
+    """Lets every tick show success whose run is over."""
+
+    def _set_tick(self, run: Run, status: TickStatus) -> None:
+        super()._set_tick(run, TickStatus.SUCCESS if status is TickStatus.FAILED else status)
+
+
+class Forgiving(MemoryStore):
+    """Keeps a dead letter open although its replay has succeeded."""
+
+    def _resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
+        del dead_letter_id, by, now
+        return False
+
+
+class Undecided(MemoryStore):
+    """Lets a run be over without its task."""
+
+    def _stop_run(self, stopped: Run, now: int) -> None:
+        tasks = {task.task_id: task for task in self._tasks.values() if task.run_id == stopped.run_id}
+        super()._stop_run(stopped, now)
+        self._tasks |= tasks
+
+
+STORES = {
+    "fence not asked for": ("K8", Unfenced),
+    "double take": ("K6", Generous),
+    "released out of order": ("K12", NewestFirst),
+    "cancel ignored": ("S11", Obstinate),
+    "cancel not passed on": ("S11", Deaf),
+    "done without being done": ("K4", Idle),
+    "a step that is not in the graph": ("K13", Skipping),
+    "admitted though tried since": ("S12", Hurried),
+    "ticks that show success": ("C-10", Boastful),
+    "letters that stay open": ("K15", Forgiving),
+    "a run over without its task": ("K14", Undecided),
+}
+
+
+async def rules_broken(store: type[MemoryStore], *, until: str) -> set[str]:
+    """The rules that some histories break; once the one that is looked for is among them, that is enough."""
+    broken: set[str] = set()
+    for seed in range(12):
+        world = await rough_world(seed, store=store)
+        broken |= {violation.rule for violation in check(world.simulation.history)}
+        if until in broken:
+            break
+    return broken
+
+
+@pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
+async def test_a_wrong_store_is_seen(rule: str, store: type[MemoryStore]) -> None:
+    assert rule in await rules_broken(store, until=rule)
+
+
+async def dropping(self: Worker) -> None:
+    """Reports what has ended, and forgets it whether that has worked or not."""
+    endings, self._unreported = self._unreported, []
+    if endings:
+        for held in await self._place.report(endings):
+            self._held.pop(held, None)
+
+
+def lettered(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+    """A dead letter, also for what has succeeded."""
+    ended = complete_attempt(held, outcome, **told)
+    return replace(ended, dead_letter="why not") if ended.state is TaskState.SUCCEEDED else ended
+
+
+def unfinished(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+    """No dead letter for anything."""
+    return replace(complete_attempt(held, outcome, **told), dead_letter=None)
+
+
+def rosy(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+    """Success, whatever came of it."""
+    failed = outcome.result is Result.FAILED
+    return complete_attempt(held, AttemptOutcome(result=Result.SUCCEEDED) if failed else outcome, **told)
+
+
+def alike_but_for_runs(read: Schedule, current: Schedule) -> bool:
+    """Whether a schedule is as it was read, however many runs have begun or ended."""
+    return (read.mark_at, read.revision, read.paused_at) == (current.mark_at, current.revision, current.paused_at)
+
+
+SERVICES: dict[str, tuple[str, str, object]] = {
+    "reaper off": ("K14", "gnomon.services.execution.reconciler.overdue_outcome", lambda *_, **__: None),
+    "results dropped": ("K14", "gnomon.services.execution.worker.Worker._report", dropping),
+    "once more after a loss": ("K7", "gnomon.core.runs.outcomes._may_start_again", lambda _: True),
+    "losses without end": (
+        "S12",
+        "gnomon.services.execution.reconciler.give_up_limits",
+        lambda _: GiveUpLimits(losses=100),
+    ),
+    "no delay": ("S12", "gnomon.core.runs.outcomes._delay", lambda *_: 0),
+    "a letter for a success": ("K15", "gnomon.services.execution.worker.complete_attempt", lettered),
+    "no letter for a failure": ("K15", "gnomon.services.execution.worker.complete_attempt", unfinished),
+    "failures told as successes": ("K8", "gnomon.services.execution.worker.complete_attempt", rosy),
+    "overlap not asked about": (
+        "K11",
+        "gnomon.adapters.memory.tasks.decide_launch",
+        lambda *_, **__: (LaunchOutcome.STARTED, False),
+    ),
+    "overlap looked at outside": ("K2", "gnomon.adapters.memory.store.unchanged", alike_but_for_runs),
+    "all leases called over": (
+        "K6",
+        "gnomon.services.execution.reconciler.overdue_outcome",
+        lambda *_, **__: AttemptOutcome(result=Result.LOST),
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "target", "defect"), SERVICES.values(), ids=SERVICES.keys())
+async def test_a_wrong_service_is_seen(rule: str, target: str, defect: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, defect)
+
+    assert rule in await rules_broken(MemoryStore, until=rule)
+
+
+# ---- the checker itself: histories told by hand --------------------------------------------------
+
+RETRY = RetryPolicy(max_attempts=3, initial_delay_ms=10_000, jitter=0.1)
+ONCE = Delivery.AT_MOST_ONCE
+
+
+def failed_once(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
+    """A run whose first attempt has failed and which waits for the next."""
+    tale = HistoryBuilder(**{"retry": RETRY} | said).run("a").taken("a").begins("a").ends("a", Result.FAILED)
+    return tale.told("a", Result.FAILED, TaskState.PENDING, delay_ms=10_000)
+
+
+def lost_once(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
+    """A run whose first worker has not been heard of until its lease was over, and which waits for the next."""
+    tale = HistoryBuilder(**said).run("a").taken("a").begins("a").lapsed("a")
+    return tale.told("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
+
+
+def gave_up(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
+    tale = HistoryBuilder(**said).run("a").taken("a").begins("a").ends("a", Result.GAVE_UP)
+    return tale.told("a", Result.GAVE_UP, TaskState.FAILED)
+
+
+def waiting_behind(overlap: Overlap = Overlap.QUEUE) -> HistoryBuilder:
+    """A run that goes on, and two that wait for it."""
+    return HistoryBuilder(overlap=overlap).run("a").run("b", queued=True).run("c", queued=True)
+
+
+def nobody_could_run_it() -> HistoryBuilder:
+    return HistoryBuilder().run("a").becomes("a", TaskState.FAILED, routings=50).letter("a")
+
+
+def zombie() -> HistoryBuilder:
+    """The first worker stood still, comes back when another has done the work, and is not listened to."""
+    tale = lost_once().wait(1).success("a", "w2").ends("a", Result.FAILED, "w1", fence=1)
+    return tale.late("a", 1, Result.FAILED)
+
+
+def replayed(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - of the letter
+    return gave_up(dead_letter=True).letter("a", **said).run("b", replay_of="dl_a").success("b")
+
+
+GOOD = {
+    "nothing at all": HistoryBuilder,
+    "a success": lambda: HistoryBuilder().run("a").success("a"),
+    "a justified retry": lambda: failed_once().wait(10).success("a"),
+    "a retry that waits": failed_once,
+    "a lost attempt, and another": lambda: lost_once().wait(1).success("a", "w2"),
+    "a zombie": zombie,
+    "at most once, lost": lambda: (
+        HistoryBuilder(delivery=ONCE)
+        .run("a")
+        .taken("a")
+        .lapsed("a")
+        .told("a", Result.LOST, TaskState.FAILED, by="reconciler")
+    ),
+    "cancelled while it waited": lambda: waiting_behind().cancelled("b"),
+    "cancelled while it ran": lambda: (
+        HistoryBuilder().run("a").taken("a").begins("a").cancelled("a").ends("a", Result.CANCELLED)
+        .told("a", Result.CANCELLED, TaskState.CANCELLED)
+    ),
+    "one after the other": lambda: (
+        waiting_behind().success("a").released("b").success("b").released("c").success("c")
+    ),
+    "forced beside another": lambda: (
+        HistoryBuilder(overlap=Overlap.SKIP).run("a").taken("a").begins("a").run("b", force=True).success("b")
+    ),
+    "a body that goes on": lambda: HistoryBuilder().run("a").taken("a").begins("a").wait(100),
+    "a letter that was asked for": lambda: gave_up(dead_letter=True).letter("a"),
+    "a letter made good": lambda: replayed(resolved=True),
+    "nobody could run it": nobody_could_run_it,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tale", GOOD.values(), ids=GOOD.keys())
+def test_a_good_history_breaks_no_rule(tale: Callable[[], HistoryBuilder]) -> None:
+    assert check(tale().build()) == []
+
+
+BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
+    "done without a body": ("K4", lambda: HistoryBuilder().run("a").becomes("a", TaskState.SUCCEEDED)),
+    "failed without being tried": ("K4", lambda: HistoryBuilder().run("a").becomes("a", TaskState.FAILED).letter("a")),
+    "begun too soon": ("S12", lambda: failed_once().success("a")),
+    "repeated without a reason": (
+        "K6",
+        lambda: HistoryBuilder().run("a").taken("a").begins("a").becomes("a", TaskState.PENDING).success("a", "w2"),
+    ),
+    "repeated after a success": (
+        "K6",
+        lambda: (
+            HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.SUCCEEDED)
+            .told("a", Result.SUCCEEDED, TaskState.PENDING).success("a")
+        ),
+    ),
+    "begun twice under one attempt": ("K6", lambda: HistoryBuilder().run("a").taken("a").begins("a").begins("a")),
+    "begun by someone else": ("K6", lambda: HistoryBuilder().run("a").taken("a").begins("a", "w2")),
+    "called lost with a lease": (
+        "K6",
+        lambda: (
+            HistoryBuilder().run("a").taken("a").begins("a")
+            .told("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
+        ),
+    ),
+    "a second start of what starts once": (
+        "K7",
+        lambda: lost_once(delivery=ONCE).wait(1).success("a", "w2"),
+    ),
+    "a late result that counts": ("K8", lambda: lost_once().taken("a", "w2").late("a", 1, Result.FAILED, changed=True)),
+    "told otherwise than it was": (
+        "K8",
+        lambda: (
+            HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.FAILED)
+            .told("a", Result.SUCCEEDED, TaskState.SUCCEEDED)
+        ),
+    ),
+    "a success told by others": (
+        "K8",
+        lambda: (
+            HistoryBuilder().run("a").taken("a").begins("a")
+            .told("a", Result.SUCCEEDED, TaskState.SUCCEEDED, by="w2").ends("a", Result.SUCCEEDED)
+        ),
+    ),
+    "failed after a success": (
+        "K8",
+        lambda: (
+            HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.SUCCEEDED)
+            .told("a", Result.SUCCEEDED, TaskState.FAILED).letter("a")
+        ),
+    ),
+    "two that exclude each other": (
+        "K11",
+        lambda: HistoryBuilder(overlap=Overlap.SKIP).run("a").run("b").success("a").success("b"),
+    ),
+    "two bodies that exclude each other": (
+        "K11",
+        lambda: (
+            waiting_behind().taken("a").begins("a").becomes("a", TaskState.FAILED).letter("a")
+            .released("b").taken("b").begins("b")
+        ),
+    ),
+    "out of order": ("K12", lambda: waiting_behind().success("a").released("c").success("c")),
+    "a step that is not in the graph": (
+        "K13",
+        lambda: HistoryBuilder().run("a").success("a").becomes("a", TaskState.CANCELLED),
+    ),
+    "ready for ever": ("K14", lambda: HistoryBuilder().run("a").wait(600)),
+    "behind nothing for ever": ("K14", lambda: HistoryBuilder(overlap=Overlap.QUEUE).run("a", queued=True).wait(600)),
+    "gone for ever": ("K14", lambda: HistoryBuilder().run("a").taken("a").wait(600)),
+    "never told": (
+        "K14",
+        lambda: HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.SUCCEEDED).wait(600),
+    ),
+    "no letter": ("K15", lambda: gave_up(dead_letter=True)),
+    "two letters": ("K15", lambda: gave_up(dead_letter=True).letter("a").letter("a")),
+    "a letter nobody asked for": ("K15", lambda: gave_up().letter("a")),
+    "a letter for a success": ("K15", lambda: HistoryBuilder(dead_letter=True).run("a").success("a").letter("a")),
+    "a letter still open that was made good": ("K15", lambda: replayed(resolved=False)),
+    "a letter resolved by nothing": ("K15", lambda: gave_up(dead_letter=True).letter("a", resolved=True)),
+    "two replays of one letter": ("K15", lambda: replayed(resolved=True).run("c", replay_of="dl_a").success("c")),
+    "given up too early": (
+        "S12",
+        lambda: (
+            HistoryBuilder(retry=RETRY).run("a").taken("a").begins("a").ends("a", Result.FAILED)
+            .told("a", Result.FAILED, TaskState.FAILED)
+        ),
+    ),
+    "retried without a policy": ("S12", lambda: failed_once(retry=None)),
+    "a delay that was not promised": (
+        "S12",
+        lambda: (
+            HistoryBuilder(retry=RETRY).run("a").taken("a").begins("a").ends("a", Result.FAILED)
+            .told("a", Result.FAILED, TaskState.PENDING, delay_ms=11_100)
+        ),
+    ),
+    "begun after a cancellation": (
+        "S11",
+        lambda: HistoryBuilder().run("a").cancelled("a").becomes("a", TaskState.PENDING).taken("a").begins("a"),
+    ),
+    "not stopped": ("S11", lambda: HistoryBuilder().run("a").taken("a").begins("a").cancelled("a").wait(100)),
+    "a run that says something else": ("C-10", lambda: lying(gave_up())),
+}  # fmt: skip
+
+
+def lying(tale: HistoryBuilder) -> HistoryBuilder:
+    tale.runs["a"] = replace(tale.runs["a"], status=RunStatus.COMPLETED)
+    return tale
+
+
+@pytest.mark.parametrize(("rule", "tale"), BAD.values(), ids=BAD.keys())
+def test_a_bad_history_breaks_its_rule(rule: str, tale: Callable[[], HistoryBuilder]) -> None:
+    found = check(tale().build())
+
+    assert rule in {violation.rule for violation in found}

@@ -1,0 +1,157 @@
+"""Pulling from a consumer that somebody deletes: what another one of its name gives out may be with others already."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
+
+from gnomon.adapters.nats import consumer
+from gnomon.adapters.nats.connection import connect
+from gnomon.adapters.nats.consumer import PullConsumer
+from gnomon.config.sections import NatsSettings as Settings
+from gnomon.errors import Unavailable
+from gnomon.ports.messaging import InboundMessage
+from gnomon.testing.clock import Recorder
+from support.nats_redis_servers import Nats
+
+pytestmark = pytest.mark.guarantee("C5", "S9")
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[Nats]:
+    with Nats() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(nats: Nats) -> AsyncIterator[Client]:
+    client = await connect(Settings(url=nats.url), Recorder(), name="test")
+    js = client.jetstream()
+    await js.add_stream(StreamConfig(name="S", subjects=["s.>"], retention=RetentionPolicy.WORK_QUEUE))
+    await js.add_consumer("S", ConsumerConfig(durable_name="C"))
+    yield client
+    await js.delete_stream("S")
+    await client.close()
+
+
+async def made_again(client: Client) -> None:
+    await client.jetstream().delete_consumer("S", "C")
+    await client.jetstream().add_consumer("S", ConsumerConfig(durable_name="C"))
+
+
+async def sent(client: Client, count: int) -> None:
+    for number in range(count):
+        await client.jetstream().publish("s.one", str(number).encode())
+
+
+async def one_from(puller: PullConsumer) -> InboundMessage:
+    """The next one, however often it has to be asked for."""
+    while True:
+        try:
+            if pulled := await puller.pull(limit=1, wait_ms=1000):
+                return pulled[0]
+        except Unavailable:
+            continue
+
+
+@pytest.fixture
+def clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
+
+
+@pytest.mark.usefixtures("clocks_agree")
+async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) -> None:
+    puller = PullConsumer(client, "S", "C")
+    await sent(client, 3)
+
+    assert [(await one_from(puller)).doubtful for _ in range(3)] == [False] * 3
+
+
+async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
+    puller = PullConsumer(client, "S", "C")
+    await sent(client, 2)
+    async with asyncio.timeout(10):
+        assert not (await puller.pull(limit=1, wait_ms=5_000))[0].doubtful
+        await puller._ask(1)  # noqa: SLF001 - as a pull with more room does
+        while not puller._received:  # noqa: ASYNC110, SLF001 - it comes by itself
+            await asyncio.sleep(0.01)
+    monkeypatch.setitem(client.stats, "reconnects", client.stats["reconnects"] + 1)
+
+    assert (await puller.pull(limit=1, wait_ms=0))[0].doubtful
+
+
+async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puller = PullConsumer(client, "S", "C")
+    puller.offer(InboundMessage(b"for us alone", 1, None))
+    monkeypatch.setattr(Client, "is_connected", property(lambda _: False))
+
+    assert [one.body for one in await puller.pull(limit=2, wait_ms=0)] == [b"for us alone"]
+    monkeypatch.undo()
+
+
+async def test_whoever_has_something_already_can_know_that_the_consumer_was_made_again(client: Client) -> None:
+    puller = PullConsumer(client, "S", "C")
+    await sent(client, 1)
+    await one_from(puller)
+    before = puller.delivery_gaps
+    assert await puller.pull(limit=1, wait_ms=1) == []
+    await client.flush()
+    await made_again(client)
+    await one_from(puller)
+
+    assert puller.delivery_gaps > before
+
+
+@pytest.mark.usefixtures("clocks_agree")
+async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
+    puller = PullConsumer(client, "S", "C")
+    await client.jetstream().publish("s.one", b"", headers={consumer.REDELIVERY_HEADER: "1"})
+
+    assert (await one_from(puller)).doubtful
+
+
+async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puller = PullConsumer(client, "S", "C")
+    assert await puller.pull(limit=1, wait_ms=1) == []
+    publish = client.publish
+
+    async def slow(*words: Any, **named: Any) -> None:  # noqa: ANN401 - as it is called
+        await publish(*words, **named)
+        puller.offer(InboundMessage(b"for us alone", 1, None))
+
+    puller._requests.clear()  # noqa: SLF001 - as if their time was over
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "publish", slow)
+        async with asyncio.timeout(5):
+            assert await puller.pull(limit=1, wait_ms=60_000)
+
+
+async def test_whoever_waited_while_the_consumer_was_deleted_is_in_doubt(client: Client) -> None:
+    waiting = PullConsumer(client, "S", "C")
+    assert await waiting.pull(limit=1, wait_ms=1) == []
+    await client.flush()
+    await made_again(client)
+    await sent(client, 1)
+
+    assert (await one_from(waiting)).doubtful
+
+
+@pytest.mark.usefixtures("clocks_agree")
+@pytest.mark.parametrize("count", [1, 2])
+async def test_whoever_did_not_notice_finds_out_by_what_it_is_given(client: Client, count: int) -> None:
+    busy = PullConsumer(client, "S", "C")
+    await sent(client, count)
+    assert [(await one_from(busy)).doubtful for _ in range(count)] == [False] * count
+    await made_again(client)
+
+    assert (await one_from(busy)).doubtful

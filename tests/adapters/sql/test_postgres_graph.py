@@ -1,0 +1,216 @@
+"""Graphs of steps on PostgreSQL, whose steps and items end on several nodes at the same time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from msgspec.structs import replace
+from sqlalchemy.util import await_only
+
+from contracts.store import NOON, minutely
+from gnomon.adapters.sql import SqlStore, open_postgres
+from gnomon.adapters.sql import tasks as tasks_module
+from gnomon.adapters.sql.fan_out import fan_out
+from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Source, TaskId
+from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.launch import CancelOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
+from gnomon.core.runs.prepare import prepare_task, reference_scope
+from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.core.triggers import OnDemand
+from gnomon.ports.runs import RunQuery
+from gnomon.ports.schedules import JobChangeset
+from gnomon.testing.clock import VirtualClock
+from support.execution import ExecutionHarness
+from support.postgres_server import postgres
+from support.task_steps import LEASE, admission
+
+
+def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any field of a step
+    return Step(name=name, function=said.pop("function", "reports.make"), depends_on=needs, **said)
+
+
+FORK = Workflow(workflow_id="fork", version=1, steps=(step("left"), step("right"), step("after", "left", "right")))
+EACH = Workflow(workflow_id="each", version=1, steps=(step("each", foreach=[1, 2]), step("after", "each")))
+LEAF = Workflow(workflow_id="leaf", version=1, steps=(step("main"),))
+ALL = Workflow(
+    workflow_id="all",
+    version=1,
+    steps=(
+        *(step("first"), step("each", "first", foreach=[1, 2, 3, 4], max_parallel=2)),
+        step("subs", "first", function="", workflow="leaf", foreach=[1, 2]),
+        step("last", "each", "subs"),
+    ),
+)
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with postgres(18).database() as url:
+        yield url
+
+
+@pytest.fixture
+async def stores(url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    """Two nodes on one database."""
+    one, other = await open_postgres(url), await open_postgres(url)
+    yield one, other
+    await asyncio.gather(one.close(), other.close())
+
+
+def launch_of(workflow: Workflow, name: str = "a", schedule: Schedule | None = None) -> LaunchRequest:
+    """A run, without a schedule that whoever ends it could hold."""
+    run = new_requested_run(RunId(f"run_{name}"), schedule or minutely(), source=Source.API, now=NOON)
+    if schedule is None:
+        run = replace(run, schedule_uid=None, schedule_id=None)
+    return LaunchRequest(run=replace(run, workflow_id=workflow.workflow_id), first_steps=workflow.first_steps)
+
+
+async def in_hand(store: SqlStore) -> Sequence[ReadyTask]:
+    """Everything that waits, taken."""
+    ready = await store.waiting(NOON, limit=100)
+    await store.admit([admission(one.task) for one in ready], now=NOON)
+    return await store.take("w1", limit=100, lease_ms=LEASE, now=NOON)
+
+
+def done(one: ReadyTask, workflow: Workflow) -> TaskCompletion:
+    found = workflow.step(one.task.step)
+    assert found is not None
+    had = Assignment(task=one.task, run=one.run, workflow=workflow, step=found, input={})
+    return complete_attempt(had, AttemptOutcome(result=Result.SUCCEEDED, output=b"1"), now=NOON, limits=GiveUpLimits())
+
+
+async def at_once(url: str, asked: Sequence[Awaitable[Any]]) -> None:
+    """All of them wait for the same run before any of them goes on."""
+    engine = (await open_postgres(url)).transactions
+
+    def hold(conn: sa.Connection) -> list[asyncio.Task[Any]]:
+        conn.exec_driver_sql("SELECT run_id FROM run FOR UPDATE")
+        tasks = [asyncio.ensure_future(one) for one in asked]
+        await_only(blocked(url, len(asked)))
+        return tasks
+
+    await asyncio.gather(*await engine.write(hold))
+    await engine.close()
+
+
+async def blocked(url: str, count: int) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(5):
+        while (await postgres(18).run(waiting, url=url))[0][0] < count:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_of_two_steps_that_end_at_once_on_two_nodes_one_sees_that_it_was_the_last(
+    url: str, stores: tuple[SqlStore, SqlStore]
+) -> None:
+    wish = launch_of(FORK)
+    await stores[0].launch([wish], now=NOON)
+    taken = await in_hand(stores[0])
+    assert len(taken) == 2
+
+    await at_once(url, [store.report([done(one, FORK)]) for store, one in zip(stores, taken, strict=True)])
+
+    tasks = await stores[0].tasks([wish.run])
+    assert [(task.step, task.state) for task in tasks] == [
+        ("after", "PENDING"),
+        ("left", "SUCCEEDED"),
+        ("right", "SUCCEEDED"),
+    ]
+
+
+async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_the_last(
+    url: str, stores: tuple[SqlStore, SqlStore]
+) -> None:
+    wish = launch_of(EACH)
+    await stores[0].launch([wish], now=NOON)
+    [each] = await stores[0].waiting(NOON, limit=10)
+    unfolding = FanOut(
+        task_id=each.task.task_id,
+        run_id=each.run.run_id,
+        schedule_uid=None,
+        fence=0,
+        graph=EACH,
+        items=(b"1", b"2"),
+    )
+    assert await stores[0].fan_out([unfolding], now=NOON)
+    taken = await in_hand(stores[0])
+
+    await at_once(url, [store.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
+
+    tasks = {task.task_id: task for task in await stores[0].tasks([wish.run])}
+    assert (tasks[each.task.task_id].state, tasks[each.task.task_id].open_items) == ("SUCCEEDED", 0)
+    assert [task.state for task in tasks.values() if task.step == "after"] == ["PENDING"]
+
+
+LINE = Workflow(workflow_id="line", version=1, steps=(step("main"), step("after", "main")))
+WAITS = Workflow(workflow_id="waits", version=1, steps=(step("main", function="", workflow="leaf"), step("z", "main")))
+
+
+def goes_on(conn: sa.Connection, one: ReadyTask) -> None:
+    """The next step may begin."""
+    assert tasks_module.report(conn, [done(one, LINE)])
+
+
+def unfolds(conn: sa.Connection, one: ReadyTask) -> None:
+    """A run that the step waits for may begin."""
+    request = AdmissionRequest(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
+    made = prepare_task(request, reference_scope(WAITS, one, {}), LEAF, now=NOON)
+    assert isinstance(made, FanOut)
+    assert fan_out(conn, [made], NOON)
+
+
+@pytest.mark.req("H-26")
+@pytest.mark.parametrize(("definition", "happens"), [(LINE, goes_on), (WAITS, unfolds)], ids=["step", "run"])
+async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
+    url: str,
+    stores: tuple[SqlStore, SqlStore],
+    definition: Workflow,
+    happens: Callable[[sa.Connection, ReadyTask], None],
+) -> None:
+    await stores[0].apply(JobChangeset(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
+    wish = launch_of(definition)
+    await stores[0].launch([wish], now=NOON)
+    [one] = await (in_hand(stores[0]) if definition is LINE else stores[0].waiting(NOON, limit=10))
+
+    def meanwhile(conn: sa.Connection) -> asyncio.Task[Any]:
+        happens(conn, one)
+        cancelling = asyncio.ensure_future(stores[1].cancel(wish.run.run_id, reason="no", now=NOON))
+        await_only(blocked(url, 1))
+        return cancelling
+
+    assert await (await stores[0].transactions.write(meanwhile)) is CancelOutcome.CANCELLED
+    runs = await stores[0].list_runs(RunQuery())
+    assert {run.status for run in runs} == {RunStatus.CANCELLED}
+    assert await stores[0].waiting(NOON, limit=10) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_to_an_end(
+    stores: tuple[SqlStore, SqlStore], seed: int
+) -> None:
+    dice, clock = Random(seed), VirtualClock(NOON)
+    crews = [ExecutionHarness(store=store, clock=clock) for store in stores]
+    crews[1].worker = crews[1].new_worker("w2", crews[1].runner)
+    job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
+    wish = JobChangeset(workflows=[LEAF, ALL], added=[job])
+    assert await stores[0].apply(wish, now=NOON, actor="ada", tzdata="")
+    launches = [launch_of(ALL, f"{number}", job) for number in range(8)]
+    await stores[0].launch(launches, now=NOON)
+
+    for _ in range(40):
+        name = dice.choice(launches).run.run_id
+        cancelling = [stores[0].cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
+        await asyncio.gather(*(crew.run_until_idle() for crew in crews), *cancelling)
+        for crew in crews:
+            crew.runner.end_all(output=b"1")
+
+    ended = [await crews[0].now(one.run) for one in launches]
+    assert {one.status for one in ended} <= {RunStatus.COMPLETED, RunStatus.CANCELLED}
+    found = await stores[0].find("default", job.schedule_id)
+    assert found is not None
+    assert (found.active_runs, found.queued_runs) == (0, 0)
+    assert not (await stores[0].open_attempts(after=TaskId(""), limit=10)).attempts

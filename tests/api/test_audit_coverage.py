@@ -1,0 +1,113 @@
+"""Whatever changes something leaves its entries in the audit trail: every route, without exception."""
+
+from typing import Any
+
+import pytest
+
+from gnomon.api.routes import ROUTES
+from gnomon.core.model import DAY_MS, Result
+from support.api_fixture import JOB, ApiCaller, ApiFixture
+
+_STRETCH = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
+_GRAPH = {"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]}
+_TIMER = {"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"}
+_START = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00:00Z", "idempotency_key": "monday"}
+_ALL = {"jobs": [{"name": "new", "schedule": "@daily", "function": "f"}], "prune": True}
+_JOB = "job report"
+#: What is sent to each route that changes something, and what has to be in the trail afterwards.
+CHANGES: dict[str, tuple[str, object, list[str]]] = {
+    "register_job": ("/v1/jobs", {**JOB, "name": "other"}, ["deploy workflow other", "register job other"]),
+    "update_job": ("/v1/jobs/report", {**JOB, "schedule": "@weekly"}, [f"update {_JOB}"]),
+    "delete_job": ("/v1/jobs/report", None, [f"delete {_JOB}"]),
+    "trigger_job": ("/v1/jobs/report/trigger", {}, [f"trigger {_JOB}"]),
+    "pause_job": ("/v1/jobs/report/pause", None, [f"pause {_JOB}"]),
+    "resume_job": ("/v1/jobs/stopped/resume", {}, ["resume job stopped"]),
+    "skip_tick": ("/v1/jobs/report/skip", {"at": "2026-03-06T09:00:00Z"}, [f"skip {_JOB}"]),
+    "unskip_tick": ("/v1/jobs/report/unskip", {"at": "2026-03-07T09:00:00Z"}, [f"skip {_JOB}"]),
+    "apply_jobs": (
+        "/v1/apply",
+        _ALL,
+        ["deploy workflow new", "register job new", f"delete {_JOB}", "delete job stopped"],
+    ),
+    "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
+    "cancel_backfill": ("/v1/backfills/{backfill}/cancel", None, ["cancel backfill {backfill}"]),
+    "cancel_execution": ("/v1/executions/{execution}/cancel", None, ["cancel execution {execution}"]),
+    "submit_task": ("/v1/tasks", {"function": "f"}, ["deploy workflow {task}", "trigger workflow {task}"]),
+    "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}"]),
+    "replay_dead_letter": ("/v1/dead-letters/{letter}/replay", None, [f"replay {_JOB}"]),
+    "resolve_dead_letter": ("/v1/dead-letters/{letter}", {"resolved": True}, ["resolve dead_letter {letter}"]),
+    "upsert_schedule": ("/v1/schedules/upsert", {**_TIMER, "schedule": "@weekly"}, ["update job nightly"]),
+    "pause_schedule": ("/v1/schedules/pause", {"schedule_id": "nightly", "paused": True}, ["pause job nightly"]),
+    "delete_schedule": ("/v1/schedules/nightly", None, ["delete job nightly"]),
+    "start_run": ("/v1/run-launcher/start", _START, ["trigger workflow etl"]),
+    "deploy_workflow": ("/v1/workflows", {**_GRAPH, "workflow_id": "elt"}, ["deploy workflow elt"]),
+    "emit_event": ("/v1/events", {"name": "model.drift", "key": "once"}, ["emit event model.drift"]),
+}
+#: What is asked for with a body and changes nothing.
+_LOOKING = {"plan_jobs", "preview_backfill"}
+#: Asking again for these is asking for more, unless a key says that it is the same.
+_EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
+
+
+@pytest.fixture
+async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
+    """One of each thing that can be changed, and their names."""
+    await admin.registered(overlap="allow")
+    await admin.registered(name="stopped")
+    await admin.post("/v1/jobs/stopped/pause")
+    await admin.post("/v1/workflows", _GRAPH)
+    await admin.post("/v1/schedules/upsert", _TIMER)
+    await admin.post("/v1/jobs/report/pause")
+    api_setup.clock.advance(3 * DAY_MS)
+    await admin.post("/v1/jobs/report/resume")
+    await admin.post("/v1/jobs/report/skip", {"at": "2026-03-07T09:00:00Z"})
+    execution, failed = await admin.triggered(), await admin.triggered()
+    await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
+    return {
+        "execution": execution,
+        "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
+        "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
+    }
+
+
+async def entries(admin: ApiCaller) -> list[dict[str, Any]]:
+    return list((await admin.get("/v1/audit?limit=1000")).json()["items"])
+
+
+async def changed(admin: ApiCaller, name: str, known: dict[str, str]) -> list[dict[str, Any]]:
+    """The entries that one request leaves."""
+    before = len(await entries(admin))
+    path, body, _ = CHANGES[name]
+    [route] = [one for one in ROUTES if one.name == name]
+    answer = await admin.ask(route.method, path.format(**known), body)
+    assert answer.status_code in (*route.success, 404, 409, 422), answer.text
+    now = await entries(admin)
+    return now[: len(now) - before]
+
+
+@pytest.mark.req("H-23")
+@pytest.mark.parametrize("name", CHANGES)
+async def test_every_change_leaves_one_entry_for_each_thing_that_it_changes(
+    admin: ApiCaller, known: dict[str, str], name: str
+) -> None:
+    found = await changed(admin, name, known)
+
+    task = next((one["name"] for one in found if one["name"].startswith("task.")), "")
+    wanted = [one.format(**known, task=task) for one in CHANGES[name][2]]
+    assert sorted(f"{one['action']} {one['kind']} {one['name']}" for one in found) == sorted(wanted)
+    assert {one["actor"] for one in found} == {"admin@example.com"}
+
+
+@pytest.mark.req("H-23")
+@pytest.mark.parametrize("name", [name for name in CHANGES if name not in _EACH_ANEW])
+async def test_what_is_asked_for_again_and_changes_nothing_leaves_no_entry(
+    admin: ApiCaller, known: dict[str, str], name: str
+) -> None:
+    await changed(admin, name, known)
+
+    assert await changed(admin, name, known) == []
+
+
+@pytest.mark.req("H-23")
+def test_every_route_that_changes_something_is_in_the_table() -> None:
+    assert set(CHANGES) | _LOOKING == {route.name for route in ROUTES if route.method != "GET"}

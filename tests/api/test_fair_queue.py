@@ -1,0 +1,247 @@
+"""Many who ask at once: they share what is read for them, get nothing older than their question, and wait briefly."""
+
+import asyncio
+
+import pytest
+
+from gnomon.api.fair_queue import ReadSlots, RequestCoalescer, RequestPacer
+from gnomon.api.route import Reply
+from gnomon.api.routes import ROUTES
+from gnomon.errors import Refused
+from support.api_fixture import ApiCaller, ApiFixture
+
+
+class CountedResource:
+    """Something to read, that says how often it was read and can be held open."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.opened, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def read(self) -> Reply:
+        self.readings += 1
+        self.opened.set()
+        await self.let_go.wait()
+        return Reply(body={"reading": self.readings})
+
+    async def refuse(self) -> Reply:
+        raise Refused("not today")
+
+
+@pytest.fixture
+def book() -> CountedResource:
+    return CountedResource()
+
+
+def said(reply: Reply) -> str:
+    return bytes(reply.body).decode()
+
+
+async def settled() -> None:
+    """Whatever can happen without anybody's help has happened."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# ---- shared answers ------------------------------------------------------------------------------
+
+
+async def test_those_who_ask_the_same_at_once_share_one_reading(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    book.let_go.set()
+
+    replies = await asyncio.gather(*(crowd.coalesced("jobs", book.read) for _ in range(32)))
+
+    assert (book.readings, {said(one) for one in replies}) == (1, {'{"reading":1}'})
+
+
+async def test_those_who_ask_something_else_get_something_else(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    book.let_go.set()
+
+    await asyncio.gather(crowd.coalesced("jobs", book.read), crowd.coalesced("executions", book.read))
+
+    assert book.readings == 2
+
+
+async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_together_with_others(
+    book: CountedResource,
+) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    first = asyncio.ensure_future(crowd.coalesced("jobs", book.read))
+    await book.opened.wait()
+    later = [asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(5)]
+    await settled()
+    assert book.readings == 1
+    book.let_go.set()
+
+    assert said(await first) == '{"reading":1}'
+    assert {said(await one) for one in later} == {'{"reading":2}'}
+
+
+async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    refused = await asyncio.gather(*(crowd.coalesced("jobs", book.refuse) for _ in range(3)), return_exceptions=True)
+    book.let_go.set()
+
+    assert [str(one) for one in refused] == ["not today"] * 3
+    assert said(await crowd.coalesced("jobs", book.read)) == '{"reading":1}'
+
+
+async def test_one_who_leaves_takes_the_answer_from_nobody(book: CountedResource) -> None:
+    crowd = RequestCoalescer(lambda: False)
+    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(2))
+    await book.opened.wait()
+    leaves.cancel()
+    book.let_go.set()
+
+    assert said(await stays) == '{"reading":1}'
+
+
+async def test_while_the_scheduler_is_busy_it_gets_three_times_what_the_last_reading_took() -> None:
+    crowd, loop = RequestCoalescer(lambda: True), asyncio.get_running_loop()
+    began, ended = list[float](), list[float]()
+
+    async def read() -> Reply:
+        began.append(loop.time())
+        await asyncio.sleep(0.02)
+        ended.append(loop.time())
+        return Reply()
+
+    await asyncio.gather(crowd.coalesced("jobs", read), crowd.coalesced("executions", read))
+
+    assert began[1] - ended[0] >= 3 * (ended[0] - began[0])
+
+
+def test_only_what_is_looked_at_is_shared() -> None:
+    assert {route.method for route in ROUTES if route.shared} == {"GET"}
+
+
+async def test_two_tenants_who_ask_at_once_share_nothing(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered()
+    async with api_setup.caller("admin/other") as other:
+        mine, theirs = await asyncio.gather(admin.get("/v1/jobs"), other.get("/v1/jobs"))
+
+    assert ([one["job"] for one in mine.json()["items"]], theirs.json()["items"]) == (["report"], [])
+
+
+# ---- pace ----------------------------------------------------------------------------------------
+
+
+class WaitingRequests:
+    """Many who want to pass, and somebody else who has something to do in every turn of the loop."""
+
+    def __init__(self) -> None:
+        self.pace = RequestPacer(lambda: False)
+        self.passed: list[int] = []
+        #: How many had passed at each turn.
+        self.seen: list[int] = []
+
+    async def passes(self, number: int) -> None:
+        await self.pace()
+        self.passed.append(number)
+
+    async def looks_on(self) -> None:
+        while len(self.passed) < 10:
+            self.seen.append(len(self.passed))
+            await asyncio.sleep(0)
+
+
+async def test_a_few_pass_at_a_time_in_their_order_and_others_have_their_turn_in_between() -> None:
+    row = WaitingRequests()
+
+    await asyncio.gather(*(row.passes(number) for number in range(10)), row.looks_on())
+
+    assert row.passed == list(range(10))
+    assert {4, 8} <= set(row.seen)
+
+
+async def test_one_who_leaves_the_queue_keeps_nobody_from_passing() -> None:
+    row = WaitingRequests()
+    everybody = [asyncio.ensure_future(row.passes(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    everybody.pop(4).cancel()
+
+    await asyncio.gather(*everybody)
+
+    assert row.passed == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_one_who_comes_alone_does_not_wait(*, busy: bool) -> None:
+    row = WaitingRequests()
+    row.pace = RequestPacer(lambda: busy)
+
+    for number in range(4):
+        with pytest.raises(StopIteration):
+            row.passes(number).send(None)
+
+    assert row.passed == [0, 1, 2, 3]
+
+
+async def test_whoever_comes_later_passes_too() -> None:
+    row = WaitingRequests()
+    await row.passes(1)
+
+    await asyncio.wait_for(row.passes(2), 10)
+
+    assert row.passed == [1, 2]
+
+
+async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_hand() -> None:
+    row = WaitingRequests()
+    row.pace = RequestPacer(lambda: True)
+
+    await asyncio.wait_for(asyncio.gather(*(row.passes(number) for number in range(10))), 10)
+
+    assert row.passed == list(range(10))
+
+
+# ---- turns ---------------------------------------------------------------------------------------
+
+
+class ActiveRequests:
+    """Those who are inside, and the door by which they leave."""
+
+    def __init__(self) -> None:
+        self.turns = ReadSlots()
+        self.inside: list[int] = []
+        self.leave, self.full = asyncio.Event(), asyncio.Event()
+
+    async def stay(self, number: int) -> None:
+        async with self.turns:
+            self.inside.append(number)
+            if len(self.inside) == 3:
+                self.full.set()
+            await self.leave.wait()
+
+
+async def test_one_reads_at_a_time_and_the_others_follow_in_their_order() -> None:
+    room = ActiveRequests()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(5)]
+    await settled()
+    first = list(room.inside)
+    room.leave.set()
+    await asyncio.gather(*everybody)
+
+    assert (first, room.inside) == ([0], list(range(5)))
+
+
+async def test_nobody_waits_for_long_behind_those_who_wait_themselves() -> None:
+    room = ActiveRequests()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(3)]
+    await asyncio.wait_for(room.full.wait(), 10)
+    room.leave.set()
+
+    await asyncio.gather(*everybody)
+
+
+async def test_one_who_leaves_while_waiting_keeps_nobody_out() -> None:
+    room = ActiveRequests()
+    everybody = [asyncio.ensure_future(room.stay(number)) for number in range(4)]
+    await settled()
+    everybody.pop(1).cancel()
+    room.leave.set()
+
+    await asyncio.gather(*everybody)
+    assert room.inside == [0, 2, 3]

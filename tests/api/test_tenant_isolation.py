@@ -1,0 +1,86 @@
+"""Whoever comes from another tenant sees nothing and touches nothing: every route, without exception."""
+
+from typing import Any
+
+import pytest
+
+from gnomon.api.route import ApiRoute
+from gnomon.api.routes import ROUTES
+from gnomon.core.model import DAY_MS, Result
+from support.api_fixture import ApiCaller, ApiFixture
+
+#: What belongs to everybody: how the scheduler is, who works for it.
+SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
+#: What makes something of the caller's own, whatever others have.
+OWN = {
+    "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
+    "start_run", "replay_dead_letters",
+}  # fmt: skip
+LISTS = {
+    "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
+    "list_workflows", "list_backfills", "list_audit_entries",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
+    """One of each thing, all of them somebody's; and their names."""
+    await admin.registered(overlap="allow")
+    await admin.post("/v1/jobs/report/pause")
+    api_setup.clock.advance(3 * DAY_MS)
+    await admin.post("/v1/jobs/report/resume")
+    execution, failed = await admin.triggered(), await admin.triggered()
+    await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
+    stretch = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
+    return {
+        "execution": execution,
+        "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
+        "backfill": (await admin.post("/v1/jobs/report/backfill", stretch)).json()["backfill_id"],
+        "event": (await admin.post("/v1/events", {"name": "model.drift"})).json()["event_id"],
+    }
+
+
+def path_of(route: ApiRoute, known: dict[str, str]) -> str:
+    thing = {"executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event"}
+    name = known.get(thing.get(route.path.split("/")[2], ""), "report")
+    return route.path.replace("{name}", "report").replace("{id}", name).replace("{step}", "main")
+
+
+async def everything(api_setup: ApiFixture) -> list[Any]:
+    """All that its owner sees, in the order of time."""
+    async with api_setup.caller("admin") as owner:
+        return [(await owner.get(f"/v1/{name}")).json() for name in ("jobs", "executions", "dead-letters", "backfills")]
+
+
+@pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in SHARED], ids=lambda one: one.name)
+async def test_what_is_anothers_is_not_seen_and_not_touched(
+    api_setup: ApiFixture, known: dict[str, str], route: ApiRoute
+) -> None:
+    before = await everything(api_setup)
+    async with api_setup.caller("admin/other") as other:
+        body = None if route.body is None else dict(route.body.example)
+        answer = await other.ask(route.method, path_of(route, known), body)
+
+    assert await everything(api_setup) == before
+    if route.name in LISTS:
+        assert (answer.status_code, answer.json()["items"]) == (200, [])
+    elif route.name not in OWN:
+        assert answer.status_code == 404, answer.text
+    for name in known.values():
+        assert name not in answer.text.replace(
+            path_of(route, known).split("/")[3] if answer.status_code == 404 else "", ""
+        )
+
+
+@pytest.mark.parametrize("route", [one for one in ROUTES if one.name in LISTS], ids=lambda one: one.name)
+async def test_its_owner_sees_what_others_do_not(api_setup: ApiFixture, known: dict[str, str], route: ApiRoute) -> None:
+    async with api_setup.caller("admin") as owner:
+        listed = (await owner.get(path_of(route, known))).json()["items"]
+
+    assert listed
+
+
+def test_every_route_is_in_one_of_the_tables_or_names_something() -> None:
+    nameless = {route.name for route in ROUTES if "{" not in route.path and route.name != "pause_schedule"}
+
+    assert nameless == SHARED | OWN | LISTS

@@ -1,0 +1,234 @@
+"""The next step is admitted and taken in the commit that ends the one before it: nothing may rest on that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.sql import open_sqlite
+from gnomon.core.model import RunStatus, TaskId
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.launch import LaunchOutcome
+from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.operations.launcher import Launcher
+from gnomon.testing.clock import CountedIds, VirtualClock
+from support.execution import ExecutionHarness, FakeRunner
+
+
+def step(name: str, *needs: str, **given: str) -> Step:
+    return Step(name=name, function="reports.make", depends_on=needs, input=dict(given))
+
+
+def graph(*steps: Step) -> Workflow:
+    return Workflow(workflow_id="report", version=1, steps=steps)
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[ExecutionHarness]:
+    """On a file: in memory nothing is shared by a commit."""
+    clock = VirtualClock(NOON)
+    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    harness = ExecutionHarness(store=store, clock=clock, flags={"worker.slots": 2})
+    harness.share_process()
+    yield harness
+    await store.close()
+
+
+async def away(*_: object, **__: object) -> frozenset[TaskId]:
+    raise StoreUnavailable("away")
+
+
+async def test_what_had_to_wait_for_a_slot_is_given_what_its_references_lead_to(harness: ExecutionHarness) -> None:
+    definition = graph(step("left"), step("right"), step("last", "left", "right", path="${steps.left.output}"))
+    job = await harness.job(definition)
+    await harness.run(job, "a", first_steps=definition.first_steps)
+    await harness.run_until_idle()
+    await harness.run(job, "b", first_steps=definition.first_steps)
+    await harness.dispatcher.step()
+    harness.runner.end_all(output=b'"here"')
+    await harness.worker.step()
+    assert [one.run.run_id for one in harness.runner.started.values()] == ["run_b", "run_b"]
+    # Admitted while both slots are in use, taken when there are more of them than there is to take.
+    await harness.dispatcher.step()
+    harness.runner.end_all(output=b'"here"')
+    await harness.worker.step()
+
+    [last] = harness.runner.started.values()
+    assert (last.step.name, last.input) == ("last", {"path": "here"})
+
+
+@pytest.mark.guarantee("S13")
+async def test_what_a_lost_attempt_returned_is_not_given_to_the_next_step(harness: ExecutionHarness) -> None:
+    definition = graph(step("first"), step("second", "first", path="${steps.first.output}"))
+    await harness.run(await harness.job(definition), first_steps=("first",))
+    await harness.run_until_idle()
+    [lost] = harness.runner.started
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+    await harness.reconciler.step()
+    harness.clock.advance(1000)
+    elsewhere = FakeRunner()
+    another = harness.new_worker("w2", elsewhere)
+    await another.step()
+    harness.dispatcher.take_with_commit = another.take_with_admission
+    await harness.dispatcher.step()
+    await another.step()
+    elsewhere.end_all(output=b'"what counts"')
+    await another.step()
+    harness.dispatcher.take_with_commit = harness.worker.take_with_admission
+
+    harness.runner.end(lost, output=b'"what does not"')
+    await harness.worker.step()
+    await harness.run_until_idle()
+
+    [second] = harness.runner.started.values()
+    assert (second.step.name, second.input) == ("second", {"path": "what counts"})
+
+
+async def test_a_launch_that_was_written_is_none_that_failed_though_its_tasks_could_not_be_passed_on(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await harness.job()
+    await harness.worker.step()
+    launcher = Launcher(harness.store, harness.store, harness.store, harness.store, harness.clock, CountedIds())
+    launcher.write_and_admit = harness.dispatcher.write_and_admit
+    left: list[bool] = []
+    harness.dispatcher.on_unadmitted = lambda: left.append(True)
+    with monkeypatch.context() as broken:
+        broken.setattr(harness.store, "admit", away)
+        triggered = await launcher.trigger(job.schedule_id, actor="ada")
+
+    assert (triggered.became, left) == (LaunchOutcome.STARTED, [True])
+    await harness.run_until_idle()
+    assert len(harness.runner.started) == 1
+
+
+async def test_nobody_goes_on_while_a_report_is_under_way(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = graph(step("first"), step("second", "first"))
+    run = await harness.run(await harness.job(definition), first_steps=("first",))
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    slow, report = asyncio.Event(), harness.store.report
+
+    async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
+        await slow.wait()
+        return await report(endings)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(harness.store, "admit", away)
+        broken.setattr(harness.store, "report", slowly)
+        stepping = asyncio.ensure_future(harness.worker.step())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not stepping.done()
+        slow.set()
+        await stepping
+
+    assert harness.worker.in_hand == 0
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    await harness.run_until_idle()
+    assert (await harness.now(run)).status is RunStatus.COMPLETED
+
+
+async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_on(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = graph(step("first"), step("second", "first"))
+    await harness.run(await harness.job(definition), first_steps=("first",))
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    left: list[bool] = []
+    harness.dispatcher.on_unadmitted = lambda: left.append(True)
+
+    async def none(*_: object, **__: object) -> frozenset[TaskId]:
+        return frozenset()
+
+    monkeypatch.setattr(harness.store, "admit", none)
+    await harness.worker.step()
+
+    assert left == [True]
+
+
+# ---- alone ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks a worker that is alone asked for, each time."""
+    asked: list[int] = []
+    take = harness.store.take
+
+    async def counted(worker: str, *, limit: int, **said: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - all else
+        asked.append(limit)
+        return await take(worker, limit=limit, **said)
+
+    monkeypatch.setattr(harness.store, "take", counted)
+    harness.worker.admission_cache.sole_dispatcher = True
+    return asked
+
+
+async def test_a_worker_that_is_alone_does_not_ask_again_until_something_was_let_through(
+    harness: ExecutionHarness, asked: list[int]
+) -> None:
+    await harness.worker.step()
+    await harness.worker.step()
+    assert asked == [2]
+
+    await harness.run(await harness.job())
+    await harness.dispatcher.step()
+    await harness.worker.step()
+    assert (asked, len(harness.runner.started)) == ([2, 2], 1)
+
+
+async def test_a_worker_that_is_alone_takes_what_was_let_through_while_it_had_no_room(
+    harness: ExecutionHarness, asked: list[int]
+) -> None:
+    job = await harness.job()
+    await harness.worker.step()
+    for name in ("a", "b", "c"):
+        await harness.run(job, name)
+    await harness.dispatcher.step()
+    await harness.worker.step()
+    assert len(harness.runner.started) == 2
+
+    harness.runner.end_all()
+    await harness.worker.step()
+    await harness.worker.step()
+
+    assert len(harness.runner.started) == 1
+    assert asked
+
+
+async def test_a_worker_that_is_alone_looks_once_in_a_while_whatever_it_knows(
+    harness: ExecutionHarness, asked: list[int]
+) -> None:
+    await harness.worker.step()
+    harness.clock.advance(harness.settings.worker.lease_ms)
+    await harness.worker.step()
+
+    assert asked == [2, 2]
+
+
+async def test_nobody_has_to_look_for_steps_that_were_all_passed_on(harness: ExecutionHarness) -> None:
+    definition = graph(step("first"), step("second", "first"), step("third", "second"))
+    await harness.run(await harness.job(definition), first_steps=("first",))
+    await harness.run_until_idle()
+    told: list[str] = []
+    harness.worker.on_ready = lambda: told.append("look")
+    for _ in range(2):
+        harness.runner.end_all()
+        await harness.worker.step()
+        await harness.worker.step()
+    assert told == []
+
+    harness.runner.end_all()
+    await harness.worker.step()
+    assert told == ["look"]

@@ -1,0 +1,465 @@
+"""Runs of several steps, brought to their end by the crew."""
+
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.sql import open_postgres, open_sqlite
+from gnomon.core.model import Result, Run, RunStatus
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
+from gnomon.ports.schedules import JobChangeset
+from gnomon.testing.clock import VirtualClock
+from support.execution import ExecutionHarness
+from support.postgres_server import postgres
+from support.task_steps import FullStore
+
+
+class HarnessFactory:
+    """A crew to be had on a store of any kind."""
+
+    def __init__(self, store: FullStore, clock: VirtualClock, *, together: bool = False) -> None:
+        self._store, self._clock, self._together = store, clock, together
+
+    def harness(self, **settings: Any) -> ExecutionHarness:  # noqa: ANN401
+        harness = ExecutionHarness(store=self._store, clock=self._clock, **settings)
+        if self._together:
+            harness.share_process()
+        return harness
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite handed over", 18], ids=str)
+async def hired(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HarnessFactory]:
+    clock = VirtualClock(NOON)
+    if request.param == "memory":
+        yield HarnessFactory(MemoryStore(clock.now), clock)
+    elif request.param != 18:
+        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+        yield HarnessFactory(store, clock, together=request.param != "sqlite")
+        await store.close()
+    else:
+        async with postgres(request.param).database() as url:
+            store = await open_postgres(url)
+            yield HarnessFactory(store, clock)
+            await store.close()
+
+
+def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any field of a step
+    return Step(name=name, function=said.pop("function", "reports.make"), depends_on=needs, **said)
+
+
+def graph(*steps: Step, **said: Any) -> Workflow:  # noqa: ANN401
+    return Workflow(workflow_id="report", version=1, steps=steps, **said)
+
+
+DIAMOND = (step("extract"), step("left", "extract"), step("right", "extract"), step("load", "left", "right"))
+
+
+class ScriptedGraphRun:
+    """A run of a graph, whose steps do what a test says."""
+
+    def __init__(self, harness: ExecutionHarness, run: Run) -> None:
+        self.harness, self.run = harness, run
+
+    async def states(self) -> dict[str, str]:
+        tasks = await self.harness.store.tasks([self.run])
+        names = {t.task_id: t.step if t.item is None else f"{t.step}[{t.item}]" for t in tasks}
+        return {names[t.task_id]: t.state.value for t in tasks}
+
+    def running(self) -> list[str]:
+        tasks = [one.task for one in self.harness.runner.started.values()]
+        return sorted(t.step if t.item is None else f"{t.step}[{t.item}]" for t in tasks)
+
+    def given(self, name: str) -> Mapping[str, Any]:
+        [found] = [one.input for one in self.harness.runner.started.values() if one.task.step == name]
+        return found
+
+    async def end(self, name: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        for held, one in list(self.harness.runner.started.items()):
+            label = one.task.step if one.task.item is None else f"{one.task.step}[{one.task.item}]"
+            if label == name:
+                self.harness.runner.end(held, result, **told)
+                break
+        else:
+            raise AssertionError(f"{name} is not running, but {self.running()}")
+        await self.harness.run_until_idle()
+
+    async def status(self) -> RunStatus:
+        return (await self.harness.now(self.run)).status
+
+
+async def acted(
+    hired: HarnessFactory,
+    *steps: Step,
+    flags: Mapping[str, object] | None = None,
+    **said: Any,  # noqa: ANN401
+) -> ScriptedGraphRun:
+    harness = hired.harness(flags=flags)
+    definition = graph(*steps, **said)
+    job = await harness.job(definition)
+    # As the book of jobs registers it: with the steps that wait for no other.
+    run = await harness.run(job, first_steps=definition.first_steps)
+    await harness.run_until_idle()
+    return ScriptedGraphRun(harness, run)
+
+
+@pytest.mark.req("H-07")
+@pytest.mark.guarantee("S13")
+async def test_a_step_starts_when_all_that_it_depends_on_have_succeeded(hired: HarnessFactory) -> None:
+    play = await acted(hired, *DIAMOND)
+    assert play.running() == ["extract"]
+    await play.end("extract")
+    assert play.running() == ["left", "right"]
+    await play.end("left")
+    assert play.running() == ["right"]
+    await play.end("right")
+    assert play.running() == ["load"]
+    await play.end("load")
+
+    assert await play.status() is RunStatus.COMPLETED
+
+
+@pytest.mark.req("H-07")
+@pytest.mark.guarantee("S13")
+async def test_a_step_that_fails_for_good_cancels_everything_behind_it_and_fails_the_run(hired: HarnessFactory) -> None:
+    play = await acted(hired, *DIAMOND)
+    await play.end("extract")
+    await play.end("left", Result.FAILED, error="no disk")
+    assert await play.status() is RunStatus.RUNNING
+    await play.end("right")
+
+    ended = await play.harness.now(play.run)
+    assert (ended.status, ended.error) == (RunStatus.FAILED, "step left: no disk")
+    assert (await play.states())["load"] == "CANCELLED"
+    [load] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "load"]
+    assert (load.note, load.upstream_failed) == ("left did not succeed", True)
+
+
+async def test_a_step_has_its_own_retries(hired: HarnessFactory) -> None:
+    retry = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
+    play = await acted(hired, step("one", retry=retry), step("two", "one"))
+    await play.end("one", Result.FAILED)
+    play.harness.clock.advance(1000)
+    await play.harness.run_until_idle()
+    await play.end("one")
+
+    assert play.running() == ["two"]
+
+
+async def test_cleaning_up_happens_however_it_ended(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("work"), step("clean", "work", when=When.ALL_DONE))
+    await play.end("work", Result.FAILED)
+    assert play.running() == ["clean"]
+    await play.end("clean")
+
+    assert await play.status() is RunStatus.FAILED
+
+
+@pytest.mark.parametrize("result", [Result.SUCCEEDED, Result.FAILED])
+async def test_someone_is_told_only_if_something_failed(hired: HarnessFactory, result: Result) -> None:
+    play = await acted(hired, step("work"), step("tell", "work", when=When.ANY_FAILED))
+    await play.end("work", result)
+
+    assert play.running() == (["tell"] if result is Result.FAILED else [])
+    if result is Result.SUCCEEDED:
+        assert await play.status() is RunStatus.COMPLETED
+        [tell] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "tell"]
+        assert (tell.state, tell.skipped) == (TaskState.CANCELLED, True)
+
+
+async def test_outputs_are_taken_over_as_values_and_inside_texts(hired: HarnessFactory) -> None:
+    taking = step(
+        "load",
+        "extract",
+        input={"rows": "${steps.extract.output.rows}", "text": "from ${steps.extract.output.path}, ${input.mode}"},
+    )
+    play = await acted(hired, step("extract"), taking, input={"mode": "full"})
+    await play.end("extract", output=b'{"rows":[1,2],"path":"/x"}')
+
+    assert play.given("load") == {"mode": "full", "rows": [1, 2], "text": "from /x, full"}
+
+
+async def test_the_only_step_of_a_graph_takes_from_the_input_of_its_run(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("load", input={"path": "${input.event.path}"}), input={"event": {"path": "/x"}})
+
+    assert play.given("load")["path"] == "/x"
+
+
+async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("extract"), step("load", "extract", input={"rows": "${steps.extract.output.rows}"}))
+    await play.end("extract", output=b'{"lines":1}')
+
+    ended = await play.harness.now(play.run)
+    assert ended.status is RunStatus.FAILED
+    assert "${steps.extract.output.rows}" in (ended.error or "")
+
+
+@pytest.mark.req("H-22")
+@pytest.mark.guarantee("S24")
+@pytest.mark.parametrize("after", ["input", "foreach", "if"])
+async def test_what_no_step_can_be_given_fails_that_step_and_holds_up_nobody(hired: HarnessFactory, after: str) -> None:
+    """Deeper than the dispatcher can read."""
+    said: dict[str, Any] = {
+        "input": {"input": {"all": "${steps.first.output}"}},
+        "foreach": {"foreach": "${steps.first.output}"},
+        "if": {"condition": "steps.first.output == 1"},
+    }
+    play = await acted(hired, step("first"), step("second", "first", **said[after]), step("beside", "first"))
+    depth = sys.getrecursionlimit()
+
+    await play.end("first", output=b"[" * depth + b"]" * depth)
+
+    assert (await play.states())["second"] == "FAILED"
+    assert play.running() == ["beside"]
+
+
+async def test_what_a_step_returns_cannot_name_secrets(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("fetch"), step("use", "fetch", input={"text": "${steps.fetch.output.page}"}))
+    await play.end("fetch", output=b'{"page":["hello ${secret:TOKEN}"]}')
+
+    assert play.running() == []
+    error = (await play.harness.now(play.run)).error or ""
+    assert "holds a reference to a secret" in error
+    assert "TOKEN" not in error
+
+
+@pytest.mark.parametrize(("rows", "runs"), [(5, True), (0, False)])
+async def test_a_step_whose_condition_does_not_hold_is_skipped(hired: HarnessFactory, rows: int, runs: bool) -> None:  # noqa: FBT001
+    play = await acted(
+        hired, step("count"), step("load", "count", condition="steps.count.output.rows > 0"), step("after", "load")
+    )
+    await play.end("count", output=b'{"rows":%d}' % rows)
+
+    assert play.running() == (["load"] if runs else [])
+    if not runs:
+        assert await play.status() is RunStatus.COMPLETED
+        assert await play.states() == {"count": "SUCCEEDED", "load": "CANCELLED", "after": "CANCELLED"}
+
+
+@pytest.mark.req("R-16")
+async def test_a_step_waits_for_its_delay_and_needs_no_worker_for_it(hired: HarnessFactory) -> None:
+    play = await acted(
+        hired,
+        step("one"),
+        step("pause", "one", function="", delay_ms=5000),
+        step("two", "pause"),
+        flags={"worker.poll_secs": 60},
+    )
+    await play.end("one")
+    [pause] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "pause"]
+    assert (pause.state, pause.wait_reason, pause.available_at) == (TaskState.PENDING, WaitReason.DELAY, NOON + 5000)
+    assert await play.harness.dispatcher.step() == 5.0
+
+    play.harness.clock.advance(5000)
+    await play.harness.run_until_idle()
+
+    assert play.running() == ["two"]
+
+
+async def test_a_step_waits_until_an_instant_that_another_gave(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("one"), step("two", "one", delay_until="${steps.one.output}"))
+    await play.end("one", output=b'"2026-03-02T12:00:30Z"')
+    assert play.running() == []
+    play.harness.clock.advance(30_000)
+    await play.harness.run_until_idle()
+
+    assert play.running() == ["two"]
+
+
+async def test_a_step_is_done_for_each_item_so_many_at_once(hired: HarnessFactory) -> None:
+    each = step(
+        "each", "list", foreach="${steps.list.output}", input={"n": "${item.n}", "i": "${index}"}, max_parallel=2
+    )
+    play = await acted(hired, step("list"), each, step("sum", "each", input={"all": "${steps.each.output}"}))
+    await play.end("list", output=b'[{"n":10},{"n":20},{"n":30}]')
+    assert play.running() == ["each[0]", "each[1]"]
+    given = [one.input for one in play.harness.runner.started.values()]
+    assert given == [{"n": 10, "i": 0}, {"n": 20, "i": 1}]
+    await play.end("each[0]", output=b"1")
+    assert play.running() == ["each[1]", "each[2]"]
+    await play.end("each[2]", output=b"3")
+    await play.end("each[1]", output=b"2")
+
+    assert play.given("sum")["all"] == [1, 2, 3]
+    await play.end("sum")
+    assert await play.status() is RunStatus.COMPLETED
+
+
+async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("each", foreach="${input.all}"), input={"all": [7]})
+
+    assert play.given("each") == {"item": 7, "index": 0}
+
+
+async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
+    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = await acted(hired, step("list"), step("each", "list", foreach="${steps.list.output}"))
+    reads: list[Sequence[str]] = []
+    payloads = play.harness.store.payloads
+
+    async def counted(owners: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        reads.append(owners)
+        return await payloads(owners, kind)
+
+    monkeypatch.setattr(play.harness.store, "payloads", counted)
+    await play.end("list", output=b"[1, 2, 3, 4]")
+
+    assert len(play.running()) == 4
+    assert len(reads) == 1
+
+
+async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
+    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.runs.dag.LARGEST_OUTPUT", 100)
+    play = await acted(hired, step("each", foreach=[1, 2, 3]))
+    for number in range(3):
+        await play.end(f"each[{number}]", output=b"1" * 50)
+
+    [whole] = [task for task in await play.harness.store.tasks([play.run]) if task.parent is None]
+    assert await play.status() is RunStatus.COMPLETED
+    assert await play.harness.store.payload(whole.task_id, "output") == b'{"truncated":true,"bytes":150}'
+
+
+async def test_items_that_are_given_too_much_in_all_fail_their_step(
+    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.core.runs.prepare.LARGEST_ITEMS", 100)
+    given = {"all": "${steps.first.output}"}
+    play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
+    await play.end("first", output=b'"' + b"x" * 50 + b'"')
+
+    [failed] = [task for task in await play.harness.store.tasks([play.run]) if task.step == "each"]
+    assert (failed.state, play.running()) == (TaskState.FAILED, [])
+    assert failed.note == (
+        "bad_input: foreach: '3 items' is given more than 100 bytes in all: name large data instead of giving it to"
+        " each item"
+    )
+
+
+async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("each", foreach=[1, 2, 3]), step("after", "each"))
+    await play.end("each[1]", Result.FAILED, error="bad")
+    await play.end("each[0]")
+    await play.end("each[2]")
+
+    ended = await play.harness.now(play.run)
+    assert (ended.status, ended.error) == (RunStatus.FAILED, "step each: 1 of 3 items did not succeed")
+
+
+async def test_nothing_to_do_for_each_is_done_at_once(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("each", foreach=[]), step("after", "each", input={"all": "${steps.each.output}"}))
+
+    assert play.given("after") == {"all": []}
+
+
+async def test_no_more_steps_are_under_way_than_the_workflow_allows(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("first"), *(step(name, "first") for name in "abc"), max_parallel=2)
+    await play.end("first")
+    assert play.running() == ["a", "b"]
+    await play.end("b")
+    assert play.running() == ["a", "c"]
+
+
+async def with_sub(hired: HarnessFactory, play_steps: tuple[Step, ...], **said: Any) -> tuple[ExecutionHarness, Run]:  # noqa: ANN401
+    harness = hired.harness()
+    other = Workflow(workflow_id="other", version=1, steps=(step("inner"),), input={"base": 1})
+    await harness.store.apply(JobChangeset(workflows=[other]), now=NOON, actor="ada", tzdata="")
+    definition = graph(*play_steps, **said)
+    run = await harness.run(await harness.job(definition), first_steps=definition.first_steps)
+    await harness.run_until_idle()
+    return harness, run
+
+
+async def test_a_step_runs_another_workflow_and_waits_for_it(hired: HarnessFactory) -> None:
+    harness, run = await with_sub(
+        hired,
+        (
+            step("sub", function="", workflow="other", input={"x": 2}),
+            step("after", "sub", input={"y": "${steps.sub.output}"}),
+        ),
+    )
+    play = ScriptedGraphRun(harness, run)
+    assert play.running() == ["inner"]
+    assert play.given("inner") == {"base": 1, "x": 2}
+    await play.end("inner", output=b"7")
+
+    assert play.running() == ["after"]
+    assert play.given("after") == {"y": 7}
+    await play.end("after")
+    assert await play.status() is RunStatus.COMPLETED
+
+
+async def test_a_workflow_that_fails_fails_the_step_that_ran_it(hired: HarnessFactory) -> None:
+    harness, run = await with_sub(hired, (step("sub", function="", workflow="other"), step("after", "sub")))
+    await ScriptedGraphRun(harness, run).end("inner", Result.FAILED, error="broken")
+
+    ended = await harness.now(run)
+    assert ended.status is RunStatus.FAILED
+    assert "broken" in (ended.error or "")
+
+
+@pytest.mark.req("H-26")
+async def test_cancelling_a_run_cancels_what_it_waits_for(hired: HarnessFactory) -> None:
+    harness, run = await with_sub(hired, (step("sub", function="", workflow="other"), step("after", "sub")))
+    await harness.store.cancel(run.run_id, reason="enough", now=NOON)
+    harness.worker.check_soon()
+    await harness.run_until_idle()
+    await harness.run_until_idle()
+
+    assert [why for _, why in harness.runner.stopped] == [Result.CANCELLED]
+    assert (await harness.now(run)).status is RunStatus.CANCELLED
+
+
+@pytest.mark.req("H-26")
+async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(hired: HarnessFactory) -> None:
+    play = await acted(hired, step("each", foreach=[1, 2, 3], max_parallel=1), step("after", "each"))
+    await play.harness.store.cancel(play.run.run_id, reason="enough", now=NOON)
+    assert await play.status() is RunStatus.RUNNING
+    play.harness.worker.check_soon()
+    await play.harness.run_until_idle()
+    await play.harness.run_until_idle()
+
+    assert await play.status() is RunStatus.CANCELLED
+    assert set((await play.states()).values()) == {"CANCELLED"}
+
+
+# ---- in one process --------------------------------------------------------------------------
+
+
+async def test_beside_a_dispatcher_a_step_begins_in_the_commit_that_ends_the_one_before_it() -> None:
+    harness = ExecutionHarness()
+    harness.share_process()
+    steps = (step("first"), step("second", "first", input={"path": "${steps.first.output}"}))
+    run = await harness.run(await harness.job(graph(*steps)), first_steps=("first",))
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b'"here"')
+
+    await harness.worker.step()
+    await harness.worker.step()
+
+    [assignment] = harness.runner.started.values()
+    assert (assignment.step.name, assignment.input) == ("second", {"path": "here"})
+    assert await harness.store.payload(assignment.task.task_id, "input") == b'{"path":"here"}'
+    assert not (await harness.now(run)).over
+
+
+async def test_what_would_follow_is_not_begun_if_the_run_is_to_be_cancelled() -> None:
+    harness = ExecutionHarness()
+    harness.share_process()
+    run = await harness.run(await harness.job(graph(step("first"), step("second", "first"))), first_steps=("first",))
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now())
+
+    await harness.worker.step()
+    await harness.worker.step()
+
+    assert harness.runner.started == {}
+    assert (await harness.now(run)).over

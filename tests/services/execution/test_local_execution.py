@@ -1,0 +1,672 @@
+"""From a task whose time has come to a run that is over: dispatcher, worker and reconciler together."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import NOON, minutely
+from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease, ReadyTask
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, TaskCompletion
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Delivery, RetryPolicy
+from gnomon.errors import StoreUnavailable, UsageError
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.operations.launcher import Launcher
+from gnomon.testing.clock import CountedIds
+from support.execution import ExecutionHarness, FakeRunner
+from support.task_steps import workflow
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def harness() -> ExecutionHarness:
+    return ExecutionHarness()
+
+
+# ---- the ordinary way ----------------------------------------------------------------------------
+
+
+async def test_a_run_goes_all_the_way(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job(workflow(input={"n": 1})))
+    await harness.run_until_idle()
+    [assignment] = harness.runner.started.values()
+    assert (assignment.input, assignment.attempt, assignment.task.fence) == ({"n": 1}, 1, 1)
+
+    harness.runner.end_all(output=b"42")
+    await harness.run_until_idle()
+
+    assert (await harness.now(run)).status is RunStatus.COMPLETED
+    assert await harness.store.payload(assignment.task.task_id, "output") == b"42"
+    assert "task_succeeded" in harness.events.names()
+
+
+async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await harness.job()
+    await harness.run(job, "a")
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    await harness.run(job, "b")
+    await harness.dispatcher.step()
+    begun: list[RunId] = []
+    report = harness.store.report
+
+    async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        begun.extend(one.run.run_id for one in harness.runner.started.values())
+        return await report(endings)
+
+    monkeypatch.setattr(harness.store, "report", slowly)
+    await harness.worker.step()
+
+    assert begun == ["run_b"]
+
+
+@pytest.mark.parametrize(("yield_to_ticker", "wait"), [(True, 0.3), (False, 0.0)])
+async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_time(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, *, yield_to_ticker: bool, wait: float
+) -> None:
+    await harness.run(await harness.job())
+    waiting = harness.store.waiting
+
+    async def in_a_tenth_of_a_second(now: int, *, limit: int) -> Sequence[ReadyTask]:
+        harness.clock.advance(100)
+        return await waiting(now, limit=limit)
+
+    monkeypatch.setattr(harness.store, "waiting", in_a_tenth_of_a_second)
+    harness.dispatcher.yield_to_ticker = lambda: yield_to_ticker
+
+    assert await harness.dispatcher.step() == pytest.approx(wait)
+
+
+async def test_no_more_is_taken_than_there_are_slots() -> None:
+    harness = ExecutionHarness(flags={"worker.slots": 3})
+    job = await harness.job()
+    for number in range(5):
+        await harness.run(job, f"{number}")
+    await harness.run_until_idle()
+    assert len(harness.runner.started) == 3
+
+    harness.runner.end(next(iter(harness.runner.started)))
+    await harness.run_until_idle()
+
+    assert len(harness.runner.started) == 3
+
+
+async def test_what_ended_makes_room_in_the_same_step() -> None:
+    harness = ExecutionHarness(flags={"worker.slots": 1})
+    job = await harness.job()
+    runs = [await harness.run(job, name) for name in "ab"]
+    await harness.run_until_idle()
+    harness.runner.end_all()
+
+    await harness.worker.step()
+
+    assert [one.run.run_id for one in harness.runner.started.values()] == [runs[1].run_id]
+    assert (await harness.now(runs[0])).status is RunStatus.COMPLETED
+
+
+async def test_the_dispatcher_waits_exactly_until_the_next_task_is_ready(harness: ExecutionHarness) -> None:
+    job = await harness.job()
+    wanted = new_requested_run(RunId("run_later"), job, source=Source.API, now=NOON)
+    later = replace(wanted, fire_at=NOON + 2345)
+    await harness.store.launch([LaunchRequest(run=later, first_steps=("main",))], now=NOON)
+
+    assert await harness.dispatcher.step() == 2.345
+
+
+async def test_with_nothing_to_do_the_dispatcher_looks_again_after_its_poll_time(harness: ExecutionHarness) -> None:
+    assert await harness.dispatcher.step() == harness.settings.worker.poll_secs
+
+
+# ---- what cannot be run --------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-04")
+async def test_a_function_that_no_worker_has_is_a_reason_on_the_task_and_runs_once_one_has_it(
+    harness: ExecutionHarness,
+) -> None:
+    run = await harness.run(await harness.job(workflow(function="unheard/of")))
+    await harness.run_until_idle()
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.wait_reason) == (TaskState.PENDING, WaitReason.ROUTE)
+    assert task.note == "no_workers: no worker has registered the function 'unheard/of'"
+
+    harness.runner.functions = {"unheard/of"}
+    harness.worker.register_again()
+    harness.clock.advance(2000)
+    await harness.run_until_idle()
+
+    assert len(harness.runner.started) == 1
+
+
+@pytest.mark.req("R-04")
+async def test_what_nobody_could_take_begins_as_soon_as_somebody_comes_who_can() -> None:
+    harness = ExecutionHarness(flags={"execution.batch": 2})
+    job = await harness.job(workflow(function="unheard/of"))
+    other = await harness.job(workflow("other", function="never"), name="other", workflow_id="other")
+    runs = [await harness.run(job if number % 2 else other, f"{number}") for number in range(6)]
+    await harness.run_until_idle()
+    before = {task.task_id: task for task in await harness.store.tasks(runs)}
+    assert {task.wait_reason for task in before.values()} == {WaitReason.ROUTE}
+
+    harness.runner.functions = {"unheard/of"}
+    harness.worker.register_again()
+    await harness.worker.step()
+    harness.dispatcher.retry_unroutable()
+    await harness.run_until_idle()
+
+    assert {one.run.run_id for one in harness.runner.started.values()} == {run.run_id for run in runs[1::2]}
+    left = await harness.store.tasks(runs[::2])
+    assert [before[task.task_id] for task in left] == left, "whoever still waits has lost no try and no time"
+
+
+@pytest.mark.req("C-08")
+async def test_a_run_without_a_workflow_is_tried_a_few_times_and_then_fails_with_the_reason(
+    harness: ExecutionHarness,
+) -> None:
+    job = minutely()
+    await harness.store.add([job], actor="ada", tzdata="")
+    run = await harness.run(job)
+    for _ in range(3):
+        await harness.run_until_idle()
+        harness.clock.advance(10_000)
+
+    failed = await harness.now(run)
+    assert (failed.status, failed.error) == (
+        RunStatus.FAILED,
+        "launch_failed: there is no workflow 'report' of version 1",
+    )
+
+
+async def test_a_worker_that_was_given_what_it_cannot_run_gives_it_back(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.worker.step()
+    await harness.dispatcher.step()
+    harness.runner.functions = frozenset()
+
+    await harness.worker.step()
+    await harness.worker.step()
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.wait_reason, task.attempts) == (TaskState.PENDING, WaitReason.ROUTE, 0)
+
+
+# ---- the gate ------------------------------------------------------------------------------------
+
+
+class StrictGate:
+    """Says what it was told to say."""
+
+    def __init__(self, ruling: GateVerdict, *, quarantine: str | None = None) -> None:
+        self.ruling, self.quarantine = ruling, quarantine
+        self.seen: list[AdmissionRequest] = []
+
+    async def admit(self, requests: list[AdmissionRequest]) -> list[GateDecision]:
+        self.seen += requests
+        return [GateDecision(self.ruling, "house rule", 5000) for _ in requests]
+
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        del finished
+        return OutputRelease(output=b'"redacted"' if output else output, quarantine=self.quarantine)
+
+
+async def gated(gate: StrictGate) -> tuple[ExecutionHarness, Run]:
+    harness = ExecutionHarness(gate=gate)  # type: ignore[arg-type]
+    run = await harness.run(await harness.job(workflow(input={"n": 1})))
+    await harness.run_until_idle()
+    return harness, run
+
+
+async def test_the_gate_sees_all_that_will_be_done() -> None:
+    gate = StrictGate(GateVerdict.ALLOW)
+    await gated(gate)
+
+    [request] = gate.seen
+    assert (request.step.function, request.input, len(request.digest)) == ("reports.make", {"n": 1}, 64)
+
+
+async def test_what_the_gate_denies_never_runs() -> None:
+    harness, run = await gated(StrictGate(GateVerdict.DENY))
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.note) == (TaskState.DENIED, "safety_denied: house rule")
+    assert (await harness.now(run)).status is RunStatus.FAILED
+    assert not harness.runner.started
+
+
+async def test_what_needs_an_approval_waits_for_it() -> None:
+    harness, run = await gated(StrictGate(GateVerdict.ASK))
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.note) == (TaskState.APPROVAL_REQUIRED, "house rule")
+
+
+async def test_output_passes_the_gate_on_the_way_out() -> None:
+    harness, run = await gated(StrictGate(GateVerdict.ALLOW))
+    harness.runner.end_all(output=b'"all of it"')
+    await harness.run_until_idle()
+
+    [task] = await harness.store.tasks([run])
+    assert await harness.store.payload(task.task_id, "output") == b'"redacted"'
+
+
+async def test_nothing_is_lost_if_the_gate_is_away_when_something_has_finished() -> None:
+    class Away(StrictGate):
+        away = True
+
+        async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+            if self.away:
+                raise StoreUnavailable("the gate is away")
+            return await super().release(finished, output)
+
+    gate = Away(GateVerdict.ALLOW)
+    harness, run = await gated(gate)
+    harness.runner.end_all(output=b"1")
+
+    assert await harness.worker.step() == 0.05
+    gate.away = False
+    await harness.worker.step()
+
+    assert (await harness.now(run)).status is RunStatus.COMPLETED
+
+
+async def test_output_that_is_held_back_fails_the_run() -> None:
+    harness, run = await gated(StrictGate(GateVerdict.ALLOW, quarantine="a password"))
+    harness.runner.end_all(output=b'"all of it"')
+    await harness.run_until_idle()
+
+    [task] = await harness.store.tasks([run])
+    assert task.state is TaskState.OUTPUT_QUARANTINED
+    assert (await harness.now(run)).error == "a password"
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-08")
+async def test_a_failure_is_tried_again_when_its_delay_is_over() -> None:
+    harness = ExecutionHarness(flags={"worker.poll_secs": 60})
+    retry = RetryPolicy(max_attempts=3, initial_delay_ms=10_000, multiplier=2, jitter=0)
+    run = await harness.run(await harness.job(workflow(retry=retry)))
+    waits = []
+    for _ in range(3):
+        await harness.run_until_idle()
+        harness.runner.end_all(Result.FAILED, error="no")
+        await harness.worker.step()
+        waits.append(await harness.dispatcher.step())
+        harness.clock.advance(round(waits[-1] * 1000))
+
+    assert waits == [10.0, 20.0, 60.0]
+    assert (await harness.now(run)).status is RunStatus.FAILED
+
+
+@pytest.mark.req("H-09")
+async def test_what_fails_for_good_leaves_its_history(harness: ExecutionHarness) -> None:
+    retry = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
+    run = await harness.run(await harness.job(workflow(retry=retry, dead_letter=True)))
+    for number in range(2):
+        await harness.run_until_idle()
+        harness.runner.end_all(Result.FAILED, error=f"failure {number}")
+        await harness.worker.step()
+        harness.clock.advance(1000)
+
+    [letter] = await harness.store.list_dead_letters("default")
+    assert (letter.attempts, letter.last_error) == (2, "failure 1")
+    attempts = await harness.store.attempts([letter.task_id])
+    assert [(one.number, one.result, one.error) for one in attempts] == [
+        (1, Result.FAILED, "failure 0"),
+        (2, Result.FAILED, "failure 1"),
+    ]
+    assert (await harness.now(run)).status is RunStatus.FAILED
+    assert "dead_letter" in harness.events.names()
+
+
+# ---- being alive ---------------------------------------------------------------------------------
+
+
+async def test_a_worker_shows_up_three_times_in_a_lease(harness: ExecutionHarness) -> None:
+    await harness.worker.step()
+    assert await harness.worker.step() == harness.settings.worker.lease_ms / 3000
+
+    await harness.run(await harness.job())
+    await harness.run_until_idle()
+    for _ in range(10):
+        harness.clock.advance(10_000)
+        await harness.worker.step()
+    await harness.reconciler.step()
+
+    assert len(harness.runner.started) == 1
+    assert "attempt_ended_by_reconciler" not in harness.events.names()
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.guarantee("S4", "S9")
+async def test_the_task_of_a_worker_that_is_gone_is_run_by_another(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+
+    await harness.reconciler.step()
+    harness.clock.advance(1000)
+    other_runner = FakeRunner()
+    other = harness.new_worker("w2", other_runner)
+    await other.step()
+    await harness.dispatcher.step()
+    await other.step()
+
+    [again] = other_runner.started.values()
+    assert (again.run.run_id, again.attempt, again.task.fence) == (run.run_id, 2, 2)
+    [first, _] = await harness.store.attempts([again.task.task_id])
+    assert first.result is Result.LOST
+
+
+@pytest.mark.guarantee("S7")
+async def test_the_result_of_a_lost_attempt_changes_nothing(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+    await harness.reconciler.step()
+
+    harness.runner.end_all(output=b'"late"')
+    await harness.worker.step()
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, await harness.store.payload(task.task_id, "output")) == (TaskState.PENDING, None)
+    assert "late_result" in harness.events.names()
+
+
+async def test_a_worker_stops_what_it_has_lost(harness: ExecutionHarness) -> None:
+    await harness.run(await harness.job())
+    await harness.run_until_idle()
+    [held] = harness.runner.started
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+    await harness.reconciler.step()
+
+    await harness.worker.step()
+
+    assert harness.runner.stopped == [(held, Result.LOST)]
+
+
+@pytest.mark.guarantee("S9")
+async def test_a_worker_that_stood_still_after_taking_something_does_not_begin_it(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await harness.run(await harness.job())
+    await harness.worker.step()
+    await harness.dispatcher.step()
+    take = harness.store.take
+
+    async def slow(*words: Any, **named: Any) -> Any:  # noqa: ANN401 - as it is called
+        taken = await take(*words, **named)
+        harness.clock.advance(harness.settings.worker.lease_ms)
+        return taken
+
+    with monkeypatch.context() as stood:
+        stood.setattr(harness.store, "take", slow)
+        await harness.worker.step()
+    await harness.worker.step()
+
+    assert not harness.runner.started
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.attempts) == (TaskState.PENDING, 0)
+
+
+@pytest.mark.guarantee("S5")
+async def test_at_most_once_fails_when_its_worker_is_gone(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+
+    await harness.reconciler.step()
+
+    failed = await harness.now(run)
+    assert (failed.status, failed.error) == (RunStatus.FAILED, "worker_lost: w1 has not been heard of")
+
+
+@pytest.mark.guarantee("S18")
+async def test_what_takes_three_workers_down_is_set_aside(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    for number in range(3):
+        runner = FakeRunner()
+        worker = harness.new_worker(f"victim-{number}", runner)
+        await worker.step()
+        await harness.dispatcher.step()
+        await worker.step()
+        assert len(runner.started) == 1
+        harness.clock.advance(harness.settings.worker.lease_ms * 2)
+        await harness.reconciler.step()
+        harness.clock.advance(30_000)
+
+    assert (await harness.now(run)).status is RunStatus.FAILED
+    [letter] = await harness.store.list_dead_letters("default")
+    assert letter.reason == "worker_lost"
+
+
+async def test_who_knows_that_others_are_dead_does_not_wait_for_their_leases(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+
+    await harness.reconciler.recover(alive={"a new one"})
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.wait_reason, task.losses) == (TaskState.PENDING, WaitReason.RETRY, 1)
+
+
+@pytest.mark.req("R-07")
+async def test_what_was_handed_out_and_never_started_is_handed_out_again(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.worker.step()
+    await harness.dispatcher.step()
+    await harness.store.take("silent", limit=1, lease_ms=10 * MINUTE, now=NOON, begin=False)
+    harness.clock.advance(harness.settings.reconciler.dispatch_timeout_ms + 1)
+
+    await harness.reconciler.step()
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.attempts, task.routings) == (TaskState.PENDING, 0, 1)
+
+
+@pytest.mark.req("R-07")
+async def test_a_worker_that_lives_but_does_not_end_a_task_in_time_is_overruled(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job(workflow(timeout_ms=60_000)))
+    await harness.run_until_idle()
+    for _ in range(10):
+        harness.clock.advance(10_000)
+        await harness.worker.step()
+
+    await harness.reconciler.step()
+
+    [task] = await harness.store.tasks([run])
+    assert task.state is TaskState.TIMEOUT
+    assert (await harness.now(run)).status is RunStatus.FAILED
+
+
+@pytest.mark.req("R-08")
+async def test_tasks_that_are_ready_for_too_long_are_offered_again_and_counted(harness: ExecutionHarness) -> None:
+    woken: list[bool] = []
+    harness.reconciler.on_ready = lambda: woken.append(True)
+    await harness.run(await harness.job())
+    harness.clock.advance(harness.settings.reconciler.pending_ms)
+
+    await harness.reconciler.step()
+
+    assert woken
+    assert ("tasks_replayed", {"count": 1}) in harness.events.seen
+
+
+@pytest.mark.req("R-08")
+async def test_what_waits_for_a_retry_is_not_offered_again(harness: ExecutionHarness) -> None:
+    retry = RetryPolicy(max_attempts=3, initial_delay_ms=1, jitter=0)
+    await harness.run(await harness.job(workflow(retry=retry)))
+    await harness.run_until_idle()
+    harness.runner.end_all(Result.FAILED)
+    await harness.worker.step()
+    harness.clock.advance(harness.settings.reconciler.pending_ms * 2)
+
+    await harness.reconciler.step()
+
+    assert "tasks_replayed" not in harness.events.names()
+
+
+# ---- cancelling ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-26")
+@pytest.mark.guarantee("S11")
+async def test_a_cancelled_run_is_stopped_as_soon_as_its_worker_looks(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now())
+
+    harness.worker.check_soon()
+    await harness.worker.step()
+    await harness.worker.step()
+
+    assert [why for _, why in harness.runner.stopped] == [Result.CANCELLED]
+    stopped = await harness.now(run)
+    assert (stopped.status, stopped.error) == (RunStatus.CANCELLED, "enough")
+
+
+# ---- a store that fails --------------------------------------------------------------------------
+
+
+async def test_results_are_kept_until_the_store_takes_them(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+
+    async def away(*_: object) -> frozenset[tuple[TaskId, int]]:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(harness.store, "report", away)
+        pauses = [await harness.worker.step() for _ in range(3)]
+    assert pauses == [0.05, 0.1, 0.2]
+
+    await harness.worker.step()
+
+    assert (await harness.now(run)).status is RunStatus.COMPLETED
+
+
+async def test_what_was_taken_is_begun_though_reporting_failed(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await harness.job()
+    for name in "ab":
+        await harness.run(job, name)
+    harness.worker = harness.new_worker("w1", harness.runner)
+    await harness.worker.step()
+    await harness.dispatcher.step()
+
+    async def away(*_: object) -> object:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(harness.store, "workflow", away)
+        harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
+        await harness.worker.step()
+    assert not harness.runner.started
+
+    await harness.worker.step()
+
+    assert len(harness.runner.started) == 2
+
+
+async def test_a_result_that_the_store_cannot_keep_fails_its_task_and_no_other(
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await harness.job()
+    good, bad = await harness.run(job, "a"), await harness.run(job, "b")
+    await harness.run_until_idle()
+    for held, one in list(harness.runner.started.items()):
+        harness.runner.end(held, Result.FAILED if one.run.run_id == bad.run_id else Result.SUCCEEDED, error="poison")
+    report = harness.store.report
+
+    async def refusing(endings: list[TaskCompletion]) -> frozenset[AttemptRef]:
+        if any(one.run_id == bad.run_id and one.error == "poison" for one in endings):
+            raise UsageError("a value that the database cannot hold")
+        return await report(endings)
+
+    monkeypatch.setattr(harness.store, "report", refusing)
+    await harness.worker.step()
+
+    assert (await harness.now(good)).status is RunStatus.COMPLETED
+    failed = await harness.now(bad)
+    assert (failed.status, failed.error) == (RunStatus.FAILED, "what came of it cannot be kept: UsageError")
+    assert harness.worker.in_hand == 0
+
+
+async def test_slots_that_are_taken_by_what_does_not_stop_are_announced(harness: ExecutionHarness) -> None:
+    harness.runner.overrunning = 2
+    await harness.worker.step()
+    await harness.worker.step()
+
+    told = [facts["count"] for name, facts in harness.events.seen if name == "slots_overrun"]
+    assert told == [2]
+
+
+async def test_a_reconciler_never_takes_its_own_worker_for_lost(harness: ExecutionHarness) -> None:
+    harness.reconciler.own = "w1"
+    await harness.run(await harness.job())
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms * 100)
+
+    await harness.reconciler.step()
+
+    assert "attempt_ended_by_reconciler" not in harness.events.names()
+    await harness.worker.step()
+    assert len(harness.runner.started) == 1
+
+
+async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(harness: ExecutionHarness) -> None:
+    run = await harness.run(await harness.job())
+    await harness.run_until_idle()
+
+    await harness.worker.drain()
+
+    [task] = await harness.store.tasks([run])
+    assert (task.state, task.wait_reason, task.attempts, task.losses) == (TaskState.PENDING, WaitReason.READY, 0, 0)
+    assert await harness.store.workers() == []
+    assert harness.worker.in_hand == 0
+
+
+async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(harness: ExecutionHarness) -> None:
+    woken: list[bool] = []
+    harness.worker.on_ready = lambda: woken.append(True)
+    job = await harness.job(workflow(retry=RetryPolicy(max_attempts=2)))
+    for name, result in (("a", Result.SUCCEEDED), ("b", Result.FAILED)):
+        await harness.run(job, name)
+        await harness.run_until_idle()
+        harness.runner.end_all(result)
+        await harness.worker.step()
+
+    assert woken == [True]
+
+
+@pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
+async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless_it_may_have_to_wait(
+    harness: ExecutionHarness, overlap: Overlap
+) -> None:
+    job = await harness.job(overlap=overlap)
+    await harness.worker.step()
+    launcher = Launcher(harness.store, harness.store, harness.store, harness.store, harness.clock, CountedIds())
+    launcher.write_and_admit = harness.dispatcher.write_and_admit
+    harness.dispatcher.take_with_commit = harness.worker.take_with_admission
+    for _ in range(2):
+        await launcher.trigger(job.schedule_id, actor="ada")
+    await harness.worker.step()
+
+    assert len(harness.runner.started) == (2 if overlap is Overlap.ALLOW else 0)
+    await harness.run_until_idle()
+    assert len(harness.runner.started) == (2 if overlap is Overlap.ALLOW else 1)

@@ -1,0 +1,253 @@
+"""Backfills: planned times of the past have one run each, in their order, and no more at once than was said."""
+
+from typing import Any
+
+import pytest
+
+from contracts.store import HOUR, MINUTE, NOON, minutely
+from gnomon.adapters.memory import MemoryStore
+from gnomon.core.cron import Cron
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
+from gnomon.core.model import Overlap, Run, Schedule, Source
+from gnomon.core.runs.backfill import BackfillBatch, BatchOutcome, OpenBackfill
+from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
+from gnomon.ports.runs import RunQuery
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.backfills import BackfillService, Preview
+from gnomon.services.scheduling.registrar import Registrar
+from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from support.task_steps import finish_run
+
+HOURS = [NOON - hours * HOUR for hours in range(5, 0, -1)]
+
+
+class BackfillFixture:
+    """An hourly job, whoever asks for backfills of it, and whoever carries them out."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        self.events = Recorder()
+        self.desk = BackfillService(self.store, self.store, self.clock, CountedIds())
+        self.registrar = Registrar(self.store, self.store, self.clock, CountedIds())
+        self.backfiller = self.another()
+
+    def another(self) -> Backfiller:
+        return Backfiller(self.store, self.store, self.clock, self.events)
+
+    async def job(self, **changes: Any) -> Schedule:  # noqa: ANN401 - any field of the spec
+        schedule = minutely(trigger=Cron("0 * * * *"), **changes)
+        await self.store.add([schedule], actor="ada", tzdata="")
+        return schedule
+
+    async def under_way(self) -> list[Run]:
+        runs = [run for run in await self.store.list_runs(RunQuery()) if not run.over]
+        return sorted(runs, key=lambda run: run.planned_at)
+
+    async def go(self) -> list[int]:
+        """Step until there is nothing to do at once; the planned times of what is then under way."""
+        while not await self.backfiller.step():
+            pass
+        return [run.planned_at for run in await self.under_way()]
+
+    async def ran(self) -> list[int]:
+        """All that runs until the end, in order."""
+        order: list[int] = []
+        while planned := await self.go():
+            order += planned
+            for run in await self.under_way():
+                assert await finish_run(self.store, run, now=self.clock.now())
+        return order
+
+
+@pytest.fixture
+def at() -> BackfillFixture:
+    return BackfillFixture()
+
+
+async def test_planned_times_run_one_after_the_other_in_their_order(at: BackfillFixture) -> None:
+    await at.job()
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+
+    assert await at.go() == HOURS[:1]
+    assert await at.ran() == HOURS
+
+    told = await at.desk.get(asked.backfill_id)
+    assert (asked.planned, told.fired, told.skipped, told.under_way) == (5, 5, 0, 0)
+    assert told.backfill.ended_at == NOON
+    assert "backfill_ended" in at.events.names()
+
+
+async def test_no_more_are_under_way_than_was_said(at: BackfillFixture) -> None:
+    await at.job()
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=3)
+
+    assert await at.go() == HOURS[:3]
+    assert await at.go() == HOURS[:3]
+    await finish_run(at.store, (await at.under_way())[1], now=NOON)
+
+    assert await at.go() == [HOURS[0], HOURS[2], HOURS[3]]
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: BackfillFixture, overlap: Overlap) -> None:
+    await at.job(overlap=overlap)
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=2)
+
+    await at.go()
+
+    schedule = (await at.registrar.get("report")).schedule
+    assert (schedule.active_runs, schedule.queued_runs) == (2, 0)
+    assert {run.source for run in await at.under_way()} == {Source.BACKFILL}
+
+
+async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
+    schedule = await at.job(mark=HOURS[2] - MINUTE)
+    terms = await at.store.claim("node", ttl_ms=1000, limit=SHARDS)
+    await at.store.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
+    for run in await at.under_way():
+        await finish_run(at.store, run, now=NOON)
+    await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
+    await at.ran()
+
+    assert await at.desk.preview("report", HOURS[0], HOURS[2]) == Preview((), 3)
+    asked = (await at.desk.start("report", HOURS[0], HOURS[2], actor="ada")).backfill
+
+    assert await at.ran() == []
+    told = await at.desk.get(asked.backfill_id)
+    assert (told.fired, told.skipped) == (0, 3)
+
+
+async def test_what_has_had_a_run_runs_again_if_that_is_wanted(at: BackfillFixture) -> None:
+    await at.job()
+    for again in (False, True, True):
+        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada", again=again)
+        assert await at.ran() == HOURS[:2]
+
+
+async def test_another_goes_on_where_the_first_left_off(at: BackfillFixture) -> None:
+    await at.job()
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    await at.go()
+
+    at.backfiller = at.another()
+
+    assert await at.ran() == HOURS
+
+
+async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -> None:
+    await at.job()
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    said = {"schedule_id": "report", "schedule": "30 * * * *", "workflow_id": "report"}
+    await at.registrar.upsert(said, actor="eve")
+
+    assert await at.ran() == HOURS
+
+
+async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: BackfillFixture) -> None:
+    await at.job()
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+    await at.go()
+
+    told = await at.desk.cancel(asked.backfill_id, actor="ada")
+
+    assert (told.backfill.cancelled, told.under_way) == (True, 1)
+    assert await at.ran() == HOURS[:1]
+
+
+async def test_with_its_job_a_backfill_is_gone(at: BackfillFixture) -> None:
+    await at.job()
+    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+    await at.registrar.delete("report", actor="ada")
+
+    assert await at.ran() == []
+
+    assert (await at.desk.get(asked.backfill_id)).backfill.cancelled
+    assert "backfill_given_up" in at.events.names()
+
+
+async def test_one_that_cannot_be_carried_out_holds_up_no_other(
+    at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at.job()
+    broken = (await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
+    await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
+    carry_out = at.store.apply_backfill_batch
+
+    async def fails_for_one(lot: BackfillBatch, *, now: int) -> BatchOutcome:
+        if lot.backfill.backfill_id == broken.backfill_id:
+            raise UsageError("cannot be read here")
+        return await carry_out(lot, now=now)
+
+    monkeypatch.setattr(at.store, "apply_backfill_batch", fails_for_one)
+
+    assert await at.go() == HOURS[1:2]
+    assert "backfill_broken" in at.events.names()
+
+
+async def test_a_store_that_is_away_costs_time_and_nothing_else(
+    at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at.job()
+    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+
+    async def away(*, limit: int) -> list[OpenBackfill]:
+        raise StoreUnavailable(f"no answer about {limit}")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(at.store, "open_backfills", away)
+        assert await at.backfiller.step() > 0
+
+    assert await at.ran() == HOURS
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "reason"),
+    [
+        (NOON - HOUR, NOON + 1, "is yet to come"),
+        (NOON, NOON - 1, "comes after the end"),
+        (NOON - HOUR + 1, NOON - 1, "is followed by no planned time"),
+        (NOON - 100_001 * HOUR, NOON, "a stretch of 100002 planned times; 100000 are the most"),
+    ],
+)
+async def test_a_stretch_that_makes_no_sense_is_refused(
+    at: BackfillFixture, first: int, last: int, reason: str
+) -> None:
+    await at.job()
+
+    with pytest.raises(FieldError, match=reason):
+        await at.desk.start("report", first, last, actor="ada")
+
+    assert await at.desk.page() == []
+
+
+async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: BackfillFixture) -> None:
+    await at.job()
+    await at.registrar.pause("report", actor="ada")
+    at.clock.advance(2 * HOUR)
+
+    with pytest.raises(FieldError, match="resume the job first"):
+        await at.desk.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
+    await at.registrar.resume("report", actor="ada")
+    await at.desk.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
+
+    assert await at.ran() == [NOON + HOUR, NOON + 2 * HOUR]
+
+
+async def test_what_is_not_there_is_said(at: BackfillFixture) -> None:
+    with pytest.raises(NotFound):
+        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
+    with pytest.raises(NotFound):
+        await at.desk.get("bf_1")
+
+
+@pytest.mark.parametrize("parallel", [0, 1001])
+async def test_a_number_of_runs_that_nobody_can_mean_is_refused(at: BackfillFixture, parallel: int) -> None:
+    await at.job()
+
+    with pytest.raises(FieldError, match="max_parallel"):
+        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada", max_parallel=parallel)

@@ -1,0 +1,295 @@
+"""The pinger: what jobs want to have called is called, over real sockets, and nobody waits for it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.http_client import HttpPingSender
+from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import WatchdogSettings
+from gnomon.core.model import Result, Run, RunId
+from gnomon.core.pings import Ping, PingMoment
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.errors import FieldError
+from gnomon.services.maintenance.pinger import Pinger
+from gnomon.testing.clock import VirtualClock
+from support.execution import ExecutionHarness, FakeRunner
+from support.http_listener import HttpListener, listener
+from support.task_steps import workflow
+
+ALL = tuple(PingMoment)
+
+
+class ObservedRunner(FakeRunner):
+    """A runner whose starts are heard."""
+
+    pinger: Pinger | None = None
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        super().start(assignments)
+        if self.pinger is not None:
+            self.pinger.started(assignments)
+
+
+class PingFixture:
+    """A crew whose runs are told to a listener."""
+
+    def __init__(self, heard: HttpListener, harness: ExecutionHarness | None = None, **settings: object) -> None:
+        self.heard = heard
+        self.harness = harness or ExecutionHarness()
+        self.settings = WatchdogSettings(**{"ping_timeout_ms": 200, "ping_tries": 3, **settings})  # type: ignore[arg-type]
+        self.pinger = self._pinger()
+        self.runner = ObservedRunner()
+        self.runner.pinger = self.pinger
+        self.harness.worker = self.harness.new_worker("w1", self.runner)
+
+    def _pinger(self) -> Pinger:
+        harness = self.harness
+        return Pinger(
+            harness.store,
+            harness.shelf,
+            HttpPingSender(),
+            harness.clock,
+            harness.events,
+            self.settings,
+            secrets=self.secret,
+        )
+
+    def secret(self, url: str) -> str:
+        if "NONE" in url:
+            raise FieldError("secret", "NONE", "is missing")
+        return url.replace("${secret:KEY}", "5a2c")
+
+    async def run(
+        self, name: str, path: str, *, result: Result = Result.SUCCEEDED, on: tuple[PingMoment, ...] = ALL
+    ) -> None:
+        """A run of a job that wants pings comes to its end."""
+        await self.begin(name, path, on=on)
+        await self.end(result)
+
+    async def begin(self, name: str, path: str, *, on: tuple[PingMoment, ...]) -> None:
+        """It is under way."""
+        ping = Ping(url=self.heard.url(path), on=on)
+        if await self.harness.store.find("default", "report") is None:
+            await self.harness.job(workflow(ping=ping))
+        job = await self.harness.store.find("default", "report")
+        assert job is not None
+        await self.harness.run(job, name)
+        await self.harness.run_until_idle()
+
+    async def end(self, result: Result = Result.SUCCEEDED) -> None:
+        """What is under way ends, and that is heard."""
+        self.runner.end_all(result)
+        before = len(self.harness.events.seen)
+        await self.harness.run_until_idle()
+        for name_, facts in self.harness.events.seen[before:]:
+            self.pinger.heard(name_, facts)
+
+    async def settle(self) -> None:
+        """Everything that can be sent now was sent."""
+        while True:
+            await self.pinger.step()
+            if not self.pinger._under_way:  # noqa: SLF001 - what a loop would wait for
+                return
+            await asyncio.wait(self.pinger._under_way)  # noqa: SLF001
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[HttpListener]:
+    async with listener() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("result", "on", "calls"),
+    [
+        (Result.SUCCEEDED, ALL, {"/p/start", "/p"}),
+        (Result.FAILED, ALL, {"/p/start", "/p/fail"}),
+        (Result.SUCCEEDED, (PingMoment.FAILURE,), set()),
+        (Result.FAILED, (PingMoment.FAILURE,), {"/p/fail"}),
+        (Result.CANCELLED, (PingMoment.SUCCESS, PingMoment.FAILURE), set()),
+    ],
+)
+async def test_what_was_asked_for_is_called_and_nothing_else(
+    heard: HttpListener, result: Result, on: tuple[PingMoment, ...], calls: set[str]
+) -> None:
+    desk = PingFixture(heard)
+
+    await desk.run("a", "/p", result=result, on=on)
+    await desk.settle()
+
+    assert set(heard.calls) == calls
+    assert len(heard.calls) == len(calls)
+
+
+async def test_a_run_is_told_once_however_often_it_is_heard_of(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await desk.settle()
+    for _ in range(3):
+        desk.pinger.heard("task_succeeded", {"run": "run_a"})
+        await desk.settle()
+
+    assert heard.calls == ["/p"]
+
+
+class Busy(MemoryStore):
+    """A store in which something happens after a run was read and before whoever asked has it."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def find_run(self, run_id: RunId) -> Run | None:
+        found = await super().find_run(run_id)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: HttpListener) -> None:
+    clock = VirtualClock(NOON)
+    store = Busy(clock.now)
+    desk = PingFixture(heard, ExecutionHarness(store=store, clock=clock))
+    await desk.begin("a", "/p", on=(PingMoment.SUCCESS,))
+    store.meanwhile = desk.end
+    desk.pinger.heard("task_succeeded", {"run": RunId("run_a")})
+    await desk.settle()
+
+    assert desk.pinger.wake.is_set()
+    await desk.settle()
+
+    assert heard.calls == ["/p"]
+
+
+async def test_the_end_of_a_run_that_was_not_started_here_is_told_too(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    desk.runner.pinger = None
+    await desk.run("a", "/p", result=Result.FAILED)
+    assert heard.calls == []
+
+    desk.pinger.heard("attempt_ended_by_reconciler", {"run": RunId("run_a")})
+    await desk.settle()
+
+    assert heard.calls == ["/p/fail"]
+
+
+async def test_a_call_that_fails_is_tried_again_after_a_pause(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    heard.statuses = [503, 503]
+    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+
+    await desk.settle()
+    assert heard.calls == ["/p"]
+    assert await desk.pinger.step() == pytest.approx(1)
+    desk.harness.clock.advance(1000)
+    await desk.settle()
+    desk.harness.clock.advance(1999)
+    await desk.settle()
+    assert heard.calls == ["/p"] * 2
+    desk.harness.clock.advance(1)
+    await desk.settle()
+    assert (heard.calls, desk.pinger.sent, desk.pinger.failed) == (["/p"] * 3, 1, 0)
+
+
+async def test_a_call_that_fails_too_often_is_given_up_without_telling_its_address(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    heard.statuses = [500] * 9
+    await desk.run("a", "/my-key", on=(PingMoment.SUCCESS,))
+
+    for _ in range(5):
+        await desk.settle()
+        desk.harness.clock.advance(60_000)
+
+    assert heard.calls == ["/my-key"] * 3
+    [facts] = [facts for name, facts in desk.harness.events.seen if name == "ping_failed"]
+    assert facts == {"job": "report", "url": "http://127.0.0.1/…", "error": "answered 500", "tries": 3}
+    assert "my-key" not in str(desk.harness.events.seen)
+
+
+async def test_secrets_are_put_in_where_it_is_called_and_one_that_is_missing_is_named(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    await desk.run("a", "/${secret:KEY}", on=(PingMoment.SUCCESS,))
+    await desk.settle()
+    assert heard.calls == ["/5a2c"]
+
+    other = PingFixture(heard)
+    await other.run("a", "/${secret:NONE}", on=(PingMoment.SUCCESS,))
+    await other.settle()
+    assert [facts["error"] for name, facts in other.harness.events.seen if name == "ping_failed"] == [
+        "secret: 'NONE' is missing"
+    ]
+
+
+async def test_one_that_hangs_holds_up_nobody_else(heard: HttpListener) -> None:
+    desk = PingFixture(heard, ping_timeout_ms=60_000, ping_url=heard.url("/alive"))
+    desk.pinger.deciding = lambda: True
+    heard.hangs = True
+    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await desk.pinger.step()
+    await heard.until(2)
+    heard.hangs = False
+
+    await desk.run("b", "/p", on=(PingMoment.SUCCESS,))
+    await desk.pinger.step()
+    await heard.until(3)
+
+    assert sorted(heard.calls) == ["/alive", "/p", "/p"]
+    await stopped(desk.pinger)
+
+
+async def test_only_so_many_are_under_way_at_once(heard: HttpListener) -> None:
+    desk = PingFixture(heard, ping_parallel=2, ping_timeout_ms=60_000)
+    heard.hangs = True
+    for name in "abcd":
+        await desk.run(name, "/p", on=(PingMoment.SUCCESS,))
+    await desk.pinger.step()
+    await heard.until(2)
+    await desk.pinger.step()
+
+    assert len(heard.calls) == 2
+    await stopped(desk.pinger)
+
+
+async def test_the_scheduler_is_told_of_while_it_decides(heard: HttpListener) -> None:
+    desk = PingFixture(heard, ping_url=heard.url("/alive"), ping_every_ms=60_000)
+    await desk.settle()
+    assert heard.calls == []
+
+    desk.pinger.deciding = lambda: True
+    await desk.settle()
+    desk.harness.clock.advance(59_999)
+    await desk.settle()
+    assert heard.calls == ["/alive"]
+    desk.harness.clock.advance(1)
+    await desk.settle()
+    assert heard.calls == ["/alive"] * 2
+
+
+async def test_what_ends_while_the_process_stops_is_still_told(heard: HttpListener) -> None:
+    desk = PingFixture(heard)
+    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+
+    await desk.pinger.drain()
+
+    assert heard.calls == ["/p"]
+
+
+async def test_a_stop_does_not_wait_for_one_that_hangs(heard: HttpListener) -> None:
+    desk = PingFixture(heard, ping_timeout_ms=50)
+    heard.hangs = True
+    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+
+    async with asyncio.timeout(5):
+        await desk.pinger.drain()
+
+    assert heard.calls == ["/p"]
+
+
+async def stopped(pinger: Pinger) -> None:
+    """Whatever is under way is given up."""
+    under_way = list(pinger._under_way)  # noqa: SLF001 - nobody else would end them
+    for task in under_way:
+        task.cancel()
+    await asyncio.wait(under_way)

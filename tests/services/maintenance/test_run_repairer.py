@@ -1,0 +1,120 @@
+"""The mender: runs that wait in vain go on, by one node at a time, within its limits."""
+
+import pytest
+
+from contracts.store import MINUTE
+from gnomon.config.sections import ReconcilerSettings
+from gnomon.core.invariants import StuckReason
+from gnomon.core.model import RunId, RunStatus
+from gnomon.errors import StoreUnavailable
+from gnomon.ports.maintenance import OpenRunPosition, StuckRunsPage
+from gnomon.services.maintenance.run_repairer import RunRepairer
+from gnomon.testing.clock import VirtualClock
+from support.execution import ExecutionHarness
+from support.row_editing import EditableMemoryStore
+
+SETTINGS = ReconcilerSettings(poll_ms=30_000, batch=2, max_iterations=2, settled_ms=MINUTE)
+
+
+class WeakStore(EditableMemoryStore):
+    """A store that is away for a few questions."""
+
+    away = 0
+    asked = 0
+
+    async def stuck_runs(self, *, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
+        self.asked += 1
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailable("away")
+        return await super().stuck_runs(before_at=before_at, after=after, limit=limit)
+
+
+class RepairFixture:
+    """A crew, and a mender beside it."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(1_772_452_800_000)
+        self.store = WeakStore(self.clock.now)
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock)
+        self.mender = self.another("a")
+
+    def another(self, holder: str) -> RunRepairer:
+        return RunRepairer(self.store, self.store, self.clock, self.crew.events, SETTINGS, holder=holder)
+
+    async def broken(self, *names: str) -> None:
+        """Runs whose only task is over, though they are not."""
+        job = await self.store.find("default", "report") or await self.crew.job()
+        for name in names:
+            await self.crew.run(job, name)
+            await self.store.plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
+
+    async def open(self) -> list[str]:
+        found = [await self.store.find_run(RunId(f"run_{name}")) for name in "abcdef"]
+        return [run.run_id for run in found if run is not None and not run.over]
+
+
+@pytest.mark.req("R-07")
+async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counted() -> None:
+    ward = RepairFixture()
+    woken: list[bool] = []
+    ward.mender.on_ready = lambda: woken.append(True)
+    await ward.broken("a")
+    ward.clock.advance(2 * MINUTE)
+
+    assert await ward.mender.step() == 30
+
+    run = await ward.store.find_run(RunId("run_a"))
+    assert run is not None
+    assert run.status is RunStatus.COMPLETED
+    assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
+    assert (ward.mender.repaired[StuckReason.NOT_ENDED], woken) == (1, [True])
+
+
+async def test_a_run_that_was_just_made_is_left_alone() -> None:
+    ward = RepairFixture()
+    await ward.broken("a")
+
+    await ward.mender.step()
+
+    assert await ward.open() == ["run_a"]
+
+
+@pytest.mark.req("R-07")
+async def test_a_look_goes_only_so_far_and_the_next_one_goes_on_from_there() -> None:
+    ward = RepairFixture()
+    for name in "abcdef":
+        await ward.broken(name)
+        ward.clock.advance(1)
+    ward.clock.advance(2 * MINUTE)
+
+    await ward.mender.step()
+    assert (ward.store.asked, await ward.open()) == (2, ["run_e", "run_f"])
+    await ward.mender.step()
+    assert await ward.open() == []
+
+
+@pytest.mark.req("R-07")
+async def test_one_node_mends_until_it_is_silent_for_two_looks() -> None:
+    ward = RepairFixture()
+    other = ward.another("b")
+    await ward.mender.step()
+    await ward.broken("a")
+    ward.clock.advance(2 * MINUTE - 1 - MINUTE)
+
+    await other.step()
+    assert ward.store.asked == 1
+    ward.clock.advance(MINUTE)
+    await other.step()
+    assert await ward.open() == []
+
+
+async def test_a_store_that_is_away_is_asked_again_a_few_times() -> None:
+    ward = RepairFixture()
+    await ward.broken("a")
+    ward.clock.advance(2 * MINUTE)
+    ward.store.away = 3
+
+    assert await ward.mender.step() == 30
+    assert await ward.open() == []
+    assert ward.crew.events.names() == ["store_unavailable"] * 3 + ["run_mended"]

@@ -1,0 +1,235 @@
+"""Turns: one of several nodes does what one is enough for, and another goes on when it is gone."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pytest
+
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.coordination import MemoryLeases
+from gnomon.errors import StoreUnavailable, Unavailable
+from gnomon.services.coordination import LeasedSingletons, SingletonLease, SoleNode
+from gnomon.services.loop import Backoff
+from gnomon.services.maintenance.audit_sealer import AuditSealer
+from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.operations.events import EventBatcher
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.execution import ExecutionHarness
+
+NOON = 1_800_000_000_000
+TTL = 8_000
+pytestmark = pytest.mark.req("R-15")
+
+
+class WeakLeases(MemoryLeases):
+    """Leases whose keeper may be away."""
+
+    away = False
+    asked = 0
+
+    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
+        self._answer()
+        return await super().acquire(key, owner, ttl_ms=ttl_ms)
+
+    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
+        self._answer()
+        return await super().renew(key, token, ttl_ms=ttl_ms)
+
+    def _answer(self) -> None:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+
+
+class TwoNodes:
+    """Two nodes that share a store, and a keeper of leases."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        self.leases = WeakLeases(self.clock.now)
+        self.events = Recorder()
+        self.one, self.other = self.node(), self.node()
+
+    def node(self) -> LeasedSingletons:
+        return LeasedSingletons(self.leases, self.store, self.clock, self.events)
+
+
+# ---- one node's turn -----------------------------------------------------------------------------
+
+
+async def test_a_turn_that_is_ours_is_not_asked_for_again_at_once() -> None:
+    house = TwoNodes()
+    turn = SingletonLease(house.one, house.clock, "seal", "a", ttl_ms=TTL)
+    for _ in range(10):
+        assert await turn.ours()
+    assert house.leases.asked == 1
+
+    house.clock.advance(TTL // 4)
+    assert await turn.ours()
+    assert house.leases.asked == 2
+
+
+async def test_whoever_goes_on_asking_keeps_it_and_whoever_falls_silent_is_succeeded() -> None:
+    house = TwoNodes()
+    ours = SingletonLease(house.one, house.clock, "seal", "a", ttl_ms=TTL)
+    theirs = SingletonLease(house.other, house.clock, "seal", "b", ttl_ms=TTL)
+    for _ in range(20):
+        assert await ours.ours()
+        assert not await theirs.ours()
+        house.clock.advance(round(theirs.retry_seconds * 1000))
+
+    house.clock.advance(TTL)
+    assert await theirs.ours()
+    assert not await ours.ours()
+
+
+async def test_the_only_node_asks_nobody() -> None:
+    only = SoleNode()
+    assert await only.acquire_singleton("seal", "a", ttl_ms=TTL)
+    await only.release_singletons("a")
+
+
+# ---- turns by leases -----------------------------------------------------------------------------
+
+
+async def test_by_leases_one_at_a_time_has_its_turn() -> None:
+    house = TwoNodes()
+
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert await house.other.acquire_singleton("mend", "b", ttl_ms=TTL)
+    house.clock.advance(TTL)
+    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+
+
+async def test_turns_that_are_given_up_are_free_at_once() -> None:
+    house = TwoNodes()
+    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    await house.one.release_singletons("a")
+
+    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+
+
+async def test_a_short_turn_lasts_as_long_as_the_shortest_lease() -> None:
+    house = TwoNodes()
+
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=10)
+    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=10)
+
+
+@pytest.mark.guarantee("C6")
+async def test_while_nobody_keeps_leases_turns_are_taken_at_the_store() -> None:
+    house = TwoNodes()
+    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    house.leases.away = True
+
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert [facts["what"] for name, facts in house.events.seen if name == "degraded"] == ["turns", "turns"]
+    house.leases.away = False
+    house.clock.advance(TTL)
+    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+
+
+async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
+    house = TwoNodes()
+    house.leases.away = True
+    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    house.leases.away = False
+    house.clock.advance(5000)
+    await house.one.release_singletons("a")
+
+    assert await house.store.acquire_singleton("seal", "b", ttl_ms=TTL)
+
+
+# ---- those who take them -------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-07")
+async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -> None:
+    crew = ExecutionHarness()
+    turns = LeasedSingletons(MemoryLeases(crew.clock.now), crew.store, crew.clock, crew.events)
+    poll_ms = crew.settings.reconciler.poll_ms
+    crew.reconciler.singleton_lease = SingletonLease(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
+    assert await turns.acquire_singleton("reconciler", "a", ttl_ms=2 * poll_ms)
+    await crew.run(await crew.job())
+    await crew.run_until_idle()
+    crew.clock.advance(crew.settings.worker.lease_ms + 1)
+
+    assert await crew.reconciler.step() == poll_ms / 1000 / 2
+    assert "attempt_ended_by_reconciler" not in crew.events.names()
+    crew.clock.advance(2 * poll_ms)
+    assert await crew.reconciler.step() == poll_ms / 1000
+    assert "attempt_ended_by_reconciler" in crew.events.names()
+
+
+class Away(SoleNode):
+    """Nobody says whose turn it is."""
+
+    async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
+        raise StoreUnavailable(f"away: {name}, {holder}, {ttl_ms}")
+
+
+class SingletonService(Protocol):
+    """Somebody who does what one is enough for."""
+
+    singleton_lease: SingletonLease | None
+    backoff: Backoff
+
+    async def step(self) -> float: ...
+
+
+DOERS: dict[str, Callable[[ExecutionHarness], SingletonService]] = {
+    "sealer": lambda crew: AuditSealer(crew.store, crew.clock, crew.events),
+    "gatherer": lambda crew: EventBatcher(crew.store, crew.clock, crew.events),
+    "backfiller": lambda crew: Backfiller(crew.store, crew.store, crew.clock, crew.events),
+    "reconciler": lambda crew: crew.reconciler,
+}
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.parametrize("name", DOERS)
+async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
+    crew = ExecutionHarness()
+    doer = DOERS[name](crew)
+    await crew.store.acquire_singleton(name, "a", ttl_ms=TTL)
+    doer.singleton_lease = SingletonLease(Away(), crew.clock, name, "b", ttl_ms=TTL)
+    await doer.step()
+    assert doer.backoff.failing
+
+    doer.singleton_lease = SingletonLease(crew.store, crew.clock, name, "b", ttl_ms=TTL)
+    await doer.step()
+    assert not doer.backoff.failing
+
+
+async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
+    crew = ExecutionHarness()
+    await crew.job()
+    sealer = AuditSealer(crew.store, crew.clock, crew.events)
+    sealer.singleton_lease = SingletonLease(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
+    await crew.store.acquire_singleton("sealer", "a", ttl_ms=TTL)
+
+    assert await sealer.step() == TTL / 1000 / 4
+    assert (await crew.store.audit_head())[1] > 0
+    crew.clock.advance(TTL)
+    await sealer.step()
+    assert (await crew.store.audit_head())[1] == 0
+
+    sealer.singleton_lease = SingletonLease(Away(), crew.clock, "sealer", "b", ttl_ms=TTL)
+    await sealer.step()
+    assert sealer.backoff.failing
+
+
+async def test_a_turn_whose_keeper_did_not_answer_once_is_still_ours_when_it_does() -> None:
+    house = TwoNodes()
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    house.leases.away = True
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL), "by the store"
+    house.leases.away = False
+    house.clock.advance(TTL // 2)
+
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)

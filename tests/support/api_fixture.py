@@ -1,0 +1,160 @@
+"""The API in this process, on a store in memory and a clock that stands still, and callers of every role."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpx
+from msgspec.structs import replace
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.api.app import create_app
+from gnomon.api.middleware import App, with_request_checks
+from gnomon.api.route import ApiServices
+from gnomon.config.sections import ServerSettings
+from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.model import Result, RunId
+from gnomon.errors import Unauthenticated
+from gnomon.ports.auth import Caller, Role
+from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.audit import AuditService
+from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventService
+from gnomon.services.operations.executions import ExecutionService, SearchService
+from gnomon.services.operations.explain import Explainer
+from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.jobs import JobService
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.tasks import TaskService
+from gnomon.services.operations.workflows import WorkflowService
+from gnomon.services.scheduling.registrar import Registrar
+from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from support.task_steps import completion_of, take_task, workflow
+
+JOB: dict[str, Any] = {"name": "report", "schedule": "0 9 * * *", "function": "reports.make", "tags": ["numbers"]}
+
+
+class RoleTokens:
+    """A token names its role, and the tenant after a slash."""
+
+    async def caller(self, token: str) -> Caller:
+        role, _, tenant = token.partition("/")
+        if role not in ("viewer", "operator", "admin", "nothing"):
+            raise Unauthenticated("that token is nobody's")
+        roles = frozenset() if role == "nothing" else frozenset({Role(f"scheduler-{role}")})
+        return Caller(f"{role}@example.com", roles, tenant or "default")
+
+
+class ApiFixture:
+    """The API, and what stands behind it."""
+
+    def __init__(self, *, server: ServerSettings | None = None) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = store = MemoryStore(self.clock.now)
+        self.unhandled_errors: list[BaseException] = []
+        self.changes = 0
+        ids, clock, defaults = CountedIds(), self.clock, Defaults()
+        self.change_stream = ChangeStream(clock, Recorder(), most=3)
+        self.condition, self.alive = HealthCondition.OK, True
+        launcher = Launcher(store, store, store, store, clock, ids)
+        jobs = JobService(store, store, store, clock, ids)
+        self.put(
+            ApiServices(
+                tokens=RoleTokens(),
+                jobs=jobs,
+                registrar=Registrar(store, store, clock, ids, defaults=defaults),
+                launcher=launcher,
+                executions=ExecutionService(store, store, store, store, clock),
+                search=SearchService(store, store, jobs),
+                workflows=WorkflowService(store, store, clock, ids, defaults=defaults),
+                events=EventService(store, clock, ids),
+                dead_letters=DeadLetterService(store, store, launcher, clock),
+                tasks=TaskService(store, launcher, clock),
+                backfills=BackfillService(store, store, clock, ids),
+                planner=Planner(jobs, store, clock),
+                audit=AuditService(store),
+                explainer=Explainer(store, store, store, store, store, store, clock),
+                workers=store,
+                health=self._look,
+                change_stream=self.change_stream,
+                clock=clock,
+                defaults=defaults,
+                server=server or ServerSettings(),
+                changed=self._changed,
+            )
+        )
+
+    def put(self, services: ApiServices) -> None:
+        """The desk behind it is this one."""
+        self.services = services
+        self.app = with_request_checks(
+            cast("App", create_app(services, surprised=self.unhandled_errors.append)), services.busy
+        )
+
+    async def _look(self) -> NodeHealth:
+        now, well = self.clock.now(), self.condition is not HealthCondition.ERROR
+        store = ComponentHealth(name="store", condition=self.condition, message="at db.example", since_at=now)
+        return NodeHealth(at=now, components=(store,), ready=well, alive=self.alive)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """The only task of the execution ends like this."""
+        run = await self.store.find_run(RunId(execution))
+        assert run is not None
+        taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
+        kept = replace(workflow(), dead_letter=True)
+        await self.store.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
+
+    @asynccontextmanager
+    async def caller(self, token: str | None = "admin") -> AsyncIterator["ApiCaller"]:  # noqa: S107 - a role
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(cast("Any", self.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gnomon", headers=headers) as client:
+            yield ApiCaller(client)
+
+
+class ApiCaller:
+    """Somebody who asks."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        content = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if content is not None else {}
+        return await self._client.request(method, path, content=content, headers={**sent, **(headers or {})})
+
+    async def stream(self, path: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
+        """Send a body piece by piece."""
+        return await self._client.post(path, content=pieces, headers={"Content-Type": "application/json"})
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.ask("GET", path, headers=headers)
+
+    async def post(self, path: str, body: object = None, **headers: str) -> httpx.Response:
+        return await self.ask("POST", path, body, headers=headers)
+
+    async def registered(self, **said: Any) -> str:  # noqa: ANN401 - fields of a job
+        """A job's name, once it stands."""
+        done = await self.post("/v1/jobs", {**JOB, **said})
+        assert done.status_code == 201, done.text
+        return str(done.json()["job"])
+
+    async def triggered(self, job: str = "report", **headers: str) -> str:
+        done = await self.post(f"/v1/jobs/{job}/trigger", **headers)
+        assert done.status_code == 202, done.text
+        return str(done.json()["execution_id"])

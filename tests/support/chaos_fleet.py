@@ -1,0 +1,384 @@
+"""A whole fleet on trial: servers, workers, what they share and the wires between, under load, to be hurt and judged.
+
+Every process says what it says into a file, so that none is held up by a reader who is busy with something else.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql.connect import open_postgres
+from gnomon.adapters.sql.schema import shard
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.model import Run, RunId
+from gnomon.errors import Unavailable
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.registrar import Registrar
+from support.effect_functions import Effect, read_effects
+from support.fault_proxy import FaultProxy
+from support.fleet_processes import all_runs
+from support.gnomon_processes import TESTS
+from support.nats_redis_servers import Nats, Redis
+from support.nats_users import PASSWORDS, NatsCluster, nats_with_users
+from support.pooler import Pooler
+from support.postgres_server import Postgres
+
+#: What is hurt for longer than this has lost its leases.
+LEASE_MS = 2_000
+PAST_LEASE_SECONDS = 3.0
+#: What is lost is found soon, and nobody minds how busy the machine is that runs the tests.
+_QUICK = {
+    "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
+    "GNOMON_WORKER__POLL_SECS": "5",
+    "GNOMON_RECONCILER__POLL_MS": "300",
+    "GNOMON_RECONCILER__PENDING_MS": "3000",
+    "GNOMON_RECONCILER__SETTLED_MS": "3000",
+    "GNOMON_LEADER__TTL_MS": str(LEASE_MS),
+    "GNOMON_LEADER__RENEW_INTERVAL_MS": "500",
+    "GNOMON_LEADER__CLAIM_INTERVAL_MS": "200",
+    "GNOMON_DATABASE__MAX_CONNECTIONS": "4",
+    "GNOMON_DATABASE__PATIENCE_MS": "1500",
+    "GNOMON_NATS__TIMEOUT_MS": "1000",
+    "GNOMON_REDIS__TIMEOUT_MS": "300",
+    "GNOMON_ROUTING__OVERLOAD_PERCENT": "100000",
+    "GNOMON_METRICS__ENABLED": "false",
+    "GNOMON_AUTH__VERIFY_TOKENS": "false",
+    "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true",
+    "PYTHONUNBUFFERED": "1",
+}
+_JOBS = """
+jobs:
+  - {name: every-second, function: effects/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
+  - {name: quick, function: effects/coroutine, overlap: allow}
+  - {name: slow, function: effects/thread, overlap: allow, input: {seconds: 0.2}}
+  - {name: once, function: effects/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
+  - name: graph
+    overlap: allow
+    dag:
+      - {step: extract, function: effects/coroutine}
+      - {step: left, function: effects/thread, depends_on: [extract]}
+      - {step: right, function: effects/coroutine, depends_on: [extract]}
+      - {step: load, function: effects/coroutine, depends_on: [left, right]}
+"""
+#: A tenth of what the shipped configuration has, as leases are shorter, too.
+_QUICK_PINGS = 'ping_interval: "1s"\nping_max: 2\n'
+JOBS = ("quick", "slow", "once", "graph")
+TICKING_JOB = "every-second"
+#: Between two who go by the clock of the store.
+_CLOCKS_DIFFER_MS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosTopology:
+    """Which servers there are besides PostgreSQL, and how many of ours."""
+
+    nats: bool = False
+    cluster: bool = False
+    redis: bool = False
+    #: Nobody has a session of PostgreSQL for longer than a transaction.
+    pooled: bool = False
+    #: Every other server has another Redis, which knows nothing of the first.
+    split: bool = False
+    servers: int = 2
+    workers: int = 2
+    #: By how much the clocks of servers are wrong, in milliseconds.
+    skews: Sequence[int] = ()
+    #: The same of workers.
+    worker_skews: Sequence[int] = ()
+
+    @property
+    def bus(self) -> bool:
+        """Whether workers are reached over NATS."""
+        return self.nats or self.cluster
+
+    @property
+    def skew_ms(self) -> int:
+        """By how much what two of ours write down at one moment may differ: not by much, however wrong they are.
+
+        All of them go by the clock of the store, give or take half a second each.
+        """
+        return _CLOCKS_DIFFER_MS if any((*self.skews, *self.worker_skews)) else 0
+
+
+class LoggedProcess:
+    """One process of ours, and the file that it speaks into."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+        with log.open("wb") as said:
+            self._process = subprocess.Popen(
+                command,
+                cwd=TESTS,
+                env={**os.environ, "PYTHONPATH": path, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def has_logged(self, *texts: str) -> bool:
+        """Whether it has said one of these; it must not have ended before."""
+        said = self.log.read_text()
+        assert self.runs or any(text in said for text in texts), said[-3000:]
+        return any(text in said for text in texts)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        while self.runs:  # noqa: ASYNC110 - a process that ends sets no event of ours
+            await asyncio.sleep(0.02)
+        return self._process.returncode
+
+
+@dataclass(kw_only=True)
+class ChaosFleet:
+    """The fleet, and all that there is to say about it."""
+
+    folder: Path
+    shape: ChaosTopology
+    pg: Postgres
+    database: str
+    store: SqlStore
+    nats: Nats | NatsCluster | None = None
+    redis: Redis | None = None
+    other_redis: Redis | None = None
+    #: By who speaks with whom: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
+    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    servers: list[LoggedProcess] = field(default_factory=list)
+    workers: list[LoggedProcess] = field(default_factory=list)
+    #: Whoever is started from now on speaks with everybody directly.
+    direct: bool = False
+    #: From when until when what was done is on no record: bodies that began then may have begun again.
+    forgotten: tuple[int, int] = (0, 0)
+    #: What may take the place of PostgreSQL.
+    standby: Postgres | None = None
+    #: Runs that somebody was told would be.
+    promised: set[RunId] = field(default_factory=set)
+    #: Shard and term to all who were seen to hold it.
+    holders: dict[tuple[int, int], set[str]] = field(default_factory=lambda: defaultdict(set))
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # ---- processes ---------------------------------------------------------------------------
+
+    def start_server(self, *, skew_ms: int = 0) -> LoggedProcess:
+        command = [*_program(skew_ms), "server", "--database", self._url("server-db"), "--port", "0"]
+        proc = self._start([*command, "--jobs", str(self.folder / "jobs.yaml")], "server")
+        self.servers.append(proc)
+        return proc
+
+    def start_worker(self, *, skew_ms: int = 0) -> LoggedProcess:
+        command = [*_program(skew_ms), "worker", "--import", "support.effect_functions", "--slots", "20"]
+        # Over the bus it has no database: its address stands in the environment.
+        command += [] if self.shape.bus else ["--database", self._url("worker-db")]
+        proc = self._start(command, "worker")
+        self.workers.append(proc)
+        return proc
+
+    def _start(self, command: Sequence[str], role: str) -> LoggedProcess:
+        return LoggedProcess(command, self._environment(role), self.folder / f"{role}{next(self._numbers)}.log")
+
+    def _environment(self, role: str) -> dict[str, str]:
+        said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
+        if self.shape.pooled:
+            said["GNOMON_DATABASE__STATEMENT_CACHE"] = "false"
+        if self.nats is not None:
+            user = "scheduler" if role == "server" else "worker"
+            wire = None if self.direct else self.proxies.get(f"{role}-nats")
+            said["GNOMON_NATS__URL"] = self.nats.url if wire is None else f"nats://127.0.0.1:{wire.port}"
+            said |= {"GNOMON_NATS__USER": user, "GNOMON_NATS__PASSWORD": PASSWORDS[user]}
+            said["GNOMON_NATS__REPLICAS"] = "3" if self.shape.cluster else "1"
+        if self.redis is not None and role == "server":
+            said["GNOMON_REDIS__URL"] = self._redis_url(self.redis)
+        return said
+
+    def _redis_url(self, first: Redis) -> str:
+        if self.other_redis is not None:
+            return (first, self.other_redis)[len(self.servers) % 2].url
+        return f"redis://127.0.0.1:{self.proxies['server-redis'].port}/0"
+
+    def _url(self, wire: str) -> str:
+        if self.direct:
+            return self.database
+        return self.database.replace(f":{self.pg.port}/", f":{self.proxies[wire].port}/")
+
+    async def ready(self, procs: Sequence[LoggedProcess]) -> None:
+        """All of them have begun."""
+        await wait_until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
+
+    async def all_known(self) -> bool:
+        """Whether all workers are known to those who hand out work."""
+        return len(await self.store.workers()) == len(self.workers)
+
+    # ---- load --------------------------------------------------------------------------------
+
+    async def trigger_runs(self, count: int = 1) -> None:
+        """So many runs of every job are wished for; those that were promised are remembered."""
+        launcher = Launcher(self.store, self.store, self.store, self.store, SystemClock(), RandomIds())
+        for job in JOBS * count:
+            with contextlib.suppress(Unavailable):
+                done = await launcher.trigger(job, actor="test", key=f"wish {next(self._numbers)}")
+                self.promised.add(done.run_id)
+
+    async def generate_load(self, stop: asyncio.Event) -> None:
+        """A little load for as long as it is wanted; meanwhile it is looked at who holds what."""
+        while not stop.is_set():
+            await self.trigger_runs()
+            with contextlib.suppress(Unavailable):
+                await self.record_shard_holders()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), 0.2)
+
+    async def record_shard_holders(self) -> None:
+        for row in await self.store.transactions.read(lambda conn: list(conn.execute(shard.select()))):
+            if row.holder is not None:
+                self.holders[row.shard, row.term].add(row.holder)
+
+    # ---- waiting -----------------------------------------------------------------------------
+
+    def effects(self) -> list[Effect]:
+        return read_effects(self.folder / "witness")
+
+    async def wait_for_effects(self, count: int = 20) -> None:
+        """So many more bodies have begun or ended."""
+        wanted = len(self.effects()) + count
+        await wait_until(lambda: _as_condition(len(self.effects()) >= wanted))
+
+    async def wait_for_effects_of(self, proc: LoggedProcess) -> None:
+        """The process has something in hand, or had."""
+        await wait_until(lambda: _as_condition(any(one.pid == proc.pid for one in self.effects())))
+
+    async def wait_until_decided(self, seconds: float = 1) -> None:
+        """All ticks up to so long from now are decided."""
+        moment = SystemClock().now() + round(seconds * 1000)
+
+        async def is_decided() -> bool:
+            schedule = await self.store.find("default", TICKING_JOB)
+            return schedule is not None and schedule.mark_at >= moment
+
+        await wait_until(is_decided)
+
+    async def runs(self) -> list[Run]:
+        return await all_runs(self.store)
+
+    async def drain(self) -> None:
+        """No more ticks come, and all that was asked for is over."""
+        await wait_until(self._paused)
+
+        async def over() -> bool:
+            return all(run.over for run in await self.runs())
+
+        await wait_until(over)
+
+    async def _paused(self) -> bool:
+        await Registrar(self.store, self.store, SystemClock(), RandomIds()).pause(TICKING_JOB, actor="test")
+        return True
+
+    async def stop_processes(self) -> None:
+        """Every process that still runs ends in good order."""
+        running = [proc for proc in [*self.workers, *self.servers] if proc.runs]
+        for proc in running:
+            proc.signal(signal.SIGTERM)
+        for proc in running:
+            assert await proc.ended() == 0, proc.log.read_text()[-3000:]
+
+
+def _program(skew_ms: int) -> list[str]:
+    """`gnomon` on a machine whose clock is wrong by so much."""
+    if skew_ms:
+        return [sys.executable, str(TESTS / "support" / "skewed_clock_process.py"), str(skew_ms)]
+    return [sys.executable, "-m", "gnomon"]
+
+
+async def _all_say(procs: Sequence[LoggedProcess], *texts: str) -> bool:
+    return all(proc.has_logged(*texts) for proc in procs)
+
+
+async def _as_condition(answer: bool) -> bool:  # noqa: FBT001 - a condition as such
+    return answer
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
+    """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
+    deadline = time.monotonic() + within
+    while True:
+        with contextlib.suppress(Unavailable):
+            if await condition():
+                return
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database: str) -> AsyncIterator[ChaosFleet]:
+    """A fleet of that shape, once all of it runs; at the end nothing of it is left."""
+    (folder / "jobs.yaml").write_text(_JOBS)
+    store = await open_postgres(database, pool_size=2, patience_ms=1500)
+    chaos_run = ChaosFleet(folder=folder, shape=shape, pg=pg, database=database, store=store)
+    with contextlib.ExitStack() as stack:
+        if shape.cluster:
+            chaos_run.nats = stack.enter_context(NatsCluster())
+        elif shape.nats:
+            chaos_run.nats = stack.enter_context(nats_with_users(_QUICK_PINGS))
+        if shape.redis:
+            chaos_run.redis = stack.enter_context(Redis())
+        if shape.split:
+            chaos_run.other_redis = stack.enter_context(Redis())
+        pg_port = stack.enter_context(Pooler(pg.port)).port if shape.pooled else pg.port
+        for name, port in _endpoints(chaos_run, pg_port).items():
+            chaos_run.proxies[name] = stack.enter_context(FaultProxy(port))
+        try:
+            skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
+            worker_skews = [*shape.worker_skews, *[0] * shape.workers][: shape.workers]
+            # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
+            servers = [chaos_run.start_server(skew_ms=skew) for skew in skews]
+            await chaos_run.ready([*servers, *(chaos_run.start_worker(skew_ms=skew) for skew in worker_skews)])
+            # Whoever asks for work before anybody is known to do it waits for nothing but the next try.
+            await wait_until(chaos_run.all_known)
+            yield chaos_run
+        finally:
+            for proc in [*chaos_run.servers, *chaos_run.workers]:
+                proc.kill()
+            await chaos_run.store.close()
+            if chaos_run.standby is not None:
+                chaos_run.standby.remove()
+
+
+def _endpoints(chaos_run: ChaosFleet, pg_port: int) -> dict[str, int]:
+    ends = {"server-db": pg_port, "worker-db": pg_port}
+    if isinstance(chaos_run.nats, Nats):
+        ends |= {"server-nats": chaos_run.nats.port, "worker-nats": chaos_run.nats.port}
+    if chaos_run.redis is not None:
+        ends["server-redis"] = chaos_run.redis.port
+    return ends

@@ -1,0 +1,112 @@
+"""A prompt in an empty folder, for tests of what operators type."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from gnomon.adapters.sql.connect import open_sqlite
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.cli import main
+from gnomon.core.model import Result, RunId
+from support.task_steps import completion_of, take_task, workflow
+
+T = TypeVar("T")
+JOBS = """
+jobs:
+  - name: report
+    description: Yesterday in numbers
+    schedule: "every weekday at 9am"
+    timezone: America/New_York
+    function: reports.make
+    input: { day: yesterday }
+    input_schema: { properties: { day: { type: string } } }
+    timeout: 10m
+    lock: true
+    dead_letter: true
+    tags: [numbers]
+  - name: cleanup
+    function: disk.clean
+    overlap: queue
+"""
+
+
+class CommandResult(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    def data(self) -> Any:  # noqa: ANN401 - whatever was printed
+        return json.loads("\n".join(self.out))
+
+
+class CliPrompt:
+    """A prompt in an empty folder with a jobs file."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        monkeypatch.chdir(folder)
+        monkeypatch.delenv("DATABASE_URL", raising=False)
+        monkeypatch.setenv("LOGNAME", "ada")
+        self.write(JOBS)
+
+    def write(self, text: str) -> None:
+        (self.folder / "jobs.yaml").write_text(text)
+
+    def run(self, *arguments: str) -> CommandResult:
+        self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = self._capsys.readouterr()
+        return CommandResult(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
+
+    def lines(self, *arguments: str) -> list[str]:
+        done = self.run(*arguments)
+        assert (done.code, done.err) == (0, [])
+        return done.out
+
+    def data(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever was printed
+        return json.loads("\n".join(self.lines(*arguments, "-o", "json")))
+
+    def triggered(self, job: str = "report", *more: str) -> str:
+        found: str = self.data("jobs", "trigger", job, *more)["execution_id"]
+        return found
+
+    def with_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
+        """Do something as a worker would."""
+
+        async def done() -> T:
+            store = await open_sqlite(str(self.folder / "gnomon.db"))
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(done())
+
+    def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        async def work(store: SqlStore) -> None:
+            run = await store.find_run(RunId(execution))
+            assert run is not None
+            taken = await take_task(store, "worker-1", run, now=run.planned_at)
+            now = run.planned_at + 1200
+            kept = replace(workflow(), dead_letter=True)
+            await store.report([completion_of(taken, result, now=now, definition=kept, **told)])
+
+        self.with_store(work)
+
+    def failed(self) -> str:
+        """The dead letter of a run that has failed."""
+        execution = self.triggered()
+        self.finish_execution(execution, Result.FAILED, error="disk full\nTraceback")
+        [letter] = [one for one in self.data("dead-letters", "list") if one["execution_id"] == execution]
+        found: str = letter["dead_letter_id"]
+        return found

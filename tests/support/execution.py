@@ -1,0 +1,127 @@
+"""A dispatcher, a worker and a reconciler on a memory store, a virtual clock and a runner that does as it is told."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from contracts.store import NOON, minutely
+from gnomon.adapters.gate import OpenGate
+from gnomon.adapters.memory import MemoryStore
+from gnomon.config.settings import Settings, load
+from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.core.runs.workflow import Workflow
+from gnomon.core.triggers import OnDemand
+from gnomon.ports.execution import Finished, Gate
+from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.worker import Worker
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.task_steps import FullStore, workflow
+
+
+class FakeRunner:
+    """Runs nothing: a test says what comes of what was started."""
+
+    def __init__(self, *functions: str) -> None:
+        self.functions: Collection[str] = frozenset(functions or ("reports.make",))
+        self.started: dict[AttemptRef, Assignment] = {}
+        self.stopped: list[tuple[AttemptRef, Result]] = []
+        self.overrunning = 0
+        self._finished: list[Finished] = []
+
+    @property
+    def occupied(self) -> int:
+        return len(self.started)
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        come = {(one.task.task_id, one.task.fence): one for one in assignments}
+        assert not come.keys() & self.started.keys(), "begun twice"
+        self.started |= come
+
+    def finished(self) -> Sequence[Finished]:
+        found, self._finished = self._finished, []
+        return found
+
+    def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
+        self.stopped += [(one, why) for one in held]
+        for one in [one for one in held if one in self.started]:
+            self.end(one, why)
+
+    async def close(self, *, drain_ms: int, grace_ms: int) -> None:
+        del drain_ms, grace_ms
+        for held in list(self.started):
+            self.end(held, Result.INTERRUPTED, error="the worker stops")
+
+    def end(self, held: AttemptRef, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """What was started ends like this."""
+        self._finished.append(Finished(self.started.pop(held), AttemptOutcome(result=result, **told)))
+
+    def end_all(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        for held in list(self.started):
+            self.end(held, result, **told)
+
+
+class ExecutionHarness:
+    """All of them together."""
+
+    def __init__(
+        self,
+        *,
+        flags: Mapping[str, object] | None = None,
+        gate: Gate | None = None,
+        store: FullStore | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock(NOON)
+        self.store: FullStore = store or MemoryStore(self.clock.now)
+        self.events = Recorder()
+        self.settings: Settings = load(flags=flags or {})
+        self.shelf = WorkflowCache(self.store)
+        self.gate = gate or OpenGate()
+        self.dispatcher = Dispatcher(self.store, self.shelf, self.gate, self.clock, self.events, self.settings)
+        self.runner = FakeRunner()
+        self.worker = self.new_worker("w1", self.runner)
+        self.reconciler = Reconciler(self.store, self.shelf, self.clock, self.events, self.settings)
+
+    def new_worker(self, name: str, runner: FakeRunner) -> Worker:
+        return Worker(
+            self.store, self.shelf, runner, self.gate, self.clock, self.events, settings=self.settings, worker=name
+        )
+
+    def share_process(self) -> None:
+        """Dispatcher and worker are in one process, and hand over to each other what they need not look for."""
+        self.dispatcher.take_with_commit = self.worker.take_with_admission
+        self.dispatcher.admission_cache = self.worker.admission_cache
+        self.worker.write_and_admit = self.dispatcher.write_and_admit
+
+    async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
+        """A job that runs when it is asked to."""
+        said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
+        made = minutely(**said)
+        wish = JobChangeset(workflows=[definition or workflow()], added=[made])
+        assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        return made
+
+    async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
+        """A run of the job, wanted now."""
+        wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        [became] = await self.store.launch([LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now())
+        assert became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED)
+        return wanted
+
+    async def run_until_idle(self) -> None:
+        """Everyone does what there is to do now."""
+        await self.worker.step()
+        while not await self.dispatcher.step():
+            pass
+        while not await self.worker.step():
+            pass
+
+    async def now(self, run: Run) -> Run:
+        found = await self.store.find_run(run.run_id)
+        assert found is not None
+        return found

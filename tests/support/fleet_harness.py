@@ -1,0 +1,101 @@
+"""A server and workers elsewhere on a memory store, a bus in memory, a virtual clock and runners that do as told."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from gnomon.adapters.memory.coordination import MemoryDeduplicator
+from gnomon.adapters.memory.messaging import MemoryBroker, MemoryServerBus, MemoryWorkerBus
+from gnomon.config.settings import load
+from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
+from gnomon.core.runs.workflow import Delivery
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.remote.remote_worker import RemoteWorker
+from gnomon.services.remote.result_consumer import ResultConsumer
+from gnomon.services.remote.task_publisher import TaskPublisher
+from support.execution import ExecutionHarness, FakeRunner
+
+#: What lets another attempt of the same task start.
+RETRYABLE_RESULTS = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
+
+
+class FleetHarness(ExecutionHarness):
+    """The crew's dispatcher and reconciler, and in place of its worker some that know only the bus."""
+
+    def __init__(self, *, flags: Mapping[str, object] | None = None) -> None:
+        super().__init__(flags=flags)
+        self.flags = dict(flags or {})
+        self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
+        self.guard = MemoryDeduplicator(self.clock.now)
+        self.courier, self.collector = self.new_server()
+        self.remote_runner = FakeRunner()
+        self.remote_worker = self.new_remote_worker("field_1", self.remote_runner)
+
+    def new_server(self) -> tuple[TaskPublisher, ResultConsumer]:
+        side = MemoryServerBus(self.bus)
+        courier = TaskPublisher(
+            self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
+        )
+        collector = ResultConsumer(
+            self.store, self.shelf, side, self.gate, self.guard, self.clock, self.events, settings=self.settings
+        )
+        collector.sent = courier.sent
+        collector.on_ended = courier.record_returned
+        collector.on_workers_changed = courier.check_soon
+        self.dispatcher.router.on_directed = courier.expect_directed_tasks
+        self.dispatcher.on_scheduled = courier.on_admitted
+        return courier, collector
+
+    def new_remote_worker(self, name: str, runner: FakeRunner, **said: object) -> RemoteWorker:
+        settings = load(flags={**self.flags, **{f"worker.{key}": value for key, value in said.items()}})
+        side = MemoryWorkerBus(self.bus, worker=name, pool=settings.worker.pool)
+        return RemoteWorker(side, runner, self.clock, self.events, settings=settings, worker=name)
+
+    async def open(self) -> None:
+        """A server answers, and the worker is known."""
+        await self.collector.answer()
+        await self.remote_worker.heartbeat.send()
+        # Longer than clocks may differ: what is sent from now on was sent after it came.
+        self.clock.advance(1_001)
+
+    async def send(self) -> None:
+        """What is ready is on its way to a worker."""
+        while not await self.dispatcher.step():
+            pass
+        await self.courier.step()
+
+    async def get(self, worker: RemoteWorker | None = None) -> None:
+        """What is on its way has reached the worker, and is begun."""
+        worker = worker or self.remote_worker
+        await worker.pull()
+        while not await worker.step():
+            pass
+
+    async def collect_reports(self) -> None:
+        """What workers have said is written down."""
+        await self.collector.step()
+
+    async def run_cycle(self) -> None:
+        """Everybody does what there is to do now."""
+        await self.send()
+        await self.get()
+        await self.collect_reports()
+
+    async def check_runs(self, runs: Iterable[Run], starts: Counter[AttemptRef], delivery: Delivery) -> None:
+        """Every start of a body has a reason, and every run an end; these were the starts."""
+        assert set(starts.values()) <= {1}, "an attempt was begun twice"
+        begun = Counter(task_id for task_id, _ in starts)
+        for run in runs:
+            ended, attempts = await self.now(run), await self.attempts_of(run)
+            [task] = await self.store.tasks([run])
+            assert ended.over
+            assert all(one.result in RETRYABLE_RESULTS for one in attempts[:-1]), attempts
+            if delivery is Delivery.AT_MOST_ONCE:
+                assert begun[task.task_id] <= 1
+            elif ended.status is RunStatus.COMPLETED:
+                assert begun[task.task_id] >= 1
+            elif ended.status is not RunStatus.CANCELLED:
+                assert [one.result for one in attempts].count(Result.LOST) == 3
+
+    async def attempts_of(self, run: Run) -> list[Attempt]:
+        tasks = [TaskId(task.task_id) for task in await self.store.tasks([run])]
+        return list(await self.store.attempts(tasks))

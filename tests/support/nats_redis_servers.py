@@ -1,0 +1,74 @@
+"""NATS and Redis out of wheels, on ports and in folders of their own: never a server that is somebody else's."""
+
+import os
+import shutil
+import sys
+import sysconfig
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.server_process import ServerProcess
+
+#: Where there is no program of Redis to be had, its imitation speaks the same over TCP.
+_IMITATION = """
+import sys
+from fakeredis import TcpFakeServer
+TcpFakeServer(("127.0.0.1", int(sys.argv[1])), server_type="redis").serve_forever()
+"""
+
+
+class BusServer(ServerProcess):
+    """What NATS and Redis have in common."""
+
+    prefix = "gnomon-bus-"
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where clients find it."""
+
+
+class Nats(BusServer):
+    """A NATS server with JetStream; `config` is text of its configuration file, beside port and folder."""
+
+    def __init__(self, config: str = "") -> None:
+        super().__init__()
+        self._config = config
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def _command(self, folder: Path) -> Sequence[str]:
+        written = folder / "nats.conf"
+        own = f"host: 127.0.0.1\nport: {self.port}\njetstream {{ store_dir: '{folder / 'store'}' }}\n"
+        written.write_text(own + self._config)
+        return [_program("nats-server"), "-c", str(written)]
+
+
+class Redis(BusServer):
+    """A Redis server that writes everything down, so that it survives being killed."""
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def _command(self, folder: Path) -> Sequence[str]:
+        try:
+            program = _program("redis-server")
+        except FileNotFoundError:
+            return [sys.executable, "-c", _IMITATION, str(self.port)]
+        kept = ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        return [program, "--bind", "127.0.0.1", "--port", str(self.port), *kept]
+
+
+def _program(name: str) -> str:
+    """The program that a wheel has put beside our interpreter, or one on the path."""
+    ours = Path(sysconfig.get_path("scripts")) / name
+    found = str(ours) if os.access(ours, os.X_OK) else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(name)
+    return found

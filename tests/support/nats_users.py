@@ -1,0 +1,58 @@
+"""A NATS server with the users of the shipped configuration, and an administrator to look behind the scenes."""
+
+import re
+from pathlib import Path
+from typing import Self
+
+from support.nats_redis_servers import Nats
+from support.server_process import free_port
+
+_SHIPPED = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
+PASSWORDS = {"scheduler": "s3cret-scheduler", "worker": "s3cret-worker", "admin": "s3cret-admin"}
+_ADMIN = f"{{ user: admin, password: {PASSWORDS['admin']} }}"
+
+
+class NatsCluster:
+    """Three servers that keep every stream together."""
+
+    def __init__(self) -> None:
+        ports = [free_port() for _ in range(3)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self.nodes = [
+            Nats(
+                f"server_name: n{number}\n"
+                f"cluster {{ name: fleet, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n{_users()}"
+            )
+            for number, port in enumerate(ports)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Where clients find any of them."""
+        return ",".join(node.url for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.remove()
+
+
+def nats_with_users(config: str = "") -> Nats:
+    """The server, with ports and folders of its own in place of those that are shipped."""
+    return Nats(config + _users())
+
+
+def _users() -> str:
+    shipped = _SHIPPED.read_text()
+    users = shipped[shipped.index("authorization {") :]
+    for name in ("scheduler", "worker"):
+        users = users.replace(f"${name.upper()}_PASSWORD", PASSWORDS[name])
+    return re.sub(r"users: \[\n", f"users: [\n    {_ADMIN}\n", users, count=1)

@@ -1,0 +1,168 @@
+"""A job and everybody around it, for telling what happened and asking why."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from contracts.store import NOON
+from gnomon.config.sections import LeaderSettings, TickerSettings
+from gnomon.core.explain.evidence import JobExplanation, SubjectExplanation
+from gnomon.core.ids import SHARDS
+from gnomon.core.instants import instant_of
+from gnomon.core.jobs.job import read_job
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.model import Result, RunId
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.services.operations.dead_letters import DeadLetterService
+from gnomon.services.operations.events import EventBatcher, EventService
+from gnomon.services.operations.executions import ExecutionService
+from gnomon.services.operations.explain import Explainer
+from gnomon.services.operations.jobs import JobService
+from gnomon.services.operations.launcher import Launcher
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
+from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from support.execution import ExecutionHarness, FakeRunner
+from support.task_steps import FullStore
+
+_RUN = re.compile(r"run_[0-9a-f]{10,}")
+_LETTER = re.compile(r"dl_\w+")
+_NAME = "report"
+_EVERYTHING = frozenset(range(SHARDS))
+
+
+class FixedGate:
+    """Rules as a test says."""
+
+    def __init__(self, ruled: GateDecision) -> None:
+        self._ruled = ruled
+
+    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
+        return [self._ruled for _ in requests]
+
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        del finished
+        return OutputRelease(output=output)
+
+
+class WhyScenario:
+    """It begins on Monday, 2026-03-02, at noon UTC. Times of that day may be written without it."""
+
+    def __init__(self, store: FullStore, clock: VirtualClock) -> None:
+        ids, events = CountedIds(), Recorder()
+        self.clock, self.store = clock, store
+        self.jobs = JobService(store, store, store, clock, ids)
+        self.launcher = Launcher(store, store, store, store, clock, ids)
+        self.executions = ExecutionService(store, store, store, store, clock)
+        self.letters = DeadLetterService(store, store, self.launcher, clock)
+        self.events = EventService(store, clock, ids)
+        self.gatherer = EventBatcher(store, clock, events)
+        elector = Elector(store, clock, events, LeaderSettings(), holder="node", alone=True)
+        self.ticker = Ticker(store, elector, clock, events, TickerSettings())
+        self.crew = ExecutionHarness(store=store, clock=clock)
+        self.runner = self.crew.runner
+        self.explainer = Explainer(store, store, store, store, store, store, clock)
+
+    # ---- what happens ------------------------------------------------------------------------
+
+    async def job(self, schedule: str | None = "* * * * *", **said: Any) -> None:  # noqa: ANN401 - as in a jobs file
+        """Ada writes the job like this."""
+        told: dict[str, Any] = {"name": _NAME, "actor": "ada", **said}
+        actor = told.pop("actor")
+        if "steps" not in told and "dag" not in told:
+            told.setdefault("function", "reports.make")
+        if schedule is not None:
+            told["schedule"] = schedule
+        await self.jobs.apply([read_job(told, Defaults(), now=self.clock.now())], actor=actor)
+
+    async def run_until(self, time: str) -> None:
+        """The scheduler decides what is due, and whoever works lives on, up to that time."""
+        at = instant(time)
+        while True:
+            await self.crew.worker.step()
+            due = await self.store.next_due_at(shards=_EVERYTHING)
+            while due is not None and due <= self.clock.now():
+                await self.ticker.step()
+                due = await self.store.next_due_at(shards=_EVERYTHING)
+            left = at - self.clock.now()
+            if left <= 0:
+                return
+            soon = left if due is None else min(left, due - self.clock.now())
+            # Whoever has something in hand must be heard of before the lease is over.
+            self.clock.advance(min(soon, 10_000) if self.runner.started else soon)
+
+    async def outage_until(self, time: str) -> None:
+        """Nobody decides anything up to that time."""
+        self.clock.advance(instant(time) - self.clock.now())
+
+    async def run_until_idle(self) -> None:
+        """Everything that is ready is begun."""
+        await self.crew.run_until_idle()
+
+    async def finish_attempts(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """Everything that was begun ends like this."""
+        self.runner.end_all(result, **told)
+        await self.crew.worker.step()
+
+    async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+        """What is ready is begun now and ends like this at that time."""
+        await self.run_until_idle()
+        await self.run_until(time)
+        await self.finish_attempts(result, **told)
+
+    async def trigger(self, **said: Any) -> RunId:  # noqa: ANN401
+        return (await self.launcher.trigger(_NAME, actor=said.pop("actor", "bob"), **said)).run_id
+
+    def set_gate_decision(self, ruled: GateDecision) -> None:
+        """From now on the gate rules like this."""
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock, gate=FixedGate(ruled))
+        self.runner = self.crew.runner
+
+    def flags(self, **flags: object) -> None:
+        """A crew with other settings."""
+        named = {name.replace("_", ".", 1): value for name, value in flags.items()}
+        self.crew = ExecutionHarness(store=self.store, clock=self.clock, flags=named)
+        self.runner = self.crew.runner
+
+    def set_worker_functions(self, *functions: str) -> None:
+        """All that the worker can run."""
+        self.runner = FakeRunner(*functions)
+        self.crew.worker = self.crew.new_worker("w1", self.runner)
+
+    # ---- asking ------------------------------------------------------------------------------
+
+    async def why(self, at: str | None = None, last: int = 1) -> JobExplanation:
+        return await (self.explainer.last(_NAME, last) if at is None else self.explainer.at(_NAME, at))
+
+    async def told(self, at: str | None = None) -> list[str]:
+        """Every sentence of the answer, runs named by their planned times."""
+        answer = await self.why(at)
+        coming = () if answer.coming is None else (answer.coming,)
+        about = coming if at is None and not answer.explanations else answer.explanations
+        lines = [line for one in about for line in sentences(one)]
+        names = {
+            run.run_id: f"run_{instant_of(run.planned_at):%H:%M}"
+            for uid in {one.uid for one in await self._everyone()}
+            for run in await self.store.runs(uid, before=1 << 62, limit=1000)
+        }
+        lines = [_RUN.sub(lambda found: names.get(RunId(found[0]), "run_within"), line) for line in lines]
+        return [_LETTER.sub("dl_1", line) for line in lines]
+
+    async def _everyone(self) -> list[Any]:
+        standing = await self.store.find("default", _NAME)
+        gone = await self.store.gone("default", _NAME, limit=10)
+        return [*([] if standing is None else [standing]), *(one.schedule for one in gone)]
+
+
+def sentences(one: SubjectExplanation) -> list[str]:
+    """What an explanation says, line by line."""
+    return [one.sentence, *one.waits]
+
+
+def instant(time: str) -> int:
+    """A time on the first day, or any ISO instant."""
+    if "-" not in time:
+        time = f"{instant_of(NOON):%Y-%m-%d}T{time}+00:00"
+    return int(datetime.fromisoformat(time).astimezone(UTC).timestamp() * 1000)

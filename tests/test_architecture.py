@@ -1,0 +1,117 @@
+"""Rules on the structure of the code: who may import whom, and what the core must not touch."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import gnomon
+
+SOURCE = Path(gnomon.__file__).parent
+#: The packages that each package may import. `errors` and `version` are open to all.
+MAY_IMPORT = {
+    "core": {"core"},
+    "ports": {"core", "ports"},
+    "config": {"core", "config"},
+    "adapters": {"core", "ports", "adapters", "config"},
+    "services": {"core", "ports", "services", "config"},
+    "testing": {"core", "ports", "adapters", "services", "runners", "testing", "config"},
+    "runners": {"core", "ports", "runners", "config"},
+    "api": {"core", "ports", "services", "api", "config"},
+    "client": {"core", "client"},
+    "cli": {"core", "ports", "services", "testing", "app", "cli", "client", "config"},
+    "app": {"core", "ports", "adapters", "services", "runners", "api", "client", "config", "app"},
+    "declarative": {"core", "ports", "adapters", "declarative", "config"},
+}
+COMMON = {"errors", "version"}
+OUTSIDE_WORLD = {
+    "asyncio",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "sqlite3",
+    "subprocess",
+    "time",
+    "uuid",
+}
+HIDDEN_INPUTS = {"now", "utcnow", "today", "open", "print"}
+TOP_LEVEL = {"__init__.py", "__main__.py", "errors.py", "version.py"}
+
+
+def modules(package: str = "") -> list[Path]:
+    return sorted((SOURCE / package).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def imports(path: Path, root: Path = SOURCE) -> set[str]:
+    """The full names of all that a module imports, in any spelling: from a package, or relative to itself."""
+    package = ("gnomon", *path.relative_to(root).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_no_way_to_import_goes_unseen(tmp_path: Path) -> None:
+    module = tmp_path / "core" / "cron" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "import os.path\nfrom gnomon import services\nfrom ... import cli\nfrom ..model import Run\nfrom . import days"
+    )
+
+    assert imports(module, tmp_path) == {
+        "os.path",
+        "gnomon.services",
+        "gnomon.cli",
+        "gnomon.core.model.Run",
+        "gnomon.core.cron.days",
+    }
+
+
+def packages() -> list[str]:
+    return sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__")
+
+
+def test_the_top_level_holds_four_modules() -> None:
+    assert {path.name for path in SOURCE.glob("*.py")} == TOP_LEVEL
+
+
+@pytest.mark.parametrize("package", packages())
+def test_every_package_has_a_rule_about_what_it_may_import(package: str) -> None:
+    assert package in MAY_IMPORT
+
+
+@pytest.mark.parametrize("path", [path for package in packages() for path in modules(package)], ids=name_of)
+def test_a_package_imports_only_what_it_may(path: Path) -> None:
+    package = name_of(path).split("/")[0]
+    seen = {name.split(".")[1] for name in imports(path) if name.startswith("gnomon.")}
+
+    assert seen <= MAY_IMPORT[package] | COMMON
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=name_of)
+def test_the_core_asks_nothing_of_the_outside_world(path: Path) -> None:
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    called = {getattr(func, "attr", getattr(func, "id", None)) for func in calls}
+
+    assert not {name.split(".")[0] for name in imports(path)} & OUTSIDE_WORLD
+    assert not called & HIDDEN_INPUTS
+
+
+def test_the_oracle_knows_nothing_of_the_code_it_checks() -> None:
+    assert not [name for name in imports(SOURCE / "testing" / "scanner.py") if name.startswith("gnomon")]
+
+
+def test_the_public_names_are_listed_once_and_exist() -> None:
+    assert sorted(set(gnomon.__all__)) == sorted(gnomon.__all__)
+    assert all(hasattr(gnomon, name) for name in gnomon.__all__)
