@@ -13,7 +13,9 @@ from gnomon.runners.workflow_builder import index, item, step, workflow
 from gnomon.version import __version__
 
 if TYPE_CHECKING:
+    from gnomon.app.operations import Operations, load_settings, read_jobs
     from gnomon.client import AsyncClient, Client
+    from gnomon.config.settings import Settings
 
 __all__ = [
     "AsyncClient",
@@ -26,7 +28,9 @@ __all__ = [
     "Every",
     "GiveUp",
     "GnomonError",
+    "Operations",
     "Retry",
+    "Settings",
     "Snooze",
     "__version__",
     "emit",
@@ -34,18 +38,30 @@ __all__ = [
     "index",
     "item",
     "job",
+    "load_settings",
     "parse_schedule",
+    "read_jobs",
     "run",
     "start",
     "step",
     "workflow",
 ]
 
+#: Names that are imported on first use: most programs schedule jobs and need neither a client nor the operations.
+_LAZY = {
+    "AsyncClient": "gnomon.client",
+    "Client": "gnomon.client",
+    "Operations": "gnomon.app.operations",
+    "Settings": "gnomon.config.settings",
+    "load_settings": "gnomon.app.operations",
+    "read_jobs": "gnomon.app.operations",
+}
+
 
 def __getattr__(name: str) -> object:
-    """The clients, once somebody asks for them: few programs that schedule also call a scheduler."""
-    if name in ("AsyncClient", "Client"):
-        from gnomon import client
+    """Import a lazy name of the public surface."""
+    if name in _LAZY:
+        from importlib import import_module
 
-        return getattr(client, name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'gnomon' has no attribute {name!r}")

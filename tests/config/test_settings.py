@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.app.operations import read_settings
+from gnomon.app.operations import load_settings
 from gnomon.config.sections import AuthSettings, MetricsSettings, NatsSettings, SecretsSettings, ServerSettings
 from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.durations import duration_text
@@ -59,7 +59,7 @@ def test_the_seeds_names_count(name: str, value: str, key: str, expected: object
 
 @pytest.mark.req("H-18")
 def test_the_seeds_file_loads_unchanged() -> None:
-    settings = read_settings(SEEDS_FILE, environment=SEEDS_ENVIRONMENT)
+    settings = load_settings(SEEDS_FILE, environment=SEEDS_ENVIRONMENT)
 
     assert settings.server == ServerSettings(host="0.0.0.0", port=8062)  # noqa: S104 - what the seed says
     assert (settings.database.url, settings.database.max_connections) == (SEEDS_ENVIRONMENT["DATABASE_URL"], 10)
@@ -77,7 +77,7 @@ def test_a_variable_that_the_seeds_file_needs_is_named_if_it_is_missing(name: st
     environment = {key: value for key, value in SEEDS_ENVIRONMENT.items() if key != name}
 
     with pytest.raises(FieldError, match=f"names {name}, which the environment lacks"):
-        read_settings(SEEDS_FILE, environment=environment)
+        load_settings(SEEDS_FILE, environment=environment)
 
 
 def test_nothing_listens_to_the_world_unless_told_to() -> None:
@@ -88,14 +88,14 @@ def test_the_environment_and_flags_beat_the_file_on_disk(tmp_path: Path) -> None
     file = tmp_path / "gnomon.yaml"
     file.write_text("ticker: {tick: 2s, batch: 7}\nserver:\nleader: {ttl: 20s}\n")
 
-    settings = read_settings(file, flags={"leader.ttl": "30s"}, environment={"GNOMON_TICKER__TICK": "3s"})
+    settings = load_settings(file, flags={"leader.ttl": "30s"}, environment={"GNOMON_TICKER__TICK": "3s"})
 
     assert (settings.ticker.tick_ms, settings.ticker.batch, settings.leader.ttl_ms) == (3000, 7, 30_000)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be read: No such file"):
-        read_settings(tmp_path / "none.yaml")
+        load_settings(tmp_path / "none.yaml")
 
 
 @pytest.mark.req("H-18")
@@ -221,7 +221,7 @@ def test_a_refusal_shows_no_credentials(sources: dict[str, Any]) -> None:
 
 @pytest.mark.guarantee("S24")
 def test_settings_do_not_show_credentials() -> None:
-    settings = read_settings(SEEDS_FILE, environment=SEEDS_ENVIRONMENT)
+    settings = load_settings(SEEDS_FILE, environment=SEEDS_ENVIRONMENT)
 
     assert settings.nats.password == "hunter2"  # noqa: S105 - not a real one
     assert "hunter2" not in repr(settings)

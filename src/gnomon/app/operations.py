@@ -8,12 +8,12 @@ from typing import Any, Self, TextIO
 from gnomon.adapters.event_sinks import ConsoleEvents, JsonEvents
 from gnomon.adapters.files import (
     read_job_schedules,
-    read_jobs,
     read_jobs_with_positions,
     read_manifest,
     read_mapping,
     read_text,
 )
+from gnomon.adapters.files import read_jobs as read_complete_jobs
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
@@ -62,8 +62,22 @@ async def migrate_database(settings: Settings) -> str:
 
 def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
     """Every job of the file; JobsFileError for the first that is wrong. For its fires a job need not be complete."""
-    read = read_job_schedules if only_fires else read_jobs
+    read = read_job_schedules if only_fires else read_complete_jobs
     return read(path, schedule_defaults(settings or Settings()), now=now)
+
+
+def read_jobs(
+    source: str | Path | Sequence[Mapping[str, Any]], settings: Settings | None = None, *, now: int | None = None
+) -> list[Job]:
+    """The jobs of a jobs file (a path) or of definitions (mappings with the fields of a jobs file).
+
+    JobsFileError for the first error in a file, FieldError for the first error in a definition. `now` is the time that
+    relative instants count from, in milliseconds since 1970; the system clock's if not given.
+    """
+    settings, now = settings or Settings(), SystemClock().now() if now is None else now
+    if isinstance(source, str | Path):
+        return read_jobs_file(Path(source), settings, now=now)
+    return read_declared_jobs(source, settings, now=now)
 
 
 def read_jobs_with_source(path: Path, settings: Settings, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
@@ -71,14 +85,19 @@ def read_jobs_with_source(path: Path, settings: Settings, *, now: int) -> list[t
     return read_jobs_with_positions(path, schedule_defaults(settings), now=now)
 
 
-def read_settings(
-    config: Path | None,
+def load_settings(
+    config: str | Path | None = None,
     *,
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of a configuration file, if there is one, the environment and the flags."""
-    return load(flags=flags, environment=environment, file=None if config is None else read_mapping(config))
+    """The settings of a configuration file, environment variables and flags; later sources win.
+
+    `flags` are named `section.key`. The process environment is not read: pass `os.environ` as `environment` to use it.
+    FieldError names the setting that is wrong, FileError the file that cannot be read.
+    """
+    file = None if config is None else read_mapping(Path(config))
+    return load(flags=flags, environment=environment, file=file)
 
 
 def read_import_file(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gnomon.app.gateway import Gateway, RequestActor, open_local
-from gnomon.app.operations import Operations, database_url, read_settings
+from gnomon.app.operations import Operations, database_url, load_settings
 from gnomon.cli.flags import parsed_server_flags
 from gnomon.cli.remote import RemoteServer, choose_server, open_remote
 from gnomon.client.transport import ApiRequest, next_page_request
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     def settings(self) -> Settings:
         """All settings, of which a flag is the strongest."""
         flags = {"database.url": database_url(self.database)} if self.database else {}
-        return read_settings(self.config, flags=flags, environment=os.environ)
+        return load_settings(self.config, flags=flags, environment=os.environ)
 
     def remote_server(self) -> RemoteServer | None:
         """The server that the command is for; None if it is for the store at hand."""

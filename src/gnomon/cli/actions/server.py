@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnomon.app.node import Node
-from gnomon.app.operations import console_events, database_url, read_settings, redact_password
+from gnomon.app.operations import console_events, database_url, load_settings, redact_password
 from gnomon.app.server import ServerOptions, serve, stop_on_signals, tune_gc, tune_thread_switching
 from gnomon.cli.output import flush_or_discard_output
 from gnomon.ports.runtime import Events
@@ -25,7 +25,7 @@ def up(
     executes: bool = True,
 ) -> None:
     """Schedule, and execute if asked to, until told to stop."""
-    settings = read_settings(config, flags=flags, environment=os.environ)
+    settings = load_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout, quiet=quiet)
     plan = ServerOptions(
