@@ -1,58 +1,89 @@
-"""What jobs note in their transaction is told once that is committed, and not before."""
+"""Notices that a transaction leaves behind, delivered after its commit and never before.
 
-from abc import ABC, abstractmethod
+The SQL functions know what they change: runs started, tasks taken, a topic that other processes should look at. They
+leave a notice on the connection (`notify_after_commit`, `hint_after_commit`). `AfterCommitTransactions` collects the
+notices of each transaction body and delivers them once the commit has succeeded. A body that was rolled back leaves no
+notice, and a body that ran twice, because its first transaction was lost, leaves its notices once.
+"""
+
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql.transactions import TransactionBody, Transactions
 from gnomon.ports.commit_observer import CommitObserver
-from gnomon.ports.coordination import HintTopic
+from gnomon.ports.coordination import HintCallback, HintTopic
 
 T = TypeVar("T")
-NoteT = TypeVar("NoteT")
+#: Calls the method of an observer that reports the change.
+CommitNotice = Callable[[CommitObserver], None]
+#: The key of `Connection.info` under which the current body collects its notices.
+_NOTICES = "gnomon.notices"
 
 
-def append_note(conn: sa.Connection, place: str, note: object) -> None:
-    """Remember this until the transaction is committed, if anyone listens there."""
-    notes: list[object] | None = conn.info.get(place)
-    if notes is not None:
-        notes.append(note)
+class _Notices:
+    """The notices of one transaction body."""
+
+    __slots__ = ("changes", "topics")
+
+    def __init__(self) -> None:
+        self.changes: list[CommitNotice] = []
+        #: Ordered, each topic once.
+        self.topics: dict[HintTopic, None] = {}
 
 
-class AfterCommitTransactions(ABC, Generic[NoteT]):
-    """An engine that tells after each commit what its jobs have noted. What was taken back is never told."""
+def hint_after_commit(conn: sa.Connection, topic: HintTopic) -> None:
+    """Send the hint to other processes once the transaction is committed; does nothing if no one observes the store."""
+    notices: _Notices | None = conn.info.get(_NOTICES)
+    if notices is not None:
+        notices.topics[topic] = None
 
-    #: Where jobs leave their notes.
-    place: ClassVar[str]
 
-    def __init__(self, engine: Transactions) -> None:
+def notify_after_commit(conn: sa.Connection, notice: CommitNotice) -> None:
+    """Report the change to every observer once the transaction is committed; does nothing if there is none."""
+    notices: _Notices | None = conn.info.get(_NOTICES)
+    if notices is not None:
+        notices.changes.append(notice)
+
+
+class AfterCommitTransactions:
+    """Transactions that report each commit to observers, and send its hints, each topic once."""
+
+    def __init__(
+        self, engine: Transactions, *, observers: Sequence[CommitObserver] = (), hint: HintCallback | None = None
+    ) -> None:
         self._engine = engine
-
-    @abstractmethod
-    def _notify(self, notes: Sequence[NoteT]) -> None:
-        """They have come true, in this order."""
+        self._observers = tuple(observers)
+        self._hint = hint
 
     async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
 
-        def noting(conn: sa.Connection) -> tuple[T, list[NoteT]]:
-            notes: list[NoteT] = []
-            # Somebody else may listen there, too.
-            others: list[NoteT] | None = conn.info.pop(self.place, None)
-            conn.info[self.place] = notes
+        def collecting(conn: sa.Connection) -> tuple[T, _Notices]:
+            notices = _Notices()
+            outer: _Notices | None = conn.info.get(_NOTICES)
+            conn.info[_NOTICES] = notices
             try:
-                return job(conn), notes
+                return job(conn), notices
             finally:
-                del conn.info[self.place]
-                if others is not None:
-                    others += notes
-                    conn.info[self.place] = others
+                del conn.info[_NOTICES]
+                if outer is not None:
+                    outer.changes += notices.changes
+                    outer.topics |= notices.topics
+                    conn.info[_NOTICES] = outer
 
-        done, notes = await self._engine.write(noting, apart=apart)
-        self._notify(notes)
-        return done
+        result, notices = await self._engine.write(collecting, apart=apart)
+        self._deliver(notices)
+        return result
+
+    def _deliver(self, notices: _Notices) -> None:
+        if self._hint is not None:
+            for topic in notices.topics:
+                self._hint(topic)
+        for observer in self._observers:
+            for notice in notices.changes:
+                notice(observer)
 
     async def read(self, job: TransactionBody[T]) -> T:
         """See Transactions.read."""
@@ -67,47 +98,15 @@ class AfterCommitTransactions(ABC, Generic[NoteT]):
         await self._engine.close()
 
 
-_TOPICS = "gnomon.hints"
+class HintingTransactions(AfterCommitTransactions):
+    """Transactions that send hints only."""
+
+    def __init__(self, engine: Transactions, tell: HintCallback) -> None:
+        super().__init__(engine, hint=tell)
 
 
-def hint_after_commit(conn: sa.Connection, topic: HintTopic) -> None:
-    """Remember to tell this once the transaction is committed, if anyone listens."""
-    append_note(conn, _TOPICS, topic)
+class ObservedTransactions(AfterCommitTransactions):
+    """Transactions with one observer."""
 
-
-class HintingTransactions(AfterCommitTransactions[HintTopic]):
-    """An engine that tells others what its jobs have hinted at, each topic once."""
-
-    place = _TOPICS
-
-    def __init__(self, engine: Transactions, tell: Callable[[HintTopic], None]) -> None:
-        super().__init__(engine)
-        self._send_hint = tell
-
-    def _notify(self, notes: Sequence[HintTopic]) -> None:
-        for topic in dict.fromkeys(notes):
-            self._send_hint(topic)
-
-
-#: What is to be told.
-CommitNotice = Callable[[CommitObserver], None]
-_NOTES = "gnomon.notes"
-
-
-def notify_after_commit(conn: sa.Connection, told: CommitNotice) -> None:
-    """Remember to tell this once the transaction is committed, if anyone listens."""
-    append_note(conn, _NOTES, told)
-
-
-class ObservedTransactions(AfterCommitTransactions[CommitNotice]):
-    """An engine that tells whoever counts what its jobs have noted."""
-
-    place = _NOTES
-
-    def __init__(self, engine: Transactions, tally: CommitObserver) -> None:
-        super().__init__(engine)
-        self._observer = tally
-
-    def _notify(self, notes: Sequence[CommitNotice]) -> None:
-        for told in notes:
-            told(self._observer)
+    def __init__(self, engine: Transactions, observer: CommitObserver) -> None:
+        super().__init__(engine, observers=(observer,))

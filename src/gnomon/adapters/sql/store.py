@@ -20,6 +20,7 @@ from gnomon.adapters.sql import (
 from gnomon.adapters.sql import runs as runs_sql
 from gnomon.adapters.sql import schedules as schedules_sql
 from gnomon.adapters.sql import tasks as tasks_sql
+from gnomon.adapters.sql.after_commit import AfterCommitTransactions
 from gnomon.adapters.sql.backfills import SqlBackfills
 from gnomon.adapters.sql.fan_out import fan_out
 from gnomon.adapters.sql.transactions import Transactions
@@ -48,6 +49,8 @@ from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
+from gnomon.ports.commit_observer import CommitObserver
+from gnomon.ports.coordination import HintCallback
 from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.ports.maintenance import OpenRunPosition, RetentionBatch, RetentionPosition, StuckRunsPage
 from gnomon.ports.runs import RunQuery
@@ -169,9 +172,19 @@ class SqlMaintenance:
 class SqlStore(SqlBackfills, SqlMaintenance):
     """Each method is one transaction of the engine it was given."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        self.transactions = transactions
+    def __init__(
+        self, transactions: Transactions, *, observers: Sequence[CommitObserver] = (), hint: HintCallback | None = None
+    ) -> None:
+        """`observers` are told of every commit; `hint` is called for each topic that other processes should look at."""
+        self._engine = transactions
+        self.transactions: Transactions = transactions
+        if observers or hint is not None:
+            self.transactions = AfterCommitTransactions(transactions, observers=observers, hint=hint)
         self._unreadable = UnreadableSchedules()
+
+    def observed(self, *, observers: Sequence[CommitObserver] = (), hint: HintCallback | None = None) -> "SqlStore":
+        """The same store with these observers and hints instead of its own: for a process that opens it first."""
+        return SqlStore(self._engine, observers=observers, hint=hint)
 
     async def close(self) -> None:
         """Let go of every connection, once what was asked for is done."""
