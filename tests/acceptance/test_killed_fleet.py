@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.config.sections import NatsSettings as Settings
 from gnomon.core import subjects
-from gnomon.core.model import Attempt, Result, RunStatus
+from gnomon.core.model import Result, RunStatus
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import (
     all_runs,
@@ -39,6 +38,7 @@ jobs:
   - {name: slow, function: witness/thread, overlap: allow, input: {seconds: 0.05}}
   - {name: longer-than-a-lease, function: witness/thread, overlap: allow, input: {seconds: 9}}
   - {name: long, function: witness/thread, overlap: allow, input: {seconds: 30}}
+  - {name: until-stopped, function: witness/first-waits, overlap: allow}
   - {name: once, function: witness/thread, overlap: allow, delivery: at_most_once, dead_letter: true}
 """
 ONCE = frozenset({"once"})
@@ -195,26 +195,34 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_w
 async def test_a_worker_that_is_cut_off_stops_what_it_does(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
-    del witness
     with server(url, nats, "--jobs", jobs), remote_worker(nats):
         await stop_ticking(store)
-        await launch(store, "long", 1)
-        [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
+        await launch(store, "until-stopped", 1)
+        [run] = [run for run in await all_runs(store) if run.schedule_id == "until-stopped"]
 
-        async def attempts() -> Sequence[Attempt]:
-            return await store.attempts([task.task_id for task in await store.tasks([run])])
+        async def started() -> bool:
+            attempts = await store.attempts([task.task_id for task in await store.tasks([run])])
+            return any(attempt.started_at is not None for attempt in attempts)
 
-        async def begun() -> bool:
-            return any(one.started_at is not None for one in await attempts())
+        async def stopped() -> bool:
+            return ("stop", "until-stopped", 1) in seen_of_job()
 
-        async def lost() -> bool:
-            return any(one.result is Result.LOST for one in await attempts())
+        def seen_of_job() -> list[tuple[str, str, int]]:
+            seen = read_witness(witness)
+            return [(what, job, fence) for what, job, _, fence, _, _ in seen if job == "until-stopped"]
 
-        # Else nobody would know that it had begun.
-        await wait_until(begun)
+        # The store must know of the start, else the server would send the task again.
+        await wait_until(started)
         nats.kill()
-        await wait_until(lost)
+        # The body itself reports that it was cancelled, while the worker can reach nobody.
+        await wait_until(stopped)
         nats.start()
+        await wait_until_all_over(store)
+
+    assert seen_of_job() == [
+        (what, "until-stopped", fence) for what, fence in (("start", 1), ("stop", 1), ("start", 2), ("end", 2))
+    ]
+    await check_runs(store, witness)
 
 
 @pytest.mark.guarantee("S11")

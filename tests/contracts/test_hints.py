@@ -225,7 +225,9 @@ async def test_after_an_outage_everything_is_looked_at_and_hints_are_heard_again
         while "hints_lost" not in events.names():
             one.tell(HintTopic.READY)
             await asyncio.sleep(0.01)
-    assert not ear.heard
+    # Hints that were published before the outage may arrive late, and twice.
+    assert HintTopic.READY not in ear.heard
+    ear.heard.clear()
     server.start()
 
     await ear.until(*HintTopic)
