@@ -1,11 +1,13 @@
-"""Which days match: the calendar half of cron, as tables shared by all expressions with the same day fields.
+"""The search for matching days and seconds of wall time, by tables that equal fields share.
 
-A month is known by its first weekday and its length, so 28 masks say everything about every month there is.
-From them, blocks of 128 days are made when first asked for; a block holds, for each of its days, how many
-days to go on (0: this one matches), so that finding the next matching day is a look-up, whatever the rule.
+Days: a month is determined by its first weekday and its length, so 28 masks describe every month. Blocks of 128
+days are built from them on first use. A block holds, for each of its days, the distance to the next matching
+day (0: this one matches), so that finding the next matching day is a look-up, whatever the rule.
 
-To walk backwards, mirror the numbers: day `n` becomes `~n`. Then the previous day is the next one, and there
-is one search instead of two.
+Times of day: a table for each of hour, minute and second gives the first admitted value at or after a number.
+
+To search backwards, mirror the numbers: day `n` becomes `~n`. The previous day is then the next one, and one
+search serves both directions.
 """
 
 from calendar import isleap
@@ -20,7 +22,7 @@ BLOCK = 128
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 FIRST_DAY = date.min.toordinal() - _EPOCH_ORDINAL
 LAST_DAY = date.max.toordinal() - _EPOCH_ORDINAL
-#: Of a common year, January first.
+#: The lengths of the months of a common year, January first.
 MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -95,9 +97,9 @@ def _by_weekday(field: Field, first_weekday: int, length: int) -> set[int]:
 
 
 class DayBlocks(dict[int, bytes]):
-    """Block number to block. `blocks[n >> 7][n & 127]` is how many days to go on from day `n`.
+    """Block number to block. `blocks[n >> 7][n & 127]` is the distance in days from day `n` to the next match.
 
-    A distance that leads out of the block leads to the first day of the next one: look again there.
+    A distance that leaves the block leads to the first day of the next block: look again there.
     """
 
     def __init__(self, rule: DayRule, *, mirrored: bool) -> None:
@@ -136,9 +138,13 @@ def _length(year: int, month: int) -> int:
     return MONTH_LENGTHS[month - 1] + (month == 2 and isleap(year))
 
 
+def day_rule(fields: Fields) -> DayRule:
+    """The rule of an expression's day fields; equal day fields share one."""
+    return _day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day)
+
+
 @lru_cache(maxsize=4096)
-def day_rule(day: Field, month: Field, weekday: Field, *, either: bool) -> DayRule:
-    """The rule for these fields; equal fields share one."""
+def _day_rule(day: Field, month: Field, weekday: Field, *, either: bool) -> DayRule:
     return DayRule(day, month, weekday, either=either)
 
 
@@ -148,12 +154,14 @@ def day_blocks(rule: DayRule, *, mirrored: bool) -> DayBlocks:
     return DayBlocks(rule, mirrored=mirrored)
 
 
-#: Later than any second there is.
+# ---- seconds of wall time ------------------------------------------------------------------------
+
+#: Later than any second of the calendar.
 NEVER = 1 << 60
 
 
 class FireTimeFinder:
-    """The matching seconds of wall time, walked one way."""
+    """Finds the matching seconds of wall time in one direction."""
 
     __slots__ = (
         "_blocks",
@@ -173,14 +181,14 @@ class FireTimeFinder:
         self._first_second = self._seconds[0]
         self._first_in_hour = self._minutes[0] * 60 + self._first_second
         self._first_in_day = self._hours[0] * 3600 + self._first_in_hour
-        self._blocks = _blocks(fields, mirrored=mirrored)
+        self._blocks = day_blocks(day_rule(fields), mirrored=mirrored)
         self._last_day = ~FIRST_DAY if mirrored else LAST_DAY
 
     def first_from(self, day: int, second: int) -> int:
         """The first matching second of wall time from `second` of `day` on; NEVER past the calendar's end.
 
-        `second` may lie outside the day. Day and second come apart because CPython is twice as fast on
-        numbers below 2**30, which a count of seconds since 1970 no longer is.
+        `second` may lie outside the day. Day and second are separate arguments because CPython is twice as fast
+        on numbers below 2**30, which a count of seconds since 1970 exceeds.
         """
         if not 0 <= second < 86400:
             shift = second // 86400
@@ -220,7 +228,7 @@ def count_wall_times(fields: Fields, start: int, end: int) -> int:
     """How many seconds of wall time match from `start` up to, but without, `end`."""
     if start >= end:
         return 0
-    rule = day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day)
+    rule = day_rule(fields)
     first, last = start // DAY_SECONDS, end // DAY_SECONDS
     a_day = len(fields.hour.values) * len(fields.minute.values) * len(fields.second.values)
     head = _times_before(fields, start - first * DAY_SECONDS) if rule.count(first, first + 1) else 0
@@ -243,7 +251,7 @@ def _times_before(fields: Fields, second: int) -> int:
 
 @lru_cache(maxsize=4096)
 def fire_time_finder(fields: Fields, *, mirrored: bool) -> FireTimeFinder:
-    """The wheel for these fields; equal fields share one."""
+    """The finder for these fields; equal fields share one."""
     return FireTimeFinder(fields, mirrored=mirrored)
 
 
@@ -255,8 +263,3 @@ def _table(values: frozenset[int], size: int, *, mirrored: bool) -> tuple[int, .
     for number in reversed(range(size)):
         table[number] = number if number in present else table[number + 1]
     return tuple(table)
-
-
-def _blocks(fields: Fields, *, mirrored: bool) -> DayBlocks:
-    rule = day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day)
-    return day_blocks(rule, mirrored=mirrored)

@@ -1,4 +1,4 @@
-"""What a schedule does on the days when clocks are changed."""
+"""The effect of clock changes (daylight saving time) on the fires of a cron trigger."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ _SENTENCES: dict[Effect, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """One change of the clocks in a schedule's zone, and what it does to the schedule."""
+    """One change of the clocks in a schedule's zone, and its effect on the schedule."""
 
     #: The instant of the change, in the zone's new time.
     at: datetime
-    #: What clocks showed at that instant before they were changed.
+    #: The wall time of the same instant by the offset that held before the change.
     instead_of: datetime
     effect: Effect
 
     def describe(self) -> str:
-        """One English sentence, such as a person would want the day before."""
+        """One English sentence: from which to which wall time clocks go, and what fires."""
         way = "forward" if self.instead_of.replace(tzinfo=None) < self.at.replace(tzinfo=None) else "back"
         resumes = f"{self.at + timedelta(seconds=-self.at.second % 60):%H:%M}"
         what = _SENTENCES[self.effect].format(resumes=resumes)
@@ -65,7 +65,7 @@ def _effect(cron: Cron, span: OffsetSpan) -> Effect:
     if fire_time_finder(cron.fields, mirrored=False).first_from(0, affected[0]) >= affected[1]:
         return "none"
     if not cron.fields.fixed and cron.fields.hour.full(HOUR):
-        # No hour of the clock is asked for, so none is missed and none comes twice.
+        # The expression restricts no hour, so none is missed and none comes twice.
         return "elapsed"
     if span.skipped:
         return "made_up" if cron.fields.fixed and cron.dst.gap == "next" else "skipped"

@@ -1,4 +1,8 @@
-"""One spelling for each schedule, so that two texts that mean the same can be seen to."""
+"""The cron trigger: an expression in a time zone, its next and previous fire, and its canonical spelling.
+
+Times are searched in wall time, one span of constant UTC offset at a time (`Zone.span_at`). Wall times that a
+clock change skips or repeats are handled where two spans meet, as `Dst` says.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,51 +29,12 @@ from gnomon.core.instants import DAY_SECONDS, EPOCH, instant_at, naive_instant_e
 from gnomon.core.timezones import OffsetSpan, Zone, nearest_zone, zone
 from gnomon.errors import CronError, Position
 
-_STEPS = range(2, 60)
-
-
-def canonical(fields: Fields) -> str:
-    """The expression in numbers, sorted, with stars where they mean something."""
-    words = [
-        _word(MINUTE, fields.minute),
-        _word(HOUR, fields.hour),
-        _word(DAY, fields.day),
-        _word(MONTH, fields.month),
-        _word(WEEKDAY, fields.weekday),
-    ]
-    if fields.second != ON_THE_MINUTE:
-        words.insert(0, _word(SECOND, fields.second))
-    return " ".join(words)
-
-
-def _word(kind: FieldKind, field: Field) -> str:
-    if not field.starred:
-        parts = [format_values(field.values), *sorted(field.tokens)]
-        return ",".join(part for part in parts if part)
-    return ",".join([*_starred(kind, field.values), *sorted(field.tokens)])
-
-
-def _starred(kind: FieldKind, values: frozenset[int]) -> list[str]:
-    """The values with a star in front: the densest step among them, then the rest."""
-    everything = _stepped(kind, 1)
-    if values == everything:
-        return ["*"]
-    step = next(step for step in _STEPS if _stepped(kind, step) <= values)
-    rest = format_values(values - _stepped(kind, step))
-    return [f"*/{step}", rest] if rest else [f"*/{step}"]
-
-
-def _stepped(kind: FieldKind, step: int) -> frozenset[int]:
-    values = range(kind.low, kind.high + 1, step)
-    return frozenset(value % 7 for value in values) if kind is WEEKDAY else frozenset(values)
-
-
 Dialect = Literal["standard", "posix"]
 _AS_DEBIAN = Dst()
 _PARSERS = {"standard": dialect_standard.parse, "posix": dialect_posix.parse}
 _LONGEST = 1000
 _MAX_CORRECTIONS = 6
-#: The calendar repeats after 400 years: what did not fire in that time never will.
+#: The calendar repeats after 400 years: an expression that did not fire in that time never will.
 _CYCLE = 146_097 * DAY_SECONDS
 #: Twice the largest change a clock has ever seen.
 _MARGIN = 2 * DAY_SECONDS
@@ -77,9 +42,9 @@ _MARGIN = 2 * DAY_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron expression in a time zone. Immutable, and without a position of its own.
+    """A cron expression in a time zone. Immutable; it keeps no position.
 
-    Two are equal if they were written alike; whether they mean the same, `canonical` tells.
+    Two are equal if their texts are equal. Compare `canonical` to find out whether they mean the same.
     """
 
     expression: str
@@ -131,7 +96,7 @@ class Cron:
     def previous_before(self, instant: datetime) -> datetime | None:
         """The last fire before `instant`, in UTC; None if there was none."""
         second = second_of(instant)
-        # An offset may have microseconds too, so those of the clock's face do not tell.
+        # A UTC offset may have microseconds too, so `instant.microsecond` alone does not tell.
         if (instant - EPOCH).microseconds:
             second += 1
         return instant_at(self._last_before(second))
@@ -158,7 +123,7 @@ class Cron:
         begin = max(start, span.start + span.repeated) if self._once else start
         count = count_wall_times(self.fields, begin + span.offset, end + span.offset)
         made_up = start <= span.resumes < end and self._makes_up_for(span)
-        # If a fire is due in the very minute in which skipped ones are made up for, they are one.
+        # A fire due in the very minute in which skipped ones are made up for counts once.
         return count + (made_up and self._ahead.first_from(0, span.resumes + span.offset) != span.resumes + span.offset)
 
     def _first_after(self, second: int) -> int:
@@ -169,13 +134,13 @@ class Cron:
             found = self._first_in(span, start)
             if found < span.end:
                 return found
-            # Behind a span that was searched from its beginning nothing new is repeated, so whatever
-            # comes next is not before the wall time found, give or take the largest change of a clock.
+            # After a span that was searched from its beginning no wall time repeats, so the next fire is not
+            # before the wall time found, give or take the largest change of a clock.
             start = max(span.end, found - _MARGIN) if start <= span.settled else span.end
         return NEVER
 
     def _first_in(self, span: OffsetSpan, start: int) -> int:
-        """The first fire of the span from `start` on; if there is none, something past its end."""
+        """The first fire of the span from `start` on; if there is none, a second past its end."""
         begin = max(start, span.start + span.repeated) if self._once else start
         found = self._ahead.first_from(0, begin + span.offset) - span.offset
         if start <= span.resumes < found and self._makes_up_for(span):
@@ -183,7 +148,7 @@ class Cron:
         return found
 
     def _last_before(self, second: int) -> int:
-        """The last fire before `second`, or something before any instant."""
+        """The last fire before `second`, or -NEVER."""
         end, limit = second, second - _CYCLE
         while end >= limit:
             span = self._zone.span_at(end - 1)
@@ -194,7 +159,7 @@ class Cron:
         return -NEVER
 
     def _last_in(self, span: OffsetSpan, end: int) -> int:
-        """The last fire of the span before `end`; if there is none, something before its start."""
+        """The last fire of the span before `end`; if there is none, a second before its start."""
         behind = fire_time_finder(self.fields, mirrored=True)
         found = ~behind.first_from(0, ~(end - 1 + span.offset)) - span.offset
         if self._once and found < span.start + span.repeated:
@@ -204,7 +169,7 @@ class Cron:
         return found
 
     def _makes_up_for(self, span: OffsetSpan) -> bool:
-        """Whether wall times were skipped before the span that must fire at its beginning."""
+        """Whether a skipped wall time before this span must fire at the beginning of the span."""
         if not span.skipped or not self.fields.fixed or self.dst.gap == "skip":
             return False
         reopens = span.start + span.offset
@@ -225,37 +190,33 @@ def _parsed(expression: str, dialect: str) -> Fields:
         raise CronError(str(dialect), field="dialect", reason=f"must be {' or '.join(_PARSERS)}")
     try:
         fields = _PARSERS[dialect](expression)
-    except CronParseError as flaw:
-        raise _error(expression, dialect, flaw) from None
-    if not _fires(fields):
+    except CronParseError as error:
+        raise _error(expression, dialect, error) from None
+    if not day_rule(fields).fires_at_all():
         raise CronError(expression, field="expression", reason="never fires: no such day exists in its months")
     return fields
 
 
-def _error(expression: str, dialect: str, flaw: CronParseError) -> CronError:
-    place = Position(flaw.start, flaw.start + len(flaw.text))
-    near = _suggestion(expression, dialect, flaw)
-    return CronError(expression, field=flaw.field, reason=flaw.reason, position=place, suggestion=near)
+def _error(expression: str, dialect: str, error: CronParseError) -> CronError:
+    place = Position(error.start, error.start + len(error.text))
+    near = _suggestion(expression, dialect, error)
+    return CronError(expression, field=error.field, reason=error.reason, position=place, suggestion=near)
 
 
-def _suggestion(expression: str, dialect: str, flaw: CronParseError | None) -> str | None:
-    """The expression with every flaw mended, if it is then one that fires."""
+def _suggestion(expression: str, dialect: str, error: CronParseError | None) -> str | None:
+    """The expression with every error corrected, if the result can be read and fires."""
     for _ in range(_MAX_CORRECTIONS):
-        if flaw is None or flaw.instead is None:
+        if error is None or error.instead is None:
             break
-        end = flaw.start + len(flaw.text)
-        expression, flaw = expression[: flaw.start] + flaw.instead + expression[end:], None
+        end = error.start + len(error.text)
+        expression, error = expression[: error.start] + error.instead + expression[end:], None
         try:
             fields = _PARSERS[dialect](expression)
         except CronParseError as another:
-            flaw = another
+            error = another
         else:
-            return expression if _fires(fields) else None
+            return expression if day_rule(fields).fires_at_all() else None
     return None
-
-
-def _fires(fields: Fields) -> bool:
-    return day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all()
 
 
 def known_zone(name: str) -> Zone:
@@ -265,3 +226,44 @@ def known_zone(name: str) -> Zone:
         near = nearest_zone(name) if isinstance(name, str) else None
         raise CronError(str(name), field="timezone", reason="is not an IANA time zone", suggestion=near)
     return found
+
+
+# ---- canonical spelling --------------------------------------------------------------------------
+
+_STEPS = range(2, 60)
+
+
+def canonical(fields: Fields) -> str:
+    """The expression in numbers, sorted, with stars where they mean something."""
+    words = [
+        _word(MINUTE, fields.minute),
+        _word(HOUR, fields.hour),
+        _word(DAY, fields.day),
+        _word(MONTH, fields.month),
+        _word(WEEKDAY, fields.weekday),
+    ]
+    if fields.second != ON_THE_MINUTE:
+        words.insert(0, _word(SECOND, fields.second))
+    return " ".join(words)
+
+
+def _word(kind: FieldKind, field: Field) -> str:
+    if not field.starred:
+        parts = [format_values(field.values), *sorted(field.tokens)]
+        return ",".join(part for part in parts if part)
+    return ",".join([*_starred(kind, field.values), *sorted(field.tokens)])
+
+
+def _starred(kind: FieldKind, values: frozenset[int]) -> list[str]:
+    """The values with a star in front: the densest step among them, then the rest."""
+    everything = _stepped(kind, 1)
+    if values == everything:
+        return ["*"]
+    step = next(step for step in _STEPS if _stepped(kind, step) <= values)
+    rest = format_values(values - _stepped(kind, step))
+    return [f"*/{step}", rest] if rest else [f"*/{step}"]
+
+
+def _stepped(kind: FieldKind, step: int) -> frozenset[int]:
+    values = range(kind.low, kind.high + 1, step)
+    return frozenset(value % 7 for value in values) if kind is WEEKDAY else frozenset(values)

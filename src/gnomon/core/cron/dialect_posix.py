@@ -1,6 +1,6 @@
 """The `posix` dialect: numbers, lists, ranges and the star, and nothing else.
 
-Only ASCII digits, spaces and tabs count; `int()`, `isdigit()` and `split()` would let more through. The
+Only ASCII digits, spaces and tabs are accepted; `int()`, `isdigit()` and `split()` alone would accept more. The
 wording of the reasons is a published vocabulary: callers may rely on it.
 """
 
@@ -34,7 +34,7 @@ _STEP = re.compile(r"(?:\*|([0-9]{1,2})-([0-9]{1,2}))/([0-9]{1,2})")
 
 
 def parse(expression: str) -> Fields:
-    """The fields of `expression`, or Flaw."""
+    """The fields of `expression`; raise CronParseError if it cannot be read."""
     words = split_fields(expression)
     if not words:
         raise CronParseError("is empty", text=expression)
@@ -74,7 +74,7 @@ def _number(kind: FieldKind, digits: str, *, text: str) -> int:
 
 
 def _refusal(kind: FieldKind, text: str) -> CronParseError:
-    """The reason why `text` is outside the grammar."""
+    """The error that says why `text` is outside the grammar."""
     if not text:
         return CronParseError("has an empty element", text=text)
     if "/" in text:
@@ -95,7 +95,7 @@ def _refusal(kind: FieldKind, text: str) -> CronParseError:
 
 
 def _spelled_out(kind: FieldKind, text: str) -> str | None:
-    """The list that a step stands for, where it is one."""
+    """The list of values that a step stands for; None if it is no valid step."""
     step = _STEP.fullmatch(text)
     if step is None or int(step[3]) == 0:
         return None

@@ -1,4 +1,4 @@
-"""The `standard` dialect: what Debian's cron accepts, and the day tokens people bring from elsewhere."""
+"""The `standard` dialect: the syntax of Debian's cron, and the day tokens `L`, `LW`, `5L` and `1#2` of other crons."""
 
 import re
 from difflib import get_close_matches
@@ -38,7 +38,7 @@ _SIX = (SECOND, *_FIVE)
 
 
 def parse(expression: str) -> Fields:
-    """The fields of `expression`, or Flaw."""
+    """The fields of `expression`; raise CronParseError if it cannot be read."""
     words = split_fields(expression)
     if words and words[0][0].startswith("@"):
         return _macro(expression.strip(" \t"))
@@ -49,12 +49,12 @@ def parse(expression: str) -> Fields:
         raise _misplaced_zone(words) or CronParseError(reason, text=expression)
     try:
         return read_words(words, _SIX if len(words) == 6 else _FIVE, _field)
-    except CronParseError as flaw:
-        raise _misplaced_zone(words) or flaw from None
+    except CronParseError as error:
+        raise _misplaced_zone(words) or error from None
 
 
 def _misplaced_zone(words: list[re.Match[str]]) -> CronParseError | None:
-    """The flaw of an expression that has its zone in front or behind, as some crons take it."""
+    """The error of an expression with a time zone in front or behind, as some crons accept it."""
     for word, name in ((words[0], words[0][0].removeprefix("CRON_").removeprefix("TZ=")), (words[-1], words[-1][0])):
         if zone(name) is not None:
             reason = f'has the zone "{name}", which is no field of cron: give it beside the expression, as timezone'

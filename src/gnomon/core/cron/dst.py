@@ -1,4 +1,4 @@
-"""What a schedule does when clocks are changed."""
+"""`Dst`: the policy of a cron trigger for wall times that a clock change skips or repeats."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {"gap": get_args(Gap), "fold": get_args(F
 
 @dataclass(frozen=True, slots=True)
 class Dst:
-    """The choice for expressions that name times of day; others always follow elapsed time."""
+    """The policy for expressions that name times of day; others always follow elapsed time."""
 
     #: For a wall time that is skipped: fire at the `next` minute that exists, or `skip` it.
     gap: Gap = "next"
@@ -28,6 +28,6 @@ class Dst:
 
 
 def check_dst(dst: object) -> None:
-    """Refuse what is no choice about clock changes."""
+    """Raise CronError unless `dst` is a Dst."""
     if not isinstance(dst, Dst):
         raise CronError(str(dst), field="dst", reason='must be a Dst, such as Dst(gap="skip")')

@@ -1,4 +1,4 @@
-"""What a cron expression says, as sets of numbers, and the error that finds its place in the text."""
+"""The fields of a cron expression as sets of numbers, the helpers both dialects parse with, and CronParseError."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ WEEKDAYS = tuple("Sunday Monday Tuesday Wednesday Thursday Friday Saturday".spli
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldKind:
-    """One of the six fields: its name, its range and the words it knows for numbers."""
+    """One of the six fields: its name, its range and the names it accepts for numbers."""
 
     name: str
     low: int
@@ -30,18 +30,18 @@ HOUR = FieldKind("hour", 0, 23)
 DAY = FieldKind("day", 1, 31)
 MONTH = FieldKind("month", 1, 12, {name[:3].upper(): i for i, name in enumerate(MONTHS, 1)})
 WEEKDAY = FieldKind("weekday", 0, 7, {name[:3].upper(): i for i, name in enumerate(WEEKDAYS)})
-#: POSIX knows no second name for Sunday and no names at all.
+#: POSIX has no 7 for Sunday and no names.
 POSIX_WEEKDAY = FieldKind("weekday", 0, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The values one field admits, Sunday always as 0."""
+    """The values that one field admits, Sunday always as 0."""
 
     values: frozenset[int]
-    #: The text begins with `*`. Debian reads more into that than the values: see `Fields`.
+    #: The text begins with `*`. Debian gives that a meaning beyond the values: see `Fields`.
     starred: bool = False
-    #: Days no number can say: `L`, `LW` (day); `5L`, `1#2` (weekday), Sunday as 0.
+    #: Days that no number can express: `L`, `LW` (day); `5L`, `1#2` (weekday), Sunday as 0.
     tokens: frozenset[str] = frozenset()
 
     def full(self, kind: FieldKind) -> bool:
@@ -62,10 +62,10 @@ class Fields:
 
     @property
     def fixed(self) -> bool:
-        """Whether it names times of day; if not, it follows elapsed time through clock changes.
+        """Whether the expression names times of day; if not, it follows elapsed time through clock changes.
 
-        Debian looks at the first character of minute and hour; we look at the second, too, so that
-        `30 2 * * *` and `0 30 2 * * *` stay one and the same.
+        Debian looks at the first character of minute and hour. Here the second field counts too, so that
+        `30 2 * * *` and `0 30 2 * * *` behave alike.
         """
         return not (self.second.starred or self.minute.starred or self.hour.starred)
 
@@ -75,12 +75,12 @@ class Fields:
         return not (self.day.starred or self.weekday.starred)
 
 
-#: What the second field says when an expression has only five.
+#: The second field of an expression with five fields.
 ON_THE_MINUTE = Field(frozenset({0}))
 
 
 class CronParseError(Exception):
-    """What is wrong, at a place in the text that was being read. Becomes a CronError before it leaves this package."""
+    """An error at a place in the text that was read. `Cron` turns it into a CronError before it leaves this package."""
 
     def __init__(
         self, reason: str, *, text: str, start: int = 0, instead: str | None = None, field: str = "expression"
@@ -89,12 +89,12 @@ class CronParseError(Exception):
         self.reason = reason
         self.text = text
         self.start = start
-        #: What could stand in place of `text`.
+        #: A valid replacement for `text`, if there is an obvious one.
         self.instead = instead
         self.field = field
 
     def within(self, *, start: int, field: str | None = None) -> "CronParseError":
-        """The same flaw, seen from the larger text in which this one begins at `start`."""
+        """The same error, placed in the larger text in which this one begins at `start`."""
         return CronParseError(
             self.reason,
             text=self.text,
@@ -105,36 +105,36 @@ class CronParseError(Exception):
 
 
 def split_fields(expression: str) -> list[re.Match[str]]:
-    """The words of an expression: what spaces and tabs separate, and nothing else does."""
+    """The words of an expression, separated by spaces and tabs and by nothing else."""
     return list(_WORD.finditer(expression))
 
 
 def read_words(
     words: Iterable[re.Match[str]], kinds: Iterable[FieldKind], read: Callable[[FieldKind, str], Field]
 ) -> Fields:
-    """Every word read as its kind of field; five words mean second 0."""
+    """Parse each word with `read` as the field at its position; five words mean second 0."""
     fields = []
     for kind, word in zip(kinds, words, strict=True):
         try:
             fields.append(read(kind, word[0]))
-        except CronParseError as flaw:
-            raise flaw.within(start=word.start(), field=kind.name) from None
+        except CronParseError as error:
+            raise error.within(start=word.start(), field=kind.name) from None
     return Fields(*fields) if len(fields) == 6 else Fields(ON_THE_MINUTE, *fields)
 
 
 def read_list(text: str, read: Callable[[str], T]) -> Iterator[T]:
-    """Every element of a comma-separated list."""
+    """Parse each element of a comma-separated list with `read`."""
     start = 0
     for element in text.split(","):
         try:
             yield read(element)
-        except CronParseError as flaw:
-            raise flaw.within(start=start) from None
+        except CronParseError as error:
+            raise error.within(start=start) from None
         start += len(element) + 1
 
 
 def number_in(kind: FieldKind, digits: str, *, text: str) -> int:
-    """The number that ASCII `digits` spell, if the field admits it; `text` is what to blame if not."""
+    """The value of ASCII `digits`, if it is in the range of the field; if not, the error marks `text`."""
     value = int(digits[-9:]) if not digits[:-9].strip("0") else kind.high + 1
     if kind.low <= value <= kind.high:
         return value
@@ -143,7 +143,7 @@ def number_in(kind: FieldKind, digits: str, *, text: str) -> int:
 
 
 def reversed_range_error(kind: FieldKind, text: str, start: int, end: int, step: int = 1) -> CronParseError:
-    """The flaw of a range that would have to wrap around; what it would then mean is offered as a list."""
+    """The error of a range whose start is after its end; it offers the wrapped-around values as a list."""
     size = 7 if kind.name == "weekday" else kind.high - kind.low + 1
     values = range(start, start + (end - start) % size + 1, step)
     instead = format_values({(value - kind.low) % size + kind.low for value in values})
@@ -151,7 +151,7 @@ def reversed_range_error(kind: FieldKind, text: str, start: int, end: int, step:
 
 
 def format_values(values: Iterable[int]) -> str:
-    """Write numbers as a cron list, three or more in a row as a range."""
+    """The numbers as a cron list, three or more in a row as a range."""
     return ",".join(format_ranges(values, str, "-"))
 
 
@@ -167,7 +167,7 @@ def format_ranges(values: Iterable[int], name: Callable[[int], str], through: st
 
 
 def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last of every stretch without a hole."""
+    """The first and last number of every run of consecutive numbers."""
     found: list[tuple[int, int]] = []
     for value in sorted(values):
         if found and value == found[-1][1] + 1:

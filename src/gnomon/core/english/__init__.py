@@ -1,4 +1,4 @@
-"""English for schedules: `read` turns a sentence into cron or an interval, `describe` turns cron into one."""
+"""Schedules in English: `parse_sentence` turns a sentence into cron or an interval, `describe` turns cron into one."""
 
 from gnomon.core.english.compiler import Calendar, Interval
 from gnomon.core.english.describe import describe

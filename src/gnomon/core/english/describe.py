@@ -1,10 +1,10 @@
-"""Cron written as English that `read` reads back as the same schedule.
+"""Cron fields described in English that `parse_sentence` reads back as the same schedule.
 
-Common shapes have a sentence of their own; every other expression has one built field by field. Two things
-must survive that the numbers do not show. An expression follows elapsed time through clock changes if a
-second, minute or hour begins with a star: "every 15 minutes" and "past every 5th hour" say so, lists and
-times of day do not, and "by elapsed time" says it where no other words can. Days of the month and weekdays
-are joined with "or", or with "if it is" where a star makes cron want both.
+Common shapes have a sentence of their own; every other expression gets one built field by field. Two properties
+must survive that the numbers do not show. An expression follows elapsed time through clock changes if its
+second, minute or hour begins with a star: "every 15 minutes" and "past every 5th hour" express that, lists and
+times of day do not, and "by elapsed time" is added where no other words can. Days of the month and weekdays
+are joined with "or", or with "if it is" where a star makes cron require both.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from itertools import product
 from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, Fields, format_ranges
 from gnomon.core.english.vocabulary import MONTH_LENGTHS, MONTHS, ORDINALS, WEEKDAYS, joined, ordinal
 
-_MOST_TIMES = 12
+_MAX_TIMES = 12
 _WORKDAYS = frozenset({1, 2, 3, 4, 5})
 _WEEKEND = frozenset({0, 6})
 
@@ -34,7 +34,7 @@ def _restrictions(fields: Fields) -> tuple[Field | None, Field | None]:
     day = None if fields.day.full(DAY) else fields.day
     weekday = None if fields.weekday.full(WEEKDAY) else fields.weekday
     if fields.either_day and not (day and weekday):
-        # Either suffices, and one of them is always there.
+        # Either field suffices, and one of them matches every day.
         return None, None
     return day, weekday
 
@@ -46,7 +46,7 @@ def _times(fields: Fields) -> str | None:
     """The times of day, if they are few and the clock's times are meant."""
     hours, minutes, seconds = (sorted(field.values) for field in (fields.hour, fields.minute, fields.second))
     count = len(hours) * len(minutes) * len(seconds)
-    if not fields.fixed or not 0 < count <= _MOST_TIMES or _hours_in_a_row(fields):
+    if not fields.fixed or not 0 < count <= _MAX_TIMES or _hours_in_a_row(fields):
         return None
     return joined([_time(*time) for time in product(hours, minutes, seconds)])
 
@@ -66,7 +66,7 @@ def _hours_in_a_row(fields: Fields) -> int | None:
 
 
 def _rhythm(fields: Fields) -> str | None:
-    """A sentence such as "every 15 minutes", with its window, if the fields beat evenly."""
+    """A sentence such as "every 15 minutes", with its window, if the fields repeat evenly."""
     hours, minutes = sorted(fields.hour.values), sorted(fields.minute.values)
     step = _hours_in_a_row(fields)
     if step:
@@ -98,7 +98,7 @@ def _rhythm_of_minutes(fields: Fields) -> str | None:
 
 
 def _beat(kind: FieldKind, field: Field) -> int | None:
-    """The distance between values that go on evenly from one hour, or day, to the next."""
+    """The distance between values that continue evenly from one hour or day to the next."""
     size, count = kind.high + 1, len(field.values)
     step = size // count if count else 0
     return step if step and step < size and field.values == set(range(0, size, step)) else None
@@ -187,7 +187,7 @@ def _dates(day: Field, month: Field) -> str:
     days, months = sorted(day.values), sorted(month.values)
     possible = day.tokens or min(days, default=1) <= max(MONTH_LENGTHS[value - 1] for value in months)
     if not possible:
-        # `read` refuses a date that never comes when it is put in so many words.
+        # `parse_sentence` refuses a date that never comes, such as "30 February".
         return f"{_month_days(day)} of the month{_months(month)}"
     if len(days) == len(months) == 1 and not day.tokens:
         return f"{days[0]} {MONTHS[months[0] - 1]}"
@@ -217,7 +217,7 @@ def _condition(weekday: Field) -> str:
 
 
 def _counted_weekday(weekday: int, tokens: frozenset[str]) -> str:
-    """Say "the first and last Monday", if the tokens count that weekday."""
+    """For instance "the first and last Monday"; empty if no token counts that weekday."""
     which = [name for number, name in enumerate(ORDINALS, 1) if f"{weekday}#{number}" in tokens]
     which += ["last"] if f"{weekday}L" in tokens else []
     return f"the {joined(which)} {WEEKDAYS[weekday]}" if which else ""

@@ -1,4 +1,9 @@
-"""What people say that no schedule can mean: the pattern, the reason, and what to say in its place."""
+"""The error of a sentence that cannot be read: its reason, its place, and a sentence to use instead.
+
+The first half is a table of known mistakes: words that people use but no schedule can express, each with a
+pattern, a reason and replacements. The second half turns a refusal into a SentenceError. It prefers a reason
+found in the words to the parser's, and suggests only sentences that can be read and keep the meaning.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -51,17 +56,17 @@ _DAY_NAME = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _MONTH_NAME = rf"(?:{'|'.join(name[:3] for name in MONTHS)})[a-z]*"
 _NTH = rf"(?:\d+(?:st|nd|rd|th)|{'|'.join(ORDINALS)})"
 _HOUR_WORDS = "|".join(list(NUMBERS)[:12])
-#: For what names one moment: of the right kind, and plainly an example.
+#: The suggestion for words that name one moment: plainly an example.
 _INSTANT = "2026-12-01T09:00:00+00:00"
 
 
 class KnownMistake(NamedTuple):
-    """A pattern of words; `instead` gives what could stand in its place."""
+    """A pattern of words, the reason for refusing it, and replacements."""
 
     pattern: re.Pattern[str]
     reason: str
     instead: Callable[[re.Match[str]], tuple[str, ...]]
-    #: Whole sentences to offer when no replacement can be read; none of them may look like a mend.
+    #: Whole sentences to suggest when no replacement can be read; none of them may look like a correction.
     otherwise: tuple[str, ...] = ()
 
 
@@ -100,7 +105,7 @@ def _hour(found: re.Match[str]) -> tuple[str, ...]:
 
 def _time(found: re.Match[str]) -> tuple[str, ...]:
     hour, dot, minute = re.sub(r"\s+o'?clock|h", ".", found[0], flags=re.IGNORECASE).partition(".")
-    # Without a dot it is the minute alone that has one digit.
+    # Without a dot the match is a minute of one digit.
     return (f"{hour.zfill(2)}:{minute.ljust(2, '0')}",) if dot else (hour.zfill(2),)
 
 
@@ -111,7 +116,7 @@ def _friday_13th(found: re.Match[str]) -> tuple[str, ...]:
 _COUNTING = "which cron cannot count from one month to the next"
 _ONE_TIME = f"which names one moment; for that, give an instant such as {_INSTANT}"
 
-#: These are looked for in every text that is refused, whatever its grammar says.
+#: Searched in every refused text, whatever the reason of the parser.
 DATED = _mistake(
     rf"\b(?:{_MONTH_NAME}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH_NAME},?\s+\d{{4}}"
     r"|\d{1,2}[/.]\d{1,2}[/.]\d{4}|\d{4}/\d{1,2}/\d{1,2})\b",
@@ -249,7 +254,7 @@ KNOWN_MISTAKES = (
 
 
 def find_known_mistakes(text: str) -> Iterator[tuple[KnownMistake, re.Match[str]]]:
-    """Every known impossibility in the text, earliest first."""
+    """Every known mistake in the text, earliest first."""
     found = [(known, match) for known in KNOWN_MISTAKES for match in known.pattern.finditer(text)]
     yield from sorted(found, key=lambda pair: pair[1].start())
 
@@ -260,12 +265,14 @@ def hours_written_out(text: str) -> str:
     return hours.sub(lambda found: found[0].removesuffix(found["hour"]) + _hour(found)[0], text)
 
 
+# ---- from refusal to error -----------------------------------------------------------------------
+
 MAX_SENTENCE_LENGTH = 500
-#: What to offer when nothing faithful can be read: plainly an example, and no attempt at a guess.
+#: The suggestion when no candidate that keeps the meaning can be read: plainly an example, not a guess.
 FALLBACK_EXAMPLE = "every weekday at 09:00"
-_MOST_TRIES = 24
-_MOST_EXPECTED = 5
-#: The words that are sentences worth offering.
+_MAX_TRIES = 24
+_MAX_EXPECTED = 5
+#: The single words that are sentences worth suggesting.
 _WHOLE = frozenset("hourly daily weekly monthly quarterly yearly annually".split())
 _EXPECTED = {
     "TIME": "a time such as 9am",
@@ -289,7 +296,7 @@ _EXPECTED = {
 
 
 def check_characters(text: str) -> None:
-    """Refuse what no sentence can consist of, before any effort is spent on it."""
+    """Refuse empty, overlong and non-ASCII texts before any effort is spent on parsing."""
     if not text.strip():
         raise SentenceRefusal("is empty", Position(0, len(text)), FALLBACK_EXAMPLE)
     if len(text) > MAX_SENTENCE_LENGTH:
@@ -304,7 +311,7 @@ def check_characters(text: str) -> None:
 
 
 def unexpected(text: str, failure: "UnexpectedInput") -> SentenceRefusal:
-    """The refusal of a text at which the grammar gave up."""
+    """The refusal of a text that the parser rejected."""
     start = failure.pos_in_stream or 0
     token = getattr(failure, "token", None)
     if token is not None and token.type == "$END":
@@ -325,7 +332,10 @@ def sentence_error(
     accepted: Callable[[str], bool],
     following: Callable[[str], set[str]],
 ) -> SentenceError:
-    """The error of a refusal, with a faithful sentence that is `accepted`, or else a plain example."""
+    """The error of a refusal. It suggests a sentence that keeps the meaning and is `accepted`, or else an example.
+
+    `following` gives the terminals that may come after a text.
+    """
     refusal = _explained(text, refusal)
     allowed = following(text[: refusal.place.start]) if refusal.vague else set()
     expected = [words for name, words in _EXPECTED.items() if name in allowed]
@@ -334,13 +344,13 @@ def sentence_error(
         reason=refusal.reason,
         position=refusal.place,
         suggestion=_readable(_candidates(text, refusal), accepted),
-        expected=tuple(expected[:_MOST_EXPECTED]),
+        expected=tuple(expected[:_MAX_EXPECTED]),
         field=refusal.field,
     )
 
 
 def _readable(candidates: Iterator[str], accepted: Callable[[str], bool]) -> str:
-    for candidate in islice(candidates, _MOST_TRIES):
+    for candidate in islice(candidates, _MAX_TRIES):
         tidy = " ".join(candidate.split()).strip(" ,")
         if (" " in tidy or tidy.lower() in _WHOLE or tidy[:4].isdigit()) and accepted(tidy):
             return tidy
@@ -351,7 +361,7 @@ def _readable(candidates: Iterator[str], accepted: Callable[[str], bool]) -> str
 
 
 def _explained(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
-    """A reason found in the words themselves, the earliest first; else the grammar's own."""
+    """The refusal with a reason found in the words themselves, the earliest first; else the parser's own."""
     if len(text) > MAX_SENTENCE_LENGTH:
         return refusal
     taken, dated = negation(text), DATED.pattern.search(text)
@@ -362,10 +372,10 @@ def _explained(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
         return SentenceRefusal(reason, place, without_negation(text, taken) or FALLBACK_EXAMPLE)
     if dated is not None:
         return _known_refusal(text, DATED, dated)
-    return _said_better(text, refusal) if refusal.vague else refusal
+    return _from_words(text, refusal) if refusal.vague else refusal
 
 
-def _said_better(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
+def _from_words(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
     known, zone = next(find_known_mistakes(text), None), misnamed_zone(text)
     unknown = next(unknown_words(text), None)
     starts = {"known": known and known[1].start(), "zone": zone and zone[0].start, "word": unknown and unknown.start()}
@@ -374,8 +384,8 @@ def _said_better(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
         return _known_refusal(text, *known)
     if zone and first == starts["zone"]:
         reason = unknown_zone_reason(text[slice(*zone[0])])
-        mended = [sentence for words in _with_zone(text) for sentence in (words, *corrections(words))]
-        return SentenceRefusal(reason, zone[0], *_faithful(text, zone[0], mended), field="timezone")
+        corrected = [sentence for words in _with_zone(text) for sentence in (words, *corrections(words))]
+        return SentenceRefusal(reason, zone[0], *_faithful(text, zone[0], corrected), field="timezone")
     if unknown:
         reason, place = f'has "{_shown(unknown[0])}", which is not a word of schedules', Position(*unknown.span())
         return SentenceRefusal(
@@ -389,26 +399,26 @@ def _known_refusal(text: str, known: "KnownMistake", found: re.Match[str]) -> Se
     start, end = found.span(group)
     whole = [text[:start] + words + text[end:] for words in known.instead(found)]
     if found.groupdict().get("part", "morning").lower() == "morning":
-        # "Each evening at 8" is not at 08:00.
+        # Not for other parts of the day: "each evening at 8" is not at 08:00.
         whole += [hours_written_out(words) for words in whole]
     whole += [f"every day {words}" for words in whole]
-    mended = [sentence for words in whole for sentence in (words, *corrections(words), *_with_zone(words))]
+    corrected = [sentence for words in whole for sentence in (words, *corrections(words), *_with_zone(words))]
     place = Position(start, end)
     return SentenceRefusal(
-        known.reason.format(text[start:end]), place, *_faithful(text, place, mended), *known.otherwise
+        known.reason.format(text[start:end]), place, *_faithful(text, place, corrected), *known.otherwise
     )
 
 
 def _with_zone(text: str) -> Iterator[str]:
-    """The text with the zone it means, if it names one wrongly."""
+    """The text with the proper name of a zone that it misspells, if it does."""
     zone = misnamed_zone(text)
     if zone is not None:
         (start, end), name = zone
         yield text[:start] + name + text[end:]
 
 
-def _faithful(text: str, place: Position, mended: Iterable[str]) -> Iterator[str]:
-    return (sentence for sentence in mended if keeps_the_rest(text, place, sentence))
+def _faithful(text: str, place: Position, corrected: Iterable[str]) -> Iterator[str]:
+    return (sentence for sentence in corrected if keeps_the_rest(text, place, sentence))
 
 
 # ---- suggestions ---------------------------------------------------------------------------------
@@ -421,14 +431,14 @@ def _candidates(text: str, refusal: SentenceRefusal) -> Iterator[str]:
     if refusal.field == "timezone" or negation(text) or any(not letter.isascii() for letter in text):
         return
     yield from _faithful(text, refusal.place, _examples(text, refusal.place))
-    yield from (mended for mended in _attempts(text, refusal) if keeps_everything(text, mended))
+    yield from (corrected for corrected in _attempts(text, refusal) if keeps_everything(text, corrected))
     if text[refusal.place.start : refusal.place.end].lower() in ("and", "&"):
-        # The reason says that it takes two schedules: this is the first.
+        # The reason says that it takes two schedules: suggest the first.
         yield text[: refusal.place.start]
 
 
 def _examples(text: str, place: Position) -> Iterator[str]:
-    """The text with a time or day that exists in place of one that does not."""
+    """The text with a valid time or day in place of an invalid one."""
     before, word, after = text[: place.start], text[place.start : place.end], text[place.end :]
     if re.fullmatch(r"\d+:\d+(:\d+)?(\s*[ap]\.?m\.?)?|\d+\s*[ap]\.?m\.?", word, re.IGNORECASE):
         yield f"{before}09:00{after}"
@@ -437,7 +447,7 @@ def _examples(text: str, place: Position) -> Iterator[str]:
 
 
 def _attempts(text: str, refusal: SentenceRefusal) -> Iterator[str]:
-    """The text with a word more, or a word less."""
+    """The text with a word added or removed."""
     before, after = text[: refusal.place.start], text[refusal.place.end :]
     word = text[refusal.place.start : refusal.place.end]
     if refusal.vague:

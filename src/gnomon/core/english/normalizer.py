@@ -1,9 +1,9 @@
-"""The words of a sentence made regular, so that the grammar can stay small.
+"""The normalizer between lexer and parser: it makes the words of a sentence regular, so that the grammar stays small.
 
-Commas, "and" and "the" go; an "at", "on" or "from" that people leave out comes back; "second" becomes either
-the unit or the ordinal; "every noon" is every day at noon, and "nightly" daily, where a time is named.
-An "and" must join things of one kind: what stands side by side in different clauses narrows a schedule down,
-while "and" between them would widen it.
+It drops commas, "and" and "the", and adds an "at", "on" or "from" that people leave out. "second" becomes either
+the unit or the ordinal. "every noon" becomes every day at noon, and "nightly" becomes daily where a time is named.
+An "and" must join things of one kind: clauses side by side narrow a schedule down, while "and" between them
+would widen it.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _JOINS = {
     ("unit", "number"),
     ("mark", "mark"),
 }
-#: What may be said again after "and": "at 8am and at 8pm".
+#: The words that may be repeated after "and": "at 8am and at 8pm".
 _REPEATED = {
     "time": {"AT"},
     "weekday": {"ON", "EVERY"},
@@ -56,26 +56,26 @@ _UNITS = {"SECOND", "MINUTE", "HOUR", "MONTH", "QUARTER", "YEAR"}
 
 
 class TokenNormalizer:
-    """Stands between lark's lexer and its parser."""
+    """The post-lexer that lark runs between its lexer and its parser."""
 
     #: lark drops words that the grammar does not use, unless they are named here.
     always_accept = ("AND", "COMMA", "THE", "NIGHTLY", "OTHER")
 
     def process(self, stream: Iterator["Token"]) -> Iterator["Token"]:
-        """The words as the grammar wants them."""
+        """The tokens as the grammar expects them."""
         tokens = list(stream)
         tokens = [_settled(tokens, place) for place in range(len(tokens))]
         yield from _completed(_joined([token for token in tokens if token.type not in ("COMMA", "THE")]))
 
 
 def place_of(token: "Token") -> Position:
-    """Where a word stands in the text."""
+    """The position of a token in the text."""
     start = token.start_pos or 0
     return Position(start, token.end_pos or start)
 
 
 def _settled(tokens: list["Token"], place: int) -> "Token":
-    """The token as what it is among the others."""
+    """The token with the type it has in its context."""
     token, types = tokens[place], [token.type for token in tokens]
     if token.type == "NIGHTLY" and "TIME" in types:
         return token.update(type="ADVERB")
@@ -90,7 +90,7 @@ def _settled(tokens: list["Token"], place: int) -> "Token":
 
 
 def _second_settled(tokens: list["Token"], place: int, around: list[str]) -> "Token":
-    """The word "second" as a unit, or as the one after the first."""
+    """The word "second" as a unit or as an ordinal."""
     before, after = around[max(0, place - 2) : place], around[place + 1 : place + 3]
     if before[-1:] in (["ORDINAL"], ["NUMBER"], ["AT"]) or before == ["AT", "EVERY"]:
         return tokens[place]
@@ -104,7 +104,7 @@ def _second_settled(tokens: list["Token"], place: int, around: list[str]) -> "To
 
 
 def _joined(tokens: list["Token"]) -> list["Token"]:
-    """The tokens without "and", once it was seen to join things of one kind."""
+    """The tokens without "and"; refuse one that joins things of different kinds."""
     kept: list[Token] = []
     words = iter(range(len(tokens)))
     for place in words:
@@ -114,14 +114,14 @@ def _joined(tokens: list["Token"]) -> list["Token"]:
         for _ in range(_repeated(tokens, place, before=kept[-1] if kept else None)):
             next(words)
     if any(token.type == "IF" for token in kept):
-        # After "if it is a", "or" lists weekdays; elsewhere it joins days of the month and weekdays.
+        # After "if it is a", "or" lists weekdays; before it, "or" joins days of the month and weekdays.
         start = next(place for place, token in enumerate(kept) if token.type == "IF")
         kept = [token for place, token in enumerate(kept) if token.type != "OR" or place < start]
     return kept
 
 
 def _repeated(tokens: list["Token"], place: int, before: "Token | None") -> int:
-    """How many words after the "and" at `place` only repeat what was said before it."""
+    """How many words after the "and" at `place` only repeat the words before it."""
     first = _KINDS.get(before.type) if before else None
     after = [token.type for token in tokens[place + 1 : place + 3]]
     for skipped, name in enumerate(after):

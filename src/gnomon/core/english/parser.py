@@ -1,4 +1,4 @@
-"""English read as a schedule: check the letters, parse, read clause by clause, settle the meaning."""
+"""The parser of English schedules: check the characters, parse, read the clauses, compile them into a schedule."""
 
 import re
 from datetime import datetime
@@ -20,7 +20,7 @@ _INSTANT = re.compile(r"\d{4}-")
 
 
 def parse_sentence(text: str) -> Calendar | Interval:
-    """What the sentence means. SentenceError for every other text."""
+    """The schedule that the sentence describes; raise SentenceError if it describes none."""
     try:
         return _parse(text)
     except SentenceRefusal as refusal:
@@ -28,7 +28,7 @@ def parse_sentence(text: str) -> Calendar | Interval:
 
 
 def _parse(text: str) -> Calendar | Interval:
-    # lark is slow to load, so it waits for the first sentence: here and below.
+    # lark is slow to import, so the first sentence imports it: here and below.
     check_characters(text)
     from lark.exceptions import UnexpectedInput
 
@@ -40,7 +40,7 @@ def _parse(text: str) -> Calendar | Interval:
 
 
 def _accepted(text: str) -> bool:
-    """Whether a sentence, or an instant, may be offered: it is understood, and it fires."""
+    """Whether a sentence or an instant may be suggested: it can be parsed, and it fires."""
     try:
         if _INSTANT.match(text):
             return datetime.fromisoformat(text).tzinfo is not None
@@ -49,8 +49,7 @@ def _accepted(text: str) -> bool:
         return False
     if isinstance(found, Interval):
         return True
-    fields = parse(found.expression)
-    return day_rule(fields.day, fields.month, fields.weekday, either=fields.either_day).fires_at_all()
+    return day_rule(parse(found.expression)).fires_at_all()
 
 
 def _following(text: str) -> set[str]:
@@ -58,7 +57,7 @@ def _following(text: str) -> set[str]:
     from lark.exceptions import UnexpectedInput, UnexpectedToken
 
     try:
-        # No sentence goes on with a closing parenthesis, so the parser says what it would rather have.
+        # No sentence continues with a closing parenthesis, so the parser reports the terminals it would accept.
         _parser().parse(f"{text} )")
     except UnexpectedToken as failure:
         return failure.accepts if failure.token.type == "RPAR" else set()

@@ -1,4 +1,4 @@
-"""What a sentence said, clause by clause, before anyone asks what it means as a whole."""
+"""The clauses of a sentence, read but not yet compiled, and the refusal of a sentence."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -9,9 +9,9 @@ from gnomon.errors import Position
 
 
 class SentenceRefusal(Exception):
-    """Why a sentence cannot be read, where, and whole sentences that may have been meant.
+    """The reason why a sentence cannot be read, its place, and whole sentences that may have been meant.
 
-    It never leaves this package: it becomes a SentenceError.
+    It never leaves this package: `parse_sentence` turns it into a SentenceError.
     """
 
     def __init__(
@@ -21,9 +21,9 @@ class SentenceRefusal(Exception):
         self.reason = reason
         self.place = place
         self.instead = instead
-        #: Whether looking at the words may tell a better reason than this one.
+        #: Whether the words themselves may give a better reason than this one.
         self.vague = vague
-        #: `timezone`, if that is what is wrong.
+        #: `timezone` if the error is in the time zone.
         self.field = field
 
 
@@ -45,7 +45,7 @@ class Time(NamedTuple):
 
 
 class RepeatInterval(NamedTuple):
-    """So many days, weeks, months or years."""
+    """A number of days, weeks, months or years."""
 
     unit: str
     times: int = 1
@@ -71,7 +71,7 @@ _SLOTS = {
 
 @dataclass(slots=True)
 class ScheduleStatement:
-    """The clauses of one sentence; what was not said is None."""
+    """The clauses of one sentence; a clause that it lacks is None."""
 
     text: str
     times: tuple[Time, ...] | None = None
@@ -94,20 +94,20 @@ class ScheduleStatement:
     places: dict[str, Position] = field(default_factory=dict)
 
     def put(self, slot: str, value: object, place: Position) -> None:
-        """Fill a slot, once."""
+        """Fill a slot; refuse the sentence if it is filled already."""
         if slot in self.places:
             raise SentenceRefusal(f"says {_SLOTS[slot]} twice; that takes two schedules", place, self._without(place))
         setattr(self, slot, value)
         self.places[slot] = place
 
     def _without(self, place: Position) -> str:
-        """The first of two schedules: without the words at `place`, and what follows if it has times of its own."""
+        """The first of two schedules: the text without the words at `place`, and without the rest if that has times."""
         before, after = self.text[: place.start], self.text[place.end :]
         two_times = any(letter.isdigit() for letter in before) and any(letter.isdigit() for letter in after)
         return before if two_times else before + after
 
     def refuse(self, slot: str, reason: str, *instead: str) -> SentenceRefusal:
-        """The refusal of what the sentence said in `slot`; as a last resort, go without it."""
+        """The refusal of the words in `slot`; its last suggestion is the sentence without them."""
         place = self.places.get(slot, Position(0, len(self.text)))
         return SentenceRefusal(reason, place, *instead, self.text[: place.start] + self.text[place.end :])
 

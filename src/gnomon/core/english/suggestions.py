@@ -1,8 +1,7 @@
-"""Texts mended so that they can be read, and never so that they say something else.
+"""Corrections of texts that cannot be read; a correction never changes the meaning.
 
-A mend may replace a misspelt word by the one it looks like, and leave out what says nothing ("please run").
-It keeps every number, unit, name and zone. Negations it does not touch: what they take away can only be named
-by what remains.
+A correction may replace a misspelt word by a similar one and leave out filler ("please run"). It keeps every
+number, unit, name and zone. A negation ("except Sunday") is replaced only by naming the weekdays that remain.
 """
 
 import re
@@ -40,7 +39,7 @@ _ABBREVIATIONS = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
     "sec secs min mins hr hrs s m h d w ms".split()
 )
-#: Words that may go: they say that something is to be done, not when.
+#: Words that may be left out: they say that something is to be done, not when.
 _FILLERS = frozenset("run runs please remind me do execute trigger fire job task should must i want need my".split())
 _AROUND = "\"'!?;[]<>{}"
 _WEEKDAY = rf"(?:{'|'.join(name[:3] for name in WEEKDAYS)})[a-z]*"
@@ -61,12 +60,12 @@ _PLACES = tuple(
 
 
 def negation(text: str) -> re.Match[str] | None:
-    """The words that take something away from a schedule."""
+    """The words that exclude something from a schedule."""
     return _NEGATION.search(text)
 
 
 def without_negation(text: str, taken: re.Match[str]) -> str | None:
-    """The text with the weekdays named that a negation leaves, if weekdays are what it takes away."""
+    """The text that names the remaining weekdays; None unless the negation excludes weekdays."""
     if not taken["days"]:
         return None
     rest = text[: taken.start()].rstrip(" ,") + text[taken.end() :]
@@ -94,19 +93,19 @@ def _weekdays_named(text: str) -> frozenset[int]:
 # ---- faithfulness --------------------------------------------------------------------------------
 
 
-def keeps_everything(text: str, mended: str) -> bool:
-    """Whether `mended` has every word that carries meaning, or may, and perhaps some more."""
-    return not _weights(text, unknown=True) - _weights(mended, unknown=True)
+def keeps_everything(text: str, corrected: str) -> bool:
+    """Whether `corrected` has every word of `text` that carries or may carry meaning."""
+    return not _weights(text, unknown=True) - _weights(corrected, unknown=True)
 
 
-def keeps_the_rest(text: str, place: Position, mended: str) -> bool:
-    """Whether `mended` has every word that is known to carry meaning, except those at `place`."""
+def keeps_the_rest(text: str, place: Position, corrected: str) -> bool:
+    """Whether `corrected` has every word of `text` known to carry meaning, except those at `place`."""
     outside = _weights(text[: place.start], unknown=False) + _weights(text[place.end :], unknown=False)
-    return not outside - _weights(mended, unknown=False)
+    return not outside - _weights(corrected, unknown=False)
 
 
 def _weights(text: str, *, unknown: bool) -> Counter[str]:
-    """The words that carry meaning, each in one spelling; with or without those that nobody knows."""
+    """The words that carry meaning, each in one spelling; with or without unknown words."""
     words = (word[0].lower().strip(f".{_AROUND}") for word in _WORDS.finditer(text))
     heavy = (word for word in words if word and word not in _LIGHT and word not in _FILLERS)
     return Counter(_plain_form(word) for word in heavy if unknown or _known(word))
@@ -126,27 +125,27 @@ def _known(word: str) -> bool:
 
 
 def unknown_words(text: str) -> Iterator[re.Match[str]]:
-    """The words that no schedule has."""
+    """The words outside the vocabulary of schedules."""
     return (word for word in _WORDS.finditer(text) if not _known(word[0].lower().rstrip(".")) and word[0] != ".")
 
 
 def corrections(text: str) -> Iterator[str]:
-    """The text with its unknown words replaced by near ones; those that say nothing are left out."""
+    """The text with its unknown words replaced by similar ones and without filler words."""
     unknown = list(islice(unknown_words(text), 8))
     for choice in range(3 if unknown else 0):
-        mended = text
+        corrected = text
         for word in reversed(unknown):
             near = _near(word[0].lower())
             if not near:
                 return
             new = near[min(choice, len(near) - 1)]
             proper = new.title() if word[0][:1].isupper() else new
-            mended = mended[: word.start()] + proper + mended[word.end() :]
-        yield mended
+            corrected = corrected[: word.start()] + proper + corrected[word.end() :]
+        yield corrected
 
 
 def _near(word: str) -> list[str]:
-    """The nearest words of schedules; people mistake the first letter least."""
+    """The most similar words of the vocabulary; equal first letters first, as people rarely mistype those."""
     bare = word.strip(_AROUND)
     if bare in _FILLERS:
         return [""]
@@ -177,7 +176,7 @@ def _digit(letter: str) -> str:
 
 
 def misnamed_zone(text: str) -> tuple[Position, str] | None:
-    """Where a zone is named that does not exist so, and how it is called: "new york", "America/New York"."""
+    """The place of a misspelt time zone and its proper name: for "new york", "America/New York"."""
     slashed = _SLASHED.search(text)
     if slashed is not None:
         start, end = slashed.span("zone")
@@ -189,11 +188,11 @@ def misnamed_zone(text: str) -> tuple[Position, str] | None:
 
 
 def _misnamed_places(text: str) -> Iterator[tuple[Position, str]]:
-    """The places that unknown words name, three words or two or one."""
+    """The places that unknown words name; three words are tried first, then two, then one."""
     for word in unknown_words(text):
         before = text[: word.start()].lower().rstrip(" (").split()[-1:]
         if not before or (before[0] != "in" and before[0] in _LIGHT):
-            # "Every christmas" is not on an island.
+            # "Every christmas" does not name Christmas Island.
             continue
         for pattern in _PLACES:
             place = pattern.match(text, word.start())

@@ -1,4 +1,4 @@
-"""Small readings of a sentence's tree: its words, their numbers, and where they stand."""
+"""Helpers that read a lark tree: its subtrees and tokens, their numbers, and their position in the text."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 def trees_in(tree: "Node") -> list["Node"]:
-    """The parts of a tree that are trees themselves."""
+    """The children of a tree that are trees."""
     return [child for child in tree.children if not isinstance(child, str)]
 
 
 def tokens_in(tree: "Node") -> list["Token"]:
-    """The words that stand in a tree directly."""
+    """The children of a tree that are tokens."""
     return [child for child in tree.children if isinstance(child, str)]
 
 
 def types_in(tree: "Node") -> list[str]:
-    """The kinds of those words."""
+    """The types of the tokens directly in a tree."""
     return [token.type for token in tokens_in(tree)]
 
 
 def of_type(tree: "Node", name: str) -> list["Token"]:
-    """Those words of one kind."""
+    """The tokens of one type directly in a tree."""
     return [token for token in tokens_in(tree) if token.type == name]
 
 
 def place_in(tree: "Node") -> Position:
-    """Where a tree stands in the text."""
+    """The position of a tree in the text."""
     return Position(tree.meta.start_pos, tree.meta.end_pos)
 
 
 def number_of(token: "Token", kind: FieldKind) -> int:
-    """The whole number a word spells, as a value of a field."""
+    """The whole number that a token spells, as a value of a field."""
     word = token.lower()
     if token.type == "ORDINAL":
         value = ORDINALS.index(word) + 1 if word in ORDINALS else int(word[:-2])
@@ -73,11 +73,11 @@ def numbers_of(tree: "Node", kind: FieldKind) -> Iterator[int]:
 
 
 def index_of(token: "Token", names: Iterable[str]) -> int:
-    """The place of a name among others; three letters tell them apart."""
+    """The index of a name among `names`; its first three letters identify it."""
     return next(place for place, name in enumerate(names) if name[:3].lower() == token[:3].lower())
 
 
 def cyclic_range(tree: "Node", names: tuple[str, ...]) -> list[int]:
-    """The values of a range of names, around the end of the week or year if need be."""
+    """The values of a range of names; it may wrap around the end of the week or year."""
     start, end = (index_of(token, names) for token in tokens_in(tree) if token.type != "THROUGH")
     return [(start + step) % len(names) for step in range((end - start) % len(names) + 1)]

@@ -1,4 +1,4 @@
-"""The names of days, months and numbers, shared by the reader and the writer of sentences."""
+"""The names of days, months and numbers, shared by the parser and by `describe`."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from gnomon.core.cron.fields import MONTHS, WEEKDAYS
 
 __all__ = ["MONTHS", "MONTH_LENGTHS", "NUMBERS", "ORDINALS", "WEEKDAYS", "joined", "ordinal"]
 
-#: The longest that each month can be.
+#: The largest length of each month.
 MONTH_LENGTHS = tuple(max(length, 29) for length in COMMON_LENGTHS)
 ORDINALS = (
     "first",
