@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from gnomon.adapters.memory.coordination import MemoryCounters, MemoryDeduplicator
+from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.adapters.redis.connection import create_client
-from gnomon.adapters.redis.coordination import RedisCounters, RedisDeduplicator
+from gnomon.adapters.redis.coordination import RedisDeduplicator
 from gnomon.config import sections
 from gnomon.core.leases import LONGEST_KEY, SHORTEST_MS
 from gnomon.errors import FieldError, Unavailable
-from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState, SharedCounters
-from gnomon.services.coordination import FallbackCounters, FallbackDeduplicator
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState
+from gnomon.services.coordination import FallbackDeduplicator
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.nats_redis_servers import Redis
 
@@ -88,47 +88,10 @@ class DeduplicatorContract(ABC):
             await guard.give_up("results", name)
 
 
-@pytest.mark.req("R-12")
-class CounterContract(ABC):
-    @pytest.fixture
-    @abstractmethod
-    def counters(self) -> SharedCounters: ...
-
-    async def test_everyone_counts_together(self, counters: SharedCounters) -> None:
-        counts = await asyncio.gather(*(counters.count("kernel", ttl_ms=TTL) for _ in range(20)))
-
-        assert sorted(counts) == list(range(1, 21))
-        assert list(await counters.counted(["kernel", "output"])) == [20, 0]
-        assert list(await counters.counted([])) == []
-
-    async def test_it_begins_anew_so_long_after_the_first(self, counters: SharedCounters, let_pass: Pass) -> None:
-        await counters.count("kernel", ttl_ms=2 * TTL)
-        await let_pass(TTL)
-        assert await counters.count("kernel", ttl_ms=60 * TTL) == 2
-        await let_pass(TTL)
-
-        assert list(await counters.counted(["kernel"])) == [0]
-        assert await counters.count("kernel", ttl_ms=TTL) == 1
-
-    async def test_what_is_forgotten_is_none(self, counters: SharedCounters) -> None:
-        for name in ("kernel", "output", "other"):
-            await counters.count(name, ttl_ms=60 * TTL)
-        await counters.forget(["kernel", "output", "unheard of"])
-        await counters.forget([])
-
-        assert list(await counters.counted(["kernel", "output", "other"])) == [0, 0, 1]
-
-    async def test_what_is_no_name_of_a_counter_is_refused(self, counters: SharedCounters) -> None:
-        with pytest.raises(FieldError, match="name"):
-            await counters.count("", ttl_ms=TTL)
-        with pytest.raises(FieldError, match="name"):
-            await counters.counted(["a", "b\n"])
-
-
 # ---- those who keep it ---------------------------------------------------------------------------
 
 
-class TestInMemory(DeduplicatorContract, CounterContract):
+class TestInMemory(DeduplicatorContract):
     @pytest.fixture
     def clock(self) -> VirtualClock:
         return VirtualClock(NOON)
@@ -136,10 +99,6 @@ class TestInMemory(DeduplicatorContract, CounterContract):
     @pytest.fixture
     def guard(self, clock: VirtualClock) -> Deduplicator:
         return MemoryDeduplicator(clock.now)
-
-    @pytest.fixture
-    def counters(self, clock: VirtualClock) -> SharedCounters:
-        return MemoryCounters(clock.now)
 
     @pytest.fixture
     def let_pass(self, clock: VirtualClock) -> Pass:
@@ -163,18 +122,11 @@ def server() -> Iterator[Redis]:
         yield server
 
 
-class TestInRedis(DeduplicatorContract, CounterContract):
+class TestInRedis(DeduplicatorContract):
     @pytest.fixture
     async def guard(self, server: Redis) -> AsyncIterator[Deduplicator]:
         client = create_client(sections.RedisSettings(url=server.url))
         yield RedisDeduplicator(client, "test:")
-        await client.flushall()
-        await client.aclose()
-
-    @pytest.fixture
-    async def counters(self, server: Redis) -> AsyncIterator[SharedCounters]:
-        client = create_client(sections.RedisSettings(url=server.url))
-        yield RedisCounters(client, "test:")
         await client.flushall()
         await client.aclose()
 
@@ -199,15 +151,13 @@ class TestInRedis(DeduplicatorContract, CounterContract):
 
 
 class RedisClientProcess:
-    """One of several processes with a guard and counters in a Redis that may die."""
+    """One of several processes with a deduplicator in a Redis that may die."""
 
     def __init__(self, server: Redis, *, timeout_ms: int = 5000) -> None:
         self.clock, self.events = VirtualClock(NOON), Recorder()
         self.client = create_client(sections.RedisSettings(url=server.url, timeout_ms=timeout_ms))
         own, shared = MemoryDeduplicator(self.clock.now), RedisDeduplicator(self.client, "test:")
         self.guard = FallbackDeduplicator(shared, own, self.clock, self.events)
-        counts, counters = MemoryCounters(self.clock.now), RedisCounters(self.client, "test:")
-        self.counters = FallbackCounters(counters, counts, self.clock, self.events)
 
 
 @pytest.fixture
@@ -271,23 +221,3 @@ async def test_a_redis_that_does_not_answer_costs_its_patience_once_and_not_for_
             await impatient.guard.begin("results", str(number))
         assert loop.time() - began < 3
     await impatient.client.aclose()
-
-
-@pytest.mark.req("R-12")
-@pytest.mark.guarantee("C6")
-async def test_without_redis_each_process_counts_for_itself(
-    setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
-) -> None:
-    one, other, server = setup
-    assert [await one.counters.count("kernel", ttl_ms=30_000), await other.counters.count("kernel", ttl_ms=30_000)] == [
-        1,
-        2,
-    ]
-    server.kill()
-
-    # In the strict direction: what it counted itself before is not forgotten.
-    assert await one.counters.count("kernel", ttl_ms=30_000) == 2
-    assert list(await other.counters.counted(["kernel"])) == [1]
-    await one.counters.forget(["kernel"])
-    assert list(await one.counters.counted(["kernel"])) == [0]
-    assert "degraded" in one.events.names()

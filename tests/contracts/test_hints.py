@@ -1,4 +1,4 @@
-"""Hints in memory, by PostgreSQL and by NATS: heard by others soon, and nothing is worse off without them."""
+"""Hints by PostgreSQL and by NATS: heard by others soon, and nothing is worse off without them."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gnomon.adapters.memory.coordination import HintChannel, MemoryHints
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import SUBJECT, NatsHints
 from gnomon.adapters.sql.postgres_notify import CHANNEL, PostgresHints
@@ -128,15 +127,6 @@ class HintContract(ABC):
         one.tell(HintTopic.WORK)
         await one.close()
         await one.close()
-
-
-class TestMemoryHints(HintContract):
-    @pytest.fixture(autouse=True)
-    def _board(self) -> None:
-        self.board = HintChannel()
-
-    def voice(self) -> Hints:
-        return MemoryHints(self.board)
 
 
 @pytest.mark.parametrize("version", [16, 18], scope="class")

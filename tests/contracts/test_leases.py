@@ -1,28 +1,24 @@
-"""Leases in memory, in rows, in NATS and in Redis keep one contract; and what the loss of their keeper costs."""
+"""Leases in memory, in NATS and in Redis keep one contract; and what the loss of their keeper costs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from nats.js.errors import NotFoundError
 
 from contracts.leases import TTL, LeaseContract, LetPass, taken
-from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.leases import BUCKET, NatsLeases
 from gnomon.adapters.redis.connection import create_client
 from gnomon.adapters.redis.coordination import RedisLeases
-from gnomon.adapters.sql import open_postgres, open_sqlite
-from gnomon.adapters.sql.leases import SqlLeases
 from gnomon.config import sections
 from gnomon.errors import Unavailable, UsageError
 from gnomon.ports.coordination import Leases
 from gnomon.testing.clock import Recorder, VirtualClock
+from support.memory_leases import MemoryLeases
 from support.nats_redis_servers import Nats, Redis
-from support.postgres_server import postgres
 
 NOON = 1_800_000_000_000
 PATIENCE = 20
@@ -45,36 +41,6 @@ class TestMemoryLeases(VirtualClockContract):
     @pytest.fixture
     def leases(self, clock: VirtualClock) -> MemoryLeases:
         return MemoryLeases(clock.now)
-
-
-class TestSqliteLeases(VirtualClockContract):
-    @pytest.fixture
-    async def leases(self, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[SqlLeases]:
-        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-        yield SqlLeases(store.transactions)
-        await store.close()
-
-
-@pytest.mark.parametrize("version", [16, 18], scope="class")
-class TestPostgresLeases(LeaseContract):
-    @pytest.fixture
-    async def url(self, version: int) -> AsyncIterator[str]:
-        async with postgres(version).database() as url:
-            yield url
-
-    @pytest.fixture
-    async def leases(self, url: str) -> AsyncIterator[SqlLeases]:
-        store = await open_postgres(url, pool_size=2)
-        yield SqlLeases(store.transactions)
-        await store.close()
-
-    @pytest.fixture
-    def let_pass(self, url: str, version: int) -> LetPass:
-        async def let_pass(ms: int) -> None:
-            """Nobody moves the clock of a server, so what ends is moved towards it instead."""
-            await postgres(version).run(f"UPDATE turn SET until_at = until_at - {ms}", url=url)  # noqa: S608 - a number
-
-        return let_pass
 
 
 class RealServerContract(LeaseContract):

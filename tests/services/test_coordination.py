@@ -6,7 +6,6 @@ from typing import Protocol
 import pytest
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.memory.coordination import MemoryLeases
 from gnomon.errors import StoreUnavailable, Unavailable
 from gnomon.services.coordination import LeasedSingletons, SingletonLease, SoleNode
 from gnomon.services.loop import Backoff
@@ -15,6 +14,7 @@ from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.events import EventBatcher
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.execution import ExecutionHarness
+from support.memory_leases import MemoryLeases
 
 NOON = 1_800_000_000_000
 TTL = 8_000

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gnomon.adapters.memory.coordination import MemoryDeduplicator
-from gnomon.adapters.memory.messaging import MemoryBroker, MemoryServerBus, MemoryWorkerBus
+from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
@@ -13,6 +12,7 @@ from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
 from support.execution import ExecutionHarness, FakeRunner
+from support.memory_bus import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 
 #: What lets another attempt of the same task start.
 RETRYABLE_RESULTS = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}

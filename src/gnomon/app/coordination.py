@@ -4,18 +4,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gnomon.adapters.memory.coordination import MemoryCounters, MemoryDeduplicator
+from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.adapters.sql.after_commit import HintingTransactions
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Deduplicator, Hints, SharedCounters
+from gnomon.ports.coordination import Deduplicator, Hints
 from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.coordination import (
-    FallbackCounters,
     FallbackDeduplicator,
     LeasedSingletons,
     SingletonLease,
@@ -91,7 +90,6 @@ class Coordination:
         self._closing: list[Callable[[], Awaitable[object]]] = []
         self.singletons: SingletonLeases = SoleNode() if alone else store
         self.deduplicator: Deduplicator = MemoryDeduplicator(clock.now)
-        self.counters: SharedCounters = MemoryCounters(clock.now)
         if settings.redis.url:
             self._use_redis(store, settings, events)
         elif settings.nats.url and not alone:
@@ -99,12 +97,11 @@ class Coordination:
 
     def _use_redis(self, store: SqlStore, settings: Settings, events: Events) -> None:
         from gnomon.adapters.redis.connection import create_client
-        from gnomon.adapters.redis.coordination import RedisCounters, RedisDeduplicator, RedisLeases
+        from gnomon.adapters.redis.coordination import RedisDeduplicator, RedisLeases
 
         client, prefix, clock = create_client(settings.redis), settings.redis.prefix, self._clock
         self._closing.append(client.aclose)
         self.deduplicator = FallbackDeduplicator(RedisDeduplicator(client, prefix), self.deduplicator, clock, events)
-        self.counters = FallbackCounters(RedisCounters(client, prefix), self.counters, clock, events)
         if not self._alone:
             self.singletons = LeasedSingletons(RedisLeases(client, prefix), store, clock, events)
 

@@ -4,7 +4,7 @@ It saves work; it never makes anything correct. Where it is lost, messages are d
 process counts for itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -43,22 +43,6 @@ class Deduplicator(Protocol):
 
     async def give_up(self, consumer: str, message: str) -> None:
         """Nobody is dealing with it: the next one who gets it may. What was dealt with stays so."""
-        ...
-
-
-class SharedCounters(Protocol):
-    """Counts that all processes share. Unavailable if nobody answers."""
-
-    async def count(self, name: str, *, ttl_ms: int) -> int:
-        """One more, and how many there are now. So long after the first of them there are none again."""
-        ...
-
-    async def counted(self, names: Sequence[str]) -> Sequence[int]:
-        """How many there are of each."""
-        ...
-
-    async def forget(self, names: Sequence[str]) -> None:
-        """There are none of these."""
         ...
 
 

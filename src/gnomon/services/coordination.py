@@ -1,11 +1,11 @@
 """Doing without what is shared while it is away: what this process knows by itself has to do."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gnomon.core.leases import LONGEST_MS, SHORTEST_MS
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState, Leases, SharedCounters
+from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState, Leases
 from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 
@@ -70,33 +70,6 @@ class FallbackDeduplicator:
         """See Guard.give_up."""
         await self._own.give_up(consumer, message)
         await self._ask(lambda: self._shared.give_up(consumer, message), _no_op)
-
-
-class FallbackCounters:
-    """The port Counters, which is never away: without what is shared, each process counts for itself."""
-
-    def __init__(self, shared: SharedCounters, own: SharedCounters, clock: Clock, events: Events) -> None:
-        self._shared = shared
-        self._own = own
-        self._ask = SharedOrLocal("counters", clock, events).ask
-
-    async def count(self, name: str, *, ttl_ms: int) -> int:
-        """See Counters.count."""
-        count = await self._own.count(name, ttl_ms=ttl_ms)
-
-        async def ours() -> int:
-            return count
-
-        return await self._ask(lambda: self._shared.count(name, ttl_ms=ttl_ms), ours)
-
-    async def counted(self, names: Sequence[str]) -> Sequence[int]:
-        """See Counters.counted."""
-        return await self._ask(lambda: self._shared.counted(names), lambda: self._own.counted(names))
-
-    async def forget(self, names: Sequence[str]) -> None:
-        """See Counters.forget."""
-        await self._own.forget(names)
-        await self._ask(lambda: self._shared.forget(names), _no_op)
 
 
 async def _not_seen() -> DedupState:

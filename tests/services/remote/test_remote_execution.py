@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.adapters.memory.messaging import MemoryWorkerBus
 from gnomon.core.messages import EndedReport, StartedReport, WorkerReport, decode_task_message, encode_worker_report
 from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.runs.admission import OutputRelease, ReadyTask
@@ -16,6 +15,7 @@ from gnomon.ports.messaging import RequestHandler
 from gnomon.ports.tasks import AttemptRef
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
+from support.memory_bus import MemoryWorkerBus
 from support.task_steps import workflow
 
 LEASE_MS = 30_000

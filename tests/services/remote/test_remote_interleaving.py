@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnomon.adapters.memory.messaging import MemoryServerBus
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
@@ -13,6 +12,7 @@ from gnomon.ports.messaging import OutboundTask
 from gnomon.services.remote.remote_worker import RemoteWorker
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
+from support.memory_bus import MemoryServerBus
 from support.task_steps import workflow
 
 LEASE_MS = 30_000

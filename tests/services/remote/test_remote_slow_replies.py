@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import pytest
 
-from gnomon.adapters.memory.messaging import MemoryServerBus, MemoryWorkerBus
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
@@ -27,6 +26,7 @@ from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
+from support.memory_bus import MemoryServerBus, MemoryWorkerBus
 from support.random_schedules import EFFORT
 from support.task_steps import workflow
 

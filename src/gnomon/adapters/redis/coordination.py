@@ -1,7 +1,6 @@
 """What all processes have seen, in Redis, which lets it go by itself."""
 
 import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import RedisUnavailable, translated_errors
@@ -17,10 +16,6 @@ _BEGIN = (
     " redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return ARGV[3]"
 )
 _GIVE_UP = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-_COUNT = (
-    "local count = redis.call('INCR', KEYS[1])"
-    " if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end return count"
-)
 
 
 class RedisDeduplicator:
@@ -58,39 +53,6 @@ class RedisDeduplicator:
         # With its length, so that no two pairs of names have the same key.
         owner = checked_key("consumer", consumer)
         return f"{self._prefix}seen:{len(owner)}:{owner}:{checked_key('message', message)}"
-
-
-class RedisCounters:
-    """The port Counters."""
-
-    def __init__(self, client: "Client", prefix: str) -> None:
-        self._client = client
-        self._prefix = prefix
-        self._count = client.register_script(_COUNT)
-
-    async def count(self, name: str, *, ttl_ms: int) -> int:
-        """See Counters.count."""
-        key, span = self._key(name), checked_ttl(ttl_ms)
-        with translated_errors():
-            return int(await self._count(keys=[key], args=[span]))
-
-    async def counted(self, names: Sequence[str]) -> Sequence[int]:
-        """See Counters.counted."""
-        if not names:
-            return []
-        keys = [self._key(name) for name in names]
-        with translated_errors():
-            return [int(count or 0) for count in await self._client.mget(keys)]
-
-    async def forget(self, names: Sequence[str]) -> None:
-        """See Counters.forget."""
-        keys = [self._key(name) for name in names]
-        if keys:
-            with translated_errors():
-                await self._client.delete(*keys)
-
-    def _key(self, name: str) -> str:
-        return f"{self._prefix}count:{checked_key('name', name)}"
 
 
 #: What begins with the token and a space is ours.

@@ -1,14 +1,11 @@
 """Terms and leases, judged by the store's clock."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit
-from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.leases import checked_key, checked_ttl
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.ledger import ShardRenewal, Terms
 
@@ -93,19 +90,8 @@ _TAKE_TURN = bulk.statement(
     " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at, token = turn.token + 1"
     " WHERE turn.holder = excluded.holder OR turn.until_at <= ? RETURNING token"
 )
-_ACQUIRE = bulk.statement(
-    "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"
-    " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at, token = turn.token + 1"
-    " WHERE turn.until_at <= ? RETURNING token"
-)
-_RENEW = bulk.statement("UPDATE turn SET until_at = ? WHERE name = ? AND token = ? AND until_at > ? RETURNING token")
 #: The row stays, so that the next token is higher.
-_RELEASE_LEASE = bulk.statement(
-    "UPDATE turn SET until_at = 0 WHERE name = ? AND token = ? AND until_at > ? RETURNING token"
-)
-_GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ? AND name NOT LIKE ?")
-#: Names of leases and of turns never meet.
-_PREFIX = "lease:"
+_GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ?")
 
 
 def acquire_singleton(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
@@ -115,47 +101,4 @@ def acquire_singleton(conn: sa.Connection, name: str, holder: str, until_at: int
 
 def release_singletons(conn: sa.Connection, holder: str) -> None:
     """See Turns.give_turns_up."""
-    bulk.execute_statement(conn, _GIVE_UP, holder, f"{_PREFIX}%")
-
-
-class SqlLeases:
-    """The port Leases. There is a row for every key that was ever used."""
-
-    ordered = True
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
-
-    async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
-        """See Leases.acquire."""
-        name, holder, span = _PREFIX + checked_key("key", key), checked_key("owner", owner), checked_ttl(ttl_ms)
-
-        def acquire(conn: sa.Connection) -> int | None:
-            now = self._transactions.now(conn)
-            return _token(bulk.fetch_rows(conn, _ACQUIRE, name, holder, now + span, now))
-
-        return await self._transactions.write(acquire)
-
-    async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
-        """See Leases.renew."""
-        name, span = _PREFIX + checked_key("key", key), checked_ttl(ttl_ms)
-
-        def renew(conn: sa.Connection) -> int | None:
-            now = self._transactions.now(conn)
-            return _token(bulk.fetch_rows(conn, _RENEW, now + span, name, token, now))
-
-        return await self._transactions.write(renew)
-
-    async def release(self, key: str, token: int) -> bool:
-        """See Leases.release."""
-        name = _PREFIX + checked_key("key", key)
-
-        def release(conn: sa.Connection) -> bool:
-            return bool(bulk.fetch_rows(conn, _RELEASE_LEASE, name, token, self._transactions.now(conn)))
-
-        return await self._transactions.write(release)
-
-
-def _token(found: Sequence[Sequence[Any]]) -> int | None:
-    """The only column of the only row, if there is one."""
-    return next((int(token) for (token,) in found), None)
+    bulk.execute_statement(conn, _GIVE_UP, holder)

@@ -213,8 +213,3 @@ def upgrade() -> None:
     shards = [{"shard": shard, "term": 0, "holder": None, "lease_until": 0} for shard in range(_SHARDS)]
     op.bulk_insert(_shard, shards)
     op.bulk_insert(_gnomon_meta, [{"key": "schema", "value": "1"}, {"key": "min_compatible", "value": "1"}])
-
-
-def downgrade() -> None:
-    """Drop everything."""
-    _tables.drop_all(op.get_bind(), checkfirst=False)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from contracts.messaging import ACK_WAIT_MS, MAX_DELIVER, DeadMessages, LetPass, MessagingContract
-from gnomon.adapters.memory.messaging import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 from gnomon.errors import Unavailable
 from gnomon.testing.clock import VirtualClock
+from support.memory_bus import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 
 
 class TestMemoryQueue(MessagingContract):
