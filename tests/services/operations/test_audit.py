@@ -316,4 +316,6 @@ def test_the_chain_is_what_the_page_about_it_says() -> None:
 
     assert kept.prev_hash == GENESIS
     assert kept.hash == chain_hash(GENESIS, entry)
+    assert kept.hash is not None
+    assert kept.hash in (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
     assert verify_chain(ChainHead(), [kept]) == (ChainHead(1, str(kept.hash)), [])
