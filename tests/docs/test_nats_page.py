@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.core import subjects
+from gnomon.core.messages import decode_task_message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "nats.md").read_text()
 
@@ -31,6 +32,16 @@ def test_every_stream_stands_on_the_page() -> None:
     named = set(re.findall(r"^\| `(GNOMON_\w+)`", PAGE, re.MULTILINE))
 
     assert named == {subjects.WORK, subjects.REPORTS, subjects.DEAD}
+
+
+@pytest.mark.req("H-13")
+def test_the_message_on_the_page_is_one_that_workers_read() -> None:
+    [message] = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+    task = decode_task_message(message.encode())
+
+    assert (task.function, task.timeout, task.fence) == ("reports/make", 300, 1)
+    assert decode_task_message(message.replace('"step"', '"something newer": true, "step"').encode()) == task
 
 
 @pytest.mark.parametrize("pool", ["default", "gpu", "a.b"])
