@@ -22,7 +22,7 @@ from gnomon.api.route import (
 )
 from gnomon.api.routes.jobs import JOB_SCHEMA
 from gnomon.core import responses
-from gnomon.core.jobs.schedule_fields import schedule_name
+from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import RunStatus, Source
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError

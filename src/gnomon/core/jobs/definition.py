@@ -1,4 +1,4 @@
-"""Workflows as other programs write them: a DAG in JSON, with the triggers that belong to it."""
+"""Workflow definitions as other programs deploy them: a DAG in JSON, with its triggers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,41 +14,41 @@ from gnomon.core.model import Spec
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import CronError, FieldError
 
-#: What a workflow may say besides its name, its steps and its triggers: the same as a job, in the same words.
-_SAME = tuple(field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "dag", "lock"))
-DEFINITION_FIELDS = ("workflow_id", "version", "steps", "triggers", *_SAME)
+#: The fields that a definition shares with a job, besides its name, steps and triggers.
+_SHARED_FIELDS = tuple(
+    field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "dag", "lock")
+)
+DEFINITION_FIELDS = ("workflow_id", "version", "steps", "triggers", *_SHARED_FIELDS)
 _OTHER_NAMES = {"id": "workflow_id", "nodes": "steps"}
-#: The kind of trigger that is ours; those of other kinds are for others to read.
+#: The only type of trigger read here; triggers of other types belong to other programs and are ignored.
 _SCHEDULED = "schedule_based"
 _LAST_VERSION = 2**31 - 1
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """A workflow and the schedules that its triggers ask for."""
+    """A workflow and the schedules that its triggers define."""
 
     #: Its version is 1 until it is deployed.
     workflow: Workflow
-    #: The version that it is said to have.
+    #: The version that the definition names, if any.
     version: int | None
     schedules: Mapping[str, Spec]
 
 
-def read_definition(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Definition:
-    """The workflow that was written; the first field that is wrong is named by the FieldError."""
-    fields = FieldReader(said, DEFINITION_FIELDS, other_names=_OTHER_NAMES)
-    words = {
-        "workflow_id": "id" if "id" in said else "workflow_id",
-        "steps": "nodes" if "nodes" in said else "steps",
-    }
-    name = schedule_name(words["workflow_id"], fields.required("workflow_id"))
-    wanted = fields.required("steps")
-    steps = [_step(step) for step in wanted] if isinstance(wanted, list | tuple) else wanted
-    given = {field: fields[field] for field in _SAME if field in fields}
+def read_definition(definition: Mapping[str, Any], defaults: Defaults, *, now: int) -> Definition:
+    """Read a definition; raise FieldError, which names the first wrong field by its path."""
+    fields = FieldReader(definition, DEFINITION_FIELDS, other_names=_OTHER_NAMES)
+    id_field = "id" if "id" in definition else "workflow_id"
+    list_field = "nodes" if "nodes" in definition else "steps"
+    name = schedule_name(id_field, fields.required("workflow_id"))
+    steps_field = fields.required("steps")
+    steps = [_step(step) for step in steps_field] if isinstance(steps_field, list | tuple) else steps_field
+    shared = {field: fields[field] for field in _SHARED_FIELDS if field in fields}
     try:
-        workflow = read_workflow(FieldReader({"name": name, "dag": steps, **given}, WORK_FIELDS))
+        workflow = read_workflow(FieldReader({"name": name, "dag": steps, **shared}, WORK_FIELDS))
     except FieldError as error:
         root = "dag"
-        field = words["steps"] + error.field.removeprefix(root) if error.field.startswith(root) else error.field
+        field = list_field + error.field.removeprefix(root) if error.field.startswith(root) else error.field
         raise FieldError(field, error.value, error.reason) from None
     return Definition(
         workflow=workflow,
@@ -57,17 +57,17 @@ def read_definition(said: Mapping[str, Any], defaults: Defaults, *, now: int) ->
     )
 
 
-def _step(said: Any) -> Any:  # noqa: ANN401 - whether it is a step is for others to say
-    """A step in the words of a job, which calls its name `step`."""
-    if not isinstance(said, Mapping) or "step" in said:
-        return said
-    name = next((field for field in ("id", "name") if field in said), None)
-    return {"step" if field == name else field: value for field, value in said.items()}
+def _step(step: Any) -> Any:  # noqa: ANN401 - `read_workflow` checks whether it is a step
+    """A step with the field names of a job, which calls the name `step`."""
+    if not isinstance(step, Mapping) or "step" in step:
+        return step
+    name = next((field for field in ("id", "name") if field in step), None)
+    return {"step" if field == name else field: value for field, value in step.items()}
 
 
-def _schedules(said: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> list[tuple[str, Spec]]:
+def _schedules(fields: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> list[tuple[str, Spec]]:
     found: dict[str, Spec] = {}
-    for index, (path, trigger) in enumerate(said.entries("triggers")):
+    for index, (path, trigger) in enumerate(fields.entries("triggers")):
         if not isinstance(trigger, Mapping) or not isinstance(trigger.get("type"), str):
             raise FieldError(path, trigger, f"must be a mapping with a type, such as {_SCHEDULED}")
         if trigger["type"] != _SCHEDULED:
@@ -83,7 +83,7 @@ def _spec(path: str, trigger: Mapping[str, Any], workflow: Workflow, defaults: D
     words = {field: value for field, value in trigger.items() if field not in ("type", "id")}
     for field in ("workflow_id", "workflow_version", "version", "schedule_id"):
         if field in words:
-            raise FieldError(f"{path}.{field}", words[field], "follows from the workflow, and is not said here")
+            raise FieldError(f"{path}.{field}", words[field], "is set by the workflow and cannot be given here")
     try:
         _, spec = read_schedule_request({**words, "workflow_id": workflow.workflow_id}, defaults, now=now)
     except FieldError as error:

@@ -1,4 +1,4 @@
-"""A job as an operator sees it: plain data that `read_job` reads back."""
+"""Jobs and workflows as plain data that `read_job` and `read_definition` read back."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,40 +16,41 @@ from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolic
 from gnomon.core.triggers import At, Every, OnEvent
 
 _MS = timedelta(milliseconds=1)
-#: What a job with one function says about its only step.
-_STEP_WORDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS)
+#: The fields in which a job with one function describes its only step.
+_STEP_FIELDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS)
 
 
 def job_as_data(job: Job) -> dict[str, Any]:
-    """What says the same job again. What is only a default is left out, unless a setting could change it.
+    """The fields that define this job. Default values are left out, unless a setting could change the default.
 
-    The start of an interval's grid is not part of it: registering the same interval again does not move its grid.
+    The start of an interval's grid is not exported: registering the same interval again does not move its grid.
     """
     workflow = job.workflow
     data: dict[str, Any] = {"name": job.name}
-    data |= _said("description", workflow.description, "")
+    data |= _unless("description", workflow.description, "")
     data |= dict(_trigger(job.spec))
     data |= dict(_policies(job.spec))
-    data |= _said("enabled", job.enabled, True) | dict(_work(workflow))
+    data |= _unless("enabled", job.enabled, True) | dict(_work(workflow))
     return data
 
 
 def workflow_as_data(workflow: Workflow) -> dict[str, Any]:
-    """What says the same workflow again, as it is deployed."""
+    """The definition that deploys this workflow."""
     work = dict(_work(workflow))
     steps = [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
-    rest = {field: value for field, value in work.items() if field not in ("dag", *_STEP_WORDS)}
-    rest |= _said("input", workflow.input, {})
-    about = _said("description", workflow.description, "")
+    rest = {field: value for field, value in work.items() if field not in ("dag", *_STEP_FIELDS)}
+    rest |= _unless("input", workflow.input, {})
+    about = _unless("description", workflow.description, "")
     return {"workflow_id": workflow.workflow_id, "version": workflow.version, **about, "steps": steps, **rest}
 
 
-def _said(field: str, value: object, usual: object) -> dict[str, Any]:
-    return {} if value == usual else {field: value}
+def _unless(field: str, value: object, default: object) -> dict[str, Any]:
+    """The field with its value, unless that is the default."""
+    return {} if value == default else {field: value}
 
 
-def _span(field: str, span_ms: int | None, usual_ms: int | None) -> dict[str, Any]:
-    return {} if span_ms is None or span_ms == usual_ms else {field: duration_text(span_ms)}
+def _duration_unless(field: str, span_ms: int | None, default_ms: int | None) -> dict[str, Any]:
+    return {} if span_ms is None or span_ms == default_ms else {field: duration_text(span_ms)}
 
 
 def _trigger(spec: Spec) -> Iterator[tuple[str, Any]]:
@@ -57,7 +58,7 @@ def _trigger(spec: Spec) -> Iterator[tuple[str, Any]]:
     if isinstance(trigger, Cron):
         yield "schedule", trigger.expression
         yield "timezone", trigger.timezone
-        yield from _said("dialect", trigger.dialect, "standard").items()
+        yield from _unless("dialect", trigger.dialect, "standard").items()
         if trigger.dst != Dst():
             yield "dst", {"gap": trigger.dst.gap, "fold": trigger.dst.fold}
     elif isinstance(trigger, Every):
@@ -75,11 +76,11 @@ def _policies(spec: Spec) -> Iterator[tuple[str, Any]]:
     yield "overlap", spec.overlap.value
     yield "catchup", spec.catchup.value
     yield "jitter", duration_text(spec.jitter_ms)
-    yield from _span("misfire_grace", spec.misfire_grace_ms, MINUTE_MS).items()
-    yield from _span("catchup_window", spec.catchup_window_ms, DAY_MS).items()
-    yield from _said("queue_limit", spec.queue_limit, 100).items()
-    yield from _said("delete_after_run", spec.delete_after_run, False).items()
-    yield from _said("user_id", spec.user_id, "").items()
+    yield from _duration_unless("misfire_grace", spec.misfire_grace_ms, MINUTE_MS).items()
+    yield from _duration_unless("catchup_window", spec.catchup_window_ms, DAY_MS).items()
+    yield from _unless("queue_limit", spec.queue_limit, 100).items()
+    yield from _unless("delete_after_run", spec.delete_after_run, False).items()
+    yield from _unless("user_id", spec.user_id, "").items()
 
 
 def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
@@ -87,17 +88,17 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
         yield "dag", [{"step": step.name} | dict(_step(step)) for step in workflow.steps]
     else:
         yield from _step(workflow.steps[0])
-    yield from _said("max_parallel", workflow.max_parallel, None).items()
-    yield from _said("input", workflow.input, {}).items()
-    yield from _said("input_schema", workflow.input_schema, None).items()
+    yield from _unless("max_parallel", workflow.max_parallel, None).items()
+    yield from _unless("input", workflow.input, {}).items()
+    yield from _unless("input_schema", workflow.input_schema, None).items()
     if workflow.delivery is not Delivery.AT_LEAST_ONCE:
         yield "delivery", workflow.delivery.value
-    yield from _said("lock", workflow.lock, False).items()
-    yield from _said("dead_letter", workflow.dead_letter, False).items()
-    yield from _said("retention", workflow.retention_days, None).items()
+    yield from _unless("lock", workflow.lock, False).items()
+    yield from _unless("dead_letter", workflow.dead_letter, False).items()
+    yield from _unless("retention", workflow.retention_days, None).items()
     if workflow.ping is not None:
         yield "ping", ping_as_data(workflow.ping)
-    yield from _said("tags", list(workflow.tags), []).items()
+    yield from _unless("tags", list(workflow.tags), []).items()
 
 
 def _is_a_graph(workflow: Workflow) -> bool:
@@ -120,18 +121,18 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
         yield "command", step.command
         yield from step.input.items()
     else:
-        yield from _said("function", step.function, "").items()
-        yield from _said("input", step.input, {}).items()
-    yield from _said("workflow", step.workflow, None).items()
-    yield from _said("depends_on", list(step.depends_on), []).items()
+        yield from _unless("function", step.function, "").items()
+        yield from _unless("input", step.input, {}).items()
+    yield from _unless("workflow", step.workflow, None).items()
+    yield from _unless("depends_on", list(step.depends_on), []).items()
     if step.when is not When.ALL_SUCCESS:
         yield "when", step.when.value
-    yield from _said("if", step.condition, None).items()
-    yield from _said("foreach", step.foreach, None).items()
-    yield from _said("max_parallel", step.max_parallel, None).items()
-    yield from _span("delay", step.delay_ms, None).items()
-    yield from _said("delay_until", step.delay_until, None).items()
-    yield from _span("timeout", step.timeout_ms, None).items()
+    yield from _unless("if", step.condition, None).items()
+    yield from _unless("foreach", step.foreach, None).items()
+    yield from _unless("max_parallel", step.max_parallel, None).items()
+    yield from _duration_unless("delay", step.delay_ms, None).items()
+    yield from _unless("delay_until", step.delay_until, None).items()
+    yield from _duration_unless("timeout", step.timeout_ms, None).items()
     if step.retry is not None:
         yield "retry", _retry(step.retry)
     if step.isolation is not Isolation.NONE:

@@ -1,4 +1,4 @@
-"""What someone wrote, as a mapping of fields: each is taken out by its name, checked, and blamed by its path."""
+"""Reading a mapping that a user wrote: each field is read by name and checked; errors name it by its path."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,21 +19,21 @@ _CHOICE = TypeVar("_CHOICE", bound=StrEnum)
 
 
 class FieldReader:
-    """A mapping whose every key is a known field."""
+    """Reads the fields of a mapping; an unknown key is an error, and so is a field under two names."""
 
     def __init__(
-        self, said: object, known: Iterable[str], *, path: str = "", other_names: Mapping[str, str] | None = None
+        self, mapping: object, known: Iterable[str], *, path: str = "", other_names: Mapping[str, str] | None = None
     ) -> None:
-        if not isinstance(said, Mapping):
-            raise FieldError(path, said, f"must be a mapping with {', '.join(known)}")
+        if not isinstance(mapping, Mapping):
+            raise FieldError(path, mapping, f"must be a mapping with {', '.join(known)}")
         self.path = path
-        self._values = self._known(said, tuple(known), other_names or {})
+        self._values = self._known(mapping, tuple(known), other_names or {})
 
     def _known(
-        self, said: Mapping[Any, Any], known: Sequence[str], other_names: Mapping[str, str]
+        self, mapping: Mapping[Any, Any], known: Sequence[str], other_names: Mapping[str, str]
     ) -> dict[str, object]:
         values: dict[str, object] = {}
-        for key, value in said.items():
+        for key, value in mapping.items():
             name = other_names.get(key, key)
             if name not in known:
                 near = get_close_matches(str(key), known, n=1)
@@ -52,37 +52,37 @@ class FieldReader:
         return self._values[field]
 
     def at(self, field: str) -> str:
-        """Where the field stands in the whole."""
+        """The path of the field in the whole document."""
         return f"{self.path}.{field}" if self.path else field
 
     def refused(self, field: str, reason: str) -> FieldError:
-        """The error that blames this field."""
+        """The error that refuses this field."""
         return FieldError(self.at(field), self._values.get(field), reason)
 
     def required(self, field: str) -> Any:  # noqa: ANN401 - nothing is known about it before it is checked
-        """What was said, which must have been."""
+        """The value of the field; raise FieldError if it is missing."""
         if field not in self._values:
             raise self.refused(field, "is missing")
         return self._values[field]
 
     def name(self, field: str) -> str:
-        """A name, which must have been said."""
+        """The name in the field, which is required."""
         return schedule_name(self.at(field), self.required(field))
 
     def text(self, field: str, default: str | None = None) -> str:
-        """A text of moderate length; it must have been said if there is no default."""
+        """A text of limited length; the field is required if there is no default."""
         if default is not None and field not in self._values:
             return default
         return printable(self.at(field), self.required(field))
 
     def lines(self, field: str, default: str) -> str:
-        """A text that may go over several lines."""
+        """A text that may have several lines."""
         value = self._values.get(field, default)
         printable(self.at(field), value.replace("\n", " ") if isinstance(value, str) else value)
         return str(value)
 
     def flag(self, field: str, *, default: bool) -> bool:
-        """Yes or no."""
+        """A boolean."""
         value = self._values.get(field, default)
         if not isinstance(value, bool):
             raise self.refused(field, "must be true or false")
@@ -96,7 +96,7 @@ class FieldReader:
         return value
 
     def number(self, field: str, default: float, *, low: float, high: float) -> float:
-        """Any number."""
+        """A number, whole or not."""
         value = self._values.get(field, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(field, f"must be a number from {low:g} to {high:g}")
@@ -105,7 +105,7 @@ class FieldReader:
     def choice(
         self, field: str, kind: type[_CHOICE], default: _CHOICE, *, other_names: Mapping[str, str] | None = None
     ) -> _CHOICE:
-        """One of the values that a kind has."""
+        """One of the values of the enumeration `kind`."""
         value = self._values.get(field, default)
         if isinstance(value, str):
             try:
@@ -119,7 +119,7 @@ class FieldReader:
         return duration_ms(self.at(field), self[field], low=low, high=high) if field in self else default
 
     def entries(self, field: str, *, most: int = LONGEST_LIST) -> list[tuple[str, object]]:
-        """What a list holds, each with its path; nothing, if it was not said."""
+        """The entries of a list, each with its path; empty if the field is missing."""
         if field not in self._values:
             return []
         value = self._values[field]
@@ -130,7 +130,7 @@ class FieldReader:
         return [(f"{self.at(field)}[{index}]", entry) for index, entry in enumerate(value)]
 
     def instant(self, field: str) -> int | None:
-        """An instant that names its zone, in milliseconds; None, if it was not said."""
+        """An instant with a time zone, in milliseconds; None if the field is missing."""
         value = self._values.get(field)
         if value is None:
             return None
@@ -153,13 +153,13 @@ class FieldReader:
 
 
 def key_text(key: object) -> str:
-    """A key that someone wrote, fit to stand in an error: short, and on one line."""
+    """A key of user data, made fit for an error message: short, and on one line."""
     text = str(key)[:LONGEST_KEY]
     return text if text.isprintable() else repr(text)
 
 
 def schedule_name(field: str, value: object) -> str:
-    """The value, if it is a name: lower-case ASCII letters, digits, dots, dashes and underscores."""
+    """The value; raise FieldError unless it is a name: lower-case ASCII letters, digits, dots, dashes, underscores."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         reason = "must be 1 to 128 of a-z, 0-9, dot, dash and underscore, beginning with a letter or digit"
         raise FieldError(field, value, reason)
@@ -167,7 +167,7 @@ def schedule_name(field: str, value: object) -> str:
 
 
 def printable(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
-    """The value, if it is a text of moderate length that every store can hold."""
+    """The value; raise FieldError unless it is a printable text of limited length that every store can hold."""
     if not isinstance(value, str):
         raise FieldError(field, value, "must be a text")
     if len(value) > longest:

@@ -1,4 +1,4 @@
-"""What runs are given: plain data of moderate size, with references to secrets but without secrets."""
+"""Inputs of runs: plain JSON of limited size, with references to secrets but without secrets, checked by a schema."""
 
 import math
 import re
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 LARGEST_INPUT = 65_536
 _DEEPEST = 64
 _NUMBERS = range(-(2**63), 2**63)
-#: Replaced by the secret of that name where and when an attempt starts.
+#: A reference to a secret; the worker replaces it when an attempt starts.
 SECRET = re.compile(r"\$\{secret:([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}")
 SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
 
 
 def read_input(field: str, value: object) -> dict[str, Any]:
-    """The value, if it is a mapping that every store can keep and that is not too large."""
+    """A copy of the value; raise FieldError unless it is a mapping that every store can hold and not too large."""
     if not isinstance(value, Mapping):
         raise FieldError(field, value, "must be a mapping")
     copy: dict[str, Any] = read_json(field, value)
@@ -30,14 +30,14 @@ def read_input(field: str, value: object) -> dict[str, Any]:
 
 
 def read_json(field: str, value: object) -> Any:  # noqa: ANN401 - as varied as JSON is
-    """The value, if it is one that JSON has, that every store can keep and that is not too large."""
+    """A copy of the value; raise FieldError unless it is JSON that every store can hold and not too large."""
     copy = _plain(field, value, _DEEPEST)
     check_size(field, copy)
     return copy
 
 
 def read_schema(field: str, value: object) -> dict[str, Any]:
-    """The value, if it is a JSON Schema that needs nothing from elsewhere."""
+    """A copy of the value; raise FieldError unless it is a JSON Schema without external references."""
     from jsonschema_rs import ValidationError
 
     schema = read_input(field, value)
@@ -50,7 +50,7 @@ def read_schema(field: str, value: object) -> dict[str, Any]:
 
 
 def check_input(field: str, value: Mapping[str, Any], schema: Mapping[str, Any] | None) -> None:
-    """Refuse an input that the schema does not admit; the path of the first value that is wrong is named."""
+    """Raise FieldError if the schema does not admit the input; it names the path of the first wrong value."""
     if schema is None:
         return
     error = next(_validator(schema).iter_errors(dict(value)), None)
@@ -60,15 +60,17 @@ def check_input(field: str, value: Mapping[str, Any], schema: Mapping[str, Any] 
 
 
 def check_size(field: str, value: object) -> None:
-    """Refuse what is too large as compact JSON."""
+    """Raise FieldError if the value is too large as compact JSON."""
     size = len(msgspec.json.encode(value))
     if size > LARGEST_INPUT:
-        reason = f"has {size} bytes; at most {LARGEST_INPUT} are taken: keep large data elsewhere and name it here"
+        reason = (
+            f"has {size} bytes; at most {LARGEST_INPUT} are taken: store large data outside and pass a reference to it"
+        )
         raise FieldError(field, value, reason)
 
 
 def _plain(field: str, value: object, depth: int) -> Any:  # noqa: ANN401 - as varied as JSON is
-    """A copy of the value, made of what JSON has and nothing else."""
+    """A copy of the value, made of JSON types only."""
     if not depth:
         raise FieldError(field, value, f"is nested more than {_DEEPEST} deep")
     if isinstance(value, Mapping):
@@ -113,9 +115,9 @@ def _under(field: str, path: Sequence[str | int]) -> str:
 def _validator(schema: Mapping[str, Any]) -> "Validator":
     from jsonschema_rs import RegexOptions, validator_for
 
-    # Patterns are matched in linear time: an operator's slip must not hold up a node.
-    return validator_for(dict(schema), retriever=_nothing, pattern_options=RegexOptions())
+    # These patterns are matched in linear time: an expensive pattern must not block a node.
+    return validator_for(dict(schema), retriever=_no_retrieval, pattern_options=RegexOptions())
 
 
-def _nothing(address: str) -> Any:  # noqa: ANN401 - as the library asks for it
-    raise ValueError(f"{address} is elsewhere, and nothing is fetched from there")
+def _no_retrieval(address: str) -> Any:  # noqa: ANN401 - as the library requires
+    raise ValueError(f"{address} is an external reference, and those are not fetched")

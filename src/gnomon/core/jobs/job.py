@@ -26,7 +26,7 @@ from gnomon.errors import CronError, FieldError
 
 _MS = timedelta(milliseconds=1)
 _TRIGGERS = ("schedule", "at", "every", "on")
-#: What says when a job runs.
+#: The fields that define when a job runs.
 TIME_FIELDS = (
     *_TRIGGERS, "timezone", "dialect", "dst", "start_at", "end_at", "jitter", "overlap", "catchup", "misfire_grace",
     "catchup_window", "queue_limit", "enabled", "delete_after_run", "lock", "user_id",
@@ -35,7 +35,7 @@ JOB_FIELDS = tuple(dict.fromkeys(("name", *TIME_FIELDS, *WORK_FIELDS)))
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """What runs and when, under one name. The version is given when it is registered."""
+    """A workflow and its schedule under one name. Registration assigns the version."""
 
     name: str
     spec: Spec
@@ -43,9 +43,9 @@ class Job(Struct, frozen=True, kw_only=True):
     enabled: bool = True
 
 
-def read_job(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
-    """The job that was written; the first field that is wrong is named by the FieldError."""
-    fields = FieldReader(said, JOB_FIELDS)
+def read_job(definition: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
+    """Read a job; raise FieldError, which names the first wrong field by its path."""
+    fields = FieldReader(definition, JOB_FIELDS)
     workflow = read_workflow(fields)
     return Job(
         name=workflow.workflow_id,
@@ -55,15 +55,15 @@ def read_job(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
     )
 
 
-def read_job_timing(said: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
-    """The job; if it cannot run as it is written, only its name and when it fires, and a workflow without steps.
+def read_job_timing(definition: Mapping[str, Any], defaults: Defaults, *, now: int) -> Job:
+    """The job; if it cannot run as written, only its name and schedule, with a workflow without steps.
 
-    So the fires of a file can be looked at before everything in it is there. CronError if they cannot be told.
+    This shows the fires of a file before everything in it is complete. Raise CronError if the schedule is wrong.
     """
     try:
-        return read_job(said, defaults, now=now)
+        return read_job(definition, defaults, now=now)
     except FieldError:
-        fields = FieldReader(said, JOB_FIELDS)
+        fields = FieldReader(definition, JOB_FIELDS)
     name = fields.required("name")
     if not isinstance(name, str) or not name:
         raise fields.refused("name", "must be a text")
@@ -78,7 +78,7 @@ def read_job_timing(said: Mapping[str, Any], defaults: Defaults, *, now: int) ->
 
 
 def warnings(job: Job) -> list[str]:
-    """What is allowed, but may not do what was meant."""
+    """Warnings about combinations that are allowed but may not do what the author meant."""
     found = []
     if job.spec.catchup in (Catchup.ALL, Catchup.SPREAD) and job.spec.overlap is Overlap.SKIP:
         found.append(
@@ -90,79 +90,79 @@ def warnings(job: Job) -> list[str]:
     return found
 
 
-def _spec(said: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
-    start, end = read_active_window(said)
-    trigger = _trigger(said)
+def _spec(fields: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
+    start, end = read_active_window(fields)
+    trigger = _trigger(fields)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
-    delete = said.flag("delete_after_run", default=False)
+    delete = fields.flag("delete_after_run", default=False)
     if delete and not isinstance(trigger, At):
-        raise said.refused("delete_after_run", "is only for a job that runs once, at an instant")
+        raise fields.refused("delete_after_run", "is only for a job that runs once, at an instant")
     return Spec(
         trigger=trigger,
         workflow_id=workflow.workflow_id,
         workflow_version=workflow.version,
         first_steps=workflow.first_steps,
-        user_id=said.text("user_id", ""),
+        user_id=fields.text("user_id", ""),
         start_at=start,
         end_at=end,
-        overlap=_overlap(said, defaults),
-        catchup=said.choice("catchup", Catchup, defaults.catchup, other_names=OTHER_CHOICES),
-        jitter_ms=said.duration("jitter", defaults.jitter_ms, high=MOST_JITTER_MS),
-        misfire_grace_ms=said.duration("misfire_grace", MINUTE_MS, high=365 * DAY_MS),
-        catchup_window_ms=said.duration("catchup_window", DAY_MS, high=365 * DAY_MS),
+        overlap=_overlap(fields, defaults),
+        catchup=fields.choice("catchup", Catchup, defaults.catchup, other_names=OTHER_CHOICES),
+        jitter_ms=fields.duration("jitter", defaults.jitter_ms, high=MOST_JITTER_MS),
+        misfire_grace_ms=fields.duration("misfire_grace", MINUTE_MS, high=365 * DAY_MS),
+        catchup_window_ms=fields.duration("catchup_window", DAY_MS, high=365 * DAY_MS),
         catchup_cap=defaults.catchup_cap,
-        queue_limit=said.whole("queue_limit", 100, low=1, high=10_000),
+        queue_limit=fields.whole("queue_limit", 100, low=1, high=10_000),
         lookahead_ms=defaults.lookahead_ms,
         delete_after_run=delete,
     )
 
 
-def _overlap(said: FieldReader, defaults: Defaults) -> Overlap:
-    if "lock" not in said:
-        return said.choice("overlap", Overlap, defaults.overlap)
-    locked = said.flag("lock", default=False)
-    overlap = said.choice("overlap", Overlap, Overlap.SKIP if locked else Overlap.ALLOW)
+def _overlap(fields: FieldReader, defaults: Defaults) -> Overlap:
+    if "lock" not in fields:
+        return fields.choice("overlap", Overlap, defaults.overlap)
+    locked = fields.flag("lock", default=False)
+    overlap = fields.choice("overlap", Overlap, Overlap.SKIP if locked else Overlap.ALLOW)
     if locked and overlap is not Overlap.SKIP:
-        raise said.refused("overlap", "contradicts lock: true, under which a tick during a run is skipped")
+        raise fields.refused("overlap", "contradicts lock: true, under which a tick during a run is skipped")
     return overlap
 
 
-def _trigger(said: FieldReader) -> Cron | Every | At | OnDemand | OnEvent:
-    named = [field for field in _TRIGGERS if field in said]
+def _trigger(fields: FieldReader) -> Cron | Every | At | OnDemand | OnEvent:
+    named = [field for field in _TRIGGERS if field in fields]
     if len(named) > 1:
-        raise said.refused(named[1], f"says when a second time: {named[0]} does already")
+        raise fields.refused(named[1], f"says when a second time: {named[0]} does already")
     kind = named[0] if named else None
     for field, kinds in (("timezone", ("schedule", "at")), ("dialect", ("schedule",)), ("dst", ("schedule",))):
-        if field in said and kind not in kinds:
-            raise said.refused(field, f"means nothing without {' or '.join(kinds)}")
+        if field in fields and kind not in kinds:
+            raise fields.refused(field, f"means nothing without {' or '.join(kinds)}")
     try:
-        return _read_trigger(said, kind)
+        return _read_trigger(fields, kind)
     except CronError as error:
-        raise schedule_field_error(said, kind or "", error) from None
+        raise schedule_field_error(fields, kind or "", error) from None
 
 
-def _read_trigger(said: FieldReader, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
-    zone = said.text("timezone") if "timezone" in said else None
+def _read_trigger(fields: FieldReader, kind: str | None) -> Cron | Every | At | OnDemand | OnEvent:
+    zone = fields.text("timezone") if "timezone" in fields else None
     if kind is None:
         return OnDemand()
     if kind == "on":
-        return read_event_trigger(said)
+        return read_event_trigger(fields)
     if kind == "every":
         low, high = SHORTEST_PERIOD // _MS, LONGEST_PERIOD // _MS
-        return Every(said.duration("every", 0, low=low, high=high) * _MS)
+        return Every(fields.duration("every", 0, low=low, high=high) * _MS)
     if kind == "schedule":
-        dialect: Any = said.text("dialect", "standard")
-        return parse_schedule(said.text("schedule"), timezone=zone, dialect=dialect, dst=read_dst(said))
-    trigger = parse_schedule(said.text("at"), timezone=zone)
+        dialect: Any = fields.text("dialect", "standard")
+        return parse_schedule(fields.text("schedule"), timezone=zone, dialect=dialect, dst=read_dst(fields))
+    trigger = parse_schedule(fields.text("at"), timezone=zone)
     if not isinstance(trigger, At):
-        raise said.refused("at", "is no instant such as 2026-12-01T09:00:00Z; cron and sentences go under schedule")
+        raise fields.refused("at", "is no instant such as 2026-12-01T09:00:00Z; cron and sentences go under schedule")
     return trigger
 
 
-def schedule_field_error(said: FieldReader, kind: str, error: CronError) -> FieldError:
-    """The error about a schedule as one about the field that it stands in."""
+def schedule_field_error(fields: FieldReader, kind: str, error: CronError) -> FieldError:
+    """The error of a schedule as an error of the field that holds it."""
     field = error.field if error.field.partition(".")[0] in ("timezone", "dialect", "dst") else kind
     hint = f'; did you mean "{error.suggestion}"?' if error.suggestion else ""
     within = f"is refused: {error.subject} " if field == kind and error.subject.endswith("field") else ""
-    return FieldError(said.at(field), error.expression, f"{within}{error.reason}{hint}")
+    return FieldError(fields.at(field), error.expression, f"{within}{error.reason}{hint}")

@@ -1,4 +1,4 @@
-"""What a file of jobs may say, for editors. `read_job` has the last word: a schema cannot say everything."""
+"""The JSON Schema of a jobs file, for editors. `read_job` decides: a schema cannot express every rule."""
 
 from itertools import combinations
 from typing import Any, get_args
@@ -80,8 +80,8 @@ def job_schema() -> _Schema:
 
 def _job_fields() -> _Schema:
     return {
-        "name": _named("Its name, also that of its workflow."),
-        "description": {"type": "string", "maxLength": LONGEST_TEXT, "description": "What it is for."},
+        "name": _named("The name of the job and of its workflow."),
+        "description": {"type": "string", "maxLength": LONGEST_TEXT, "description": "The purpose of the job."},
         **_time_fields(),
         **_policy_fields(),
         **_work_fields(),
@@ -92,17 +92,17 @@ def _job_fields() -> _Schema:
             "items": _step_schema(),
             "description": "Steps that depend on each other, instead of one function.",
         },
-        "max_parallel": _whole(1, MOST_PARALLEL, "How many steps of a run are under way at once."),
+        "max_parallel": _whole(1, MOST_PARALLEL, "How many steps of a run may run at once."),
         "input_schema": {"type": "object", "description": "A JSON Schema that inputs must satisfy."},
-        "delivery": _one_of(Delivery, "Whether an attempt that was lost is followed by another."),
-        "lock": _flag("Runs exclude each other by a lock that others can see; implies overlap skip."),
-        "dead_letter": _flag("A run that has failed for good leaves a dead letter."),
+        "delivery": _one_of(Delivery, "Whether a lost attempt is retried."),
+        "lock": _flag("Runs exclude each other by a lock that other programs can see; implies overlap skip."),
+        "dead_letter": _flag("Write a dead letter when a run fails after all its attempts."),
         "retention": {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": LONGEST_RETENTION_DAYS},
                 _SPAN_TEXT,
             ],
-            "description": "How long its history is kept, in days.",
+            "description": "How long the history of its runs is kept, in days.",
         },
         "ping": _ping_schema(),
         "tags": {
@@ -110,58 +110,62 @@ def _job_fields() -> _Schema:
             "maxItems": MOST_TAGS,
             "uniqueItems": True,
             "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_TAG},
-            "description": "Words to find it by.",
+            "description": "Tags to filter jobs by.",
         },
     }
 
 
 def _ping_schema() -> _Schema:
-    url = _text("What is called; /start and /fail stand behind it when a run starts and fails.")
-    some = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(one) for one in PingMoment]}}
-    fields = {"url": url, "on": {"anyOf": [_one_of(PingMoment, "When."), some], "description": "When it is called."}}
-    mapping = {**_mapping("What is called, and when.", fields), "required": ["url"]}
-    return {"anyOf": [url, mapping], "description": "An address that is called when a run starts and ends."}
+    url = _text("The URL to call; /start is appended when a run starts, /fail when it fails.")
+    moments = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(at) for at in PingMoment]}}
+    fields = {"url": url, "on": {"anyOf": [_one_of(PingMoment, "When."), moments], "description": "When to call it."}}
+    mapping = {**_mapping("The URL to call, and when.", fields), "required": ["url"]}
+    return {"anyOf": [url, mapping], "description": "A URL that is called when a run starts and ends."}
 
 
 def _time_fields() -> _Schema:
     dst = {
-        "gap": _one_of(get_args(Gap), "For times that are skipped."),
-        "fold": _one_of(get_args(Fold), "For times that come twice."),
+        "gap": _one_of(get_args(Gap), "For wall times that are skipped."),
+        "fold": _one_of(get_args(Fold), "For wall times that come twice."),
     }
     return {
         "schedule": _text("Cron, a macro, a sentence or an ISO instant."),
-        "at": _text("One ISO instant; in the timezone, if it names none."),
+        "at": _text("One ISO instant; without an offset it is in the timezone of the job."),
         "every": _duration("The period of an interval, counted from start_at or from its registration."),
         "on": _event_schema(),
         "timezone": _text("An IANA time zone; UTC if not given."),
-        "dialect": _one_of(get_args(Dialect), "Which cron the schedule is written in."),
-        "dst": {**_mapping("What to do when clocks are changed.", dst), "type": ["object", "null"]},
-        "start_at": _instant("Ticks before this are none.", "null"),
-        "end_at": _instant("Ticks at or after this are none.", "null"),
+        "dialect": _one_of(get_args(Dialect), "The cron dialect of the schedule."),
+        "dst": {**_mapping("The policy for clock changes.", dst), "type": ["object", "null"]},
+        "start_at": _instant("There are no ticks before this instant.", "null"),
+        "end_at": _instant("There are no ticks at or after this instant.", "null"),
     }
 
 
 def _policy_fields() -> _Schema:
     return {
         "jitter": _duration("How far a fire may be moved from its planned time, either way; at most an hour."),
-        "overlap": _one_of(Overlap, "What to do about a tick while an earlier run goes on."),
-        "catchup": _one_of((*Catchup, "fire_immediately"), "Which of several ticks that came due together run."),
-        "misfire_grace": _duration("Late by no more than this is late, not missed."),
-        "catchup_window": _duration("How old a tick may be that is caught up."),
+        "overlap": _one_of(Overlap, "The policy for a tick that comes due while an earlier run is still running."),
+        "catchup": _one_of((*Catchup, "fire_immediately"), "Which of several overdue ticks run."),
+        "misfire_grace": _duration("A tick that is late by no more than this still runs; a later one is missed."),
+        "catchup_window": _duration("The greatest age of a tick that is caught up."),
         "queue_limit": _whole(1, 10_000, "How many ticks may wait under overlap queue."),
-        "enabled": _flag("Whether it runs by itself."),
-        "delete_after_run": _flag("Of a one-shot: gone once it has succeeded."),
-        "user_id": _text("On whose behalf it runs."),
+        "enabled": _flag("Whether the schedule starts runs."),
+        "delete_after_run": _flag("Delete a one-shot job once it has succeeded."),
+        "user_id": _text("The user on whose behalf it runs."),
     }
 
 
 def _work_fields() -> _Schema:
     return {
-        "function": {"type": "string", "pattern": f"^{FUNCTION.pattern}$", "description": "What a worker runs."},
+        "function": {
+            "type": "string",
+            "pattern": f"^{FUNCTION.pattern}$",
+            "description": "The function that a worker calls.",
+        },
         **_command_fields(),
-        "input": {"type": "object", "description": "What it is given; at most 64 KiB as JSON."},
+        "input": {"type": "object", "description": "The input of the function; at most 64 KiB as JSON."},
         "timeout": _duration("How long one attempt may take."),
-        "retry": _mapping("How often and when a failed attempt is followed by another.", _retry_fields()),
+        "retry": _mapping("How often and when a failed attempt is retried.", _retry_fields()),
         "isolation": _one_of(Isolation, "Where the function runs."),
         **_route_fields(),
     }
@@ -170,27 +174,27 @@ def _work_fields() -> _Schema:
 def _route_fields() -> _Schema:
     capability = {"type": "string", "minLength": 1, "maxLength": LONGEST_CAPABILITY}
     return {
-        "pool": _named("The pool of workers that it is for."),
+        "pool": _named("The pool of workers that runs it."),
         "topic": {
             "type": "string",
             "minLength": 1,
             "maxLength": LONGEST_TOPIC,
-            "description": "What it is about, by which pools.yaml finds its pools; the function's name if not given.",
+            "description": "The topic by which pools.yaml selects its pools; the function's name if not given.",
         },
         "requires": {
             "type": "array",
             "maxItems": MOST_REQUIRED,
             "items": capability,
-            "description": "What its pool must be capable of.",
+            "description": "The capabilities that its pool must have.",
         },
         "labels": {
             "type": "object",
             "maxProperties": MOST_LABELS,
             "propertyNames": {"minLength": 1, "maxLength": LONGEST_LABEL},
             "additionalProperties": {"type": "string", "maxLength": LONGEST_LABEL_VALUE},
-            "description": "placement.*, constraint.* and node.* must be among the worker's own.",
+            "description": "Labels; those named placement.*, constraint.* and node.* must match labels of the worker.",
         },
-        "priority": _one_of(Priority, "Which of the tasks that wait for a worker go first."),
+        "priority": _one_of(Priority, "The order among tasks that wait for a worker."),
     }
 
 
@@ -200,7 +204,7 @@ def _command_fields() -> _Schema:
             "type": "string",
             "minLength": 1,
             "maxLength": LONGEST_COMMAND,
-            "description": "What sh runs in the workspace, instead of a function.",
+            "description": "A command that sh runs in the workspace, instead of a function.",
         },
         "env": {
             "type": "object",
@@ -208,25 +212,28 @@ def _command_fields() -> _Schema:
             "additionalProperties": {"type": ["string", "number"]},
             "description": "Variables of the command; they may hold references and secrets.",
         },
-        "workdir": _text("Where in the workspace the command runs."),
-        "stdin": {"type": "string", "description": "What the command reads; nothing, if not given."},
+        "workdir": _text("The folder of the workspace in which the command runs."),
+        "stdin": {"type": "string", "description": "The standard input of the command; empty if not given."},
     }
 
 
 def _event_schema() -> _Schema:
     batch = {
         "max": _whole(1, LARGEST_BATCH, "How many events make a batch."),
-        "wait": _duration("How long the first of them waits for others."),
+        "wait": _duration("How long the first event waits for others."),
     }
     fields = {
         "event": _named("The name of the event."),
-        "where": {"type": "object", "description": "Paths into the event's body, and what must stand there."},
-        "each": {"const": True, "description": "Every event starts a run, as it does if nothing else is said."},
-        "debounce": _duration("One run for all events, once it has been silent for so long."),
+        "where": {
+            "type": "object",
+            "description": "Paths into the body of the event, and the value that each must have.",
+        },
+        "each": {"const": True, "description": "Every event starts a run (default)."},
+        "debounce": _duration("One run for all events, once none has arrived for this long."),
         "batch": {**_mapping("One run for many events.", batch), "required": ["wait"]},
     }
     return {
-        **_mapping("An event that starts it, instead of a time.", fields),
+        **_mapping("An event that starts the job, instead of a time.", fields),
         "required": ["event"],
         "allOf": [{"not": {"required": list(two)}} for two in combinations(("each", "debounce", "batch"), 2)],
     }
@@ -249,20 +256,20 @@ def _step_fields() -> _Schema:
     return {
         "step": _named("The name of the step."),
         **_work_fields(),
-        "workflow": _named("Another workflow, which is run and waited for."),
+        "workflow": _named("Another workflow, which the step runs and waits for."),
         "depends_on": {
             "type": "array",
             "uniqueItems": True,
             "items": _named("A step of the same dag."),
-            "description": "The steps that must be over before.",
+            "description": "The steps that must end before this one starts.",
         },
-        "when": _one_of(When, "What must have become of them."),
+        "when": _one_of(When, "The outcome that those steps must have."),
         "if": _text("A condition on earlier outputs and the input; the step is skipped unless it holds."),
         "foreach": {
             "type": ["array", "string"],
-            "description": "A list, or a reference to one: the step is done once for each item.",
+            "description": "A list, or a reference to one: the step runs once for each item.",
         },
-        "max_parallel": _whole(1, MOST_PARALLEL, "How many items are done at once."),
+        "max_parallel": _whole(1, MOST_PARALLEL, "How many items run at once."),
         "delay": _duration("How long to wait before it starts."),
         "delay_until": _instant("The instant to wait for, or a reference to one."),
     }
@@ -270,11 +277,11 @@ def _step_fields() -> _Schema:
 
 def _retry_fields() -> _Schema:
     return {
-        "max_attempts": _whole(1, MOST_ATTEMPTS, "All attempts together, the first included."),
-        "initial_delay": _duration("The wait after the first attempt."),
-        "multiplier": _number(1, LARGEST_MULTIPLIER, "How much longer each wait is than the one before."),
-        "max_delay": _duration("The longest wait."),
-        "jitter": _number(0, 1, "By which share a wait may be longer or shorter."),
+        "max_attempts": _whole(1, MOST_ATTEMPTS, "The number of attempts, the first included."),
+        "initial_delay": _duration("The delay after the first attempt."),
+        "multiplier": _number(1, LARGEST_MULTIPLIER, "The factor by which each delay is longer than the one before."),
+        "max_delay": _duration("The longest delay."),
+        "jitter": _number(0, 1, "The fraction by which a delay may be longer or shorter."),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a job or a step asks of those who run it, and the table of pools, as people write them."""
+"""The routing fields of jobs, steps and workers, and the table of pools (pools.yaml)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,41 +18,41 @@ MOST_TOPICS, MOST_POOLS = 10_000, 1000
 MAX_IN_FLIGHT_LIMIT = 1_000_000
 
 
-# ---- of a job ------------------------------------------------------------------------------------
+# ---- jobs and steps ------------------------------------------------------------------------------
 
 
-def read_route(said: FieldReader, above: RoutingRequirements | None = None) -> RoutingRequirements | None:
-    """What is said here; where nothing is, what was said above. None if nothing is asked for."""
-    if not any(field in said for field in ROUTE_FIELDS):
-        return above
-    route = above or RoutingRequirements()
-    if "pool" in said:
-        route = replace(route, pool=said.name("pool"))
-    if "topic" in said:
-        route = replace(route, topic=_topic(said.at("topic"), said["topic"]))
-    if "requires" in said:
-        route = replace(route, requires=read_capabilities(said, "requires"))
-    if "labels" in said:
-        route = replace(route, labels={**route.labels, **read_labels(said.at("labels"), said["labels"])})
+def read_route(fields: FieldReader, inherited: RoutingRequirements | None = None) -> RoutingRequirements | None:
+    """The routing of a step or job: its own fields, completed by `inherited`. None if it has no requirements."""
+    if not any(field in fields for field in ROUTE_FIELDS):
+        return inherited
+    route = inherited or RoutingRequirements()
+    if "pool" in fields:
+        route = replace(route, pool=fields.name("pool"))
+    if "topic" in fields:
+        route = replace(route, topic=_topic(fields.at("topic"), fields["topic"]))
+    if "requires" in fields:
+        route = replace(route, requires=read_capabilities(fields, "requires"))
+    if "labels" in fields:
+        route = replace(route, labels={**route.labels, **read_labels(fields.at("labels"), fields["labels"])})
     preferred = route.labels.get(PREFERRED_POOL)
     if preferred is not None and route.pool not in (None, preferred):
-        raise said.refused("pool", f"contradicts the label {PREFERRED_POOL}, which says {preferred!r}")
-    route = replace(route, priority=said.choice("priority", Priority, route.priority))
+        raise fields.refused("pool", f"contradicts the label {PREFERRED_POOL}, which says {preferred!r}")
+    route = replace(route, priority=fields.choice("priority", Priority, route.priority))
     return None if route == RoutingRequirements() else route
 
 
 def route_as_data(route: RoutingRequirements | None) -> Iterator[tuple[str, Any]]:
-    """What says the same again."""
+    """The fields that define this routing."""
     for field in ROUTE_FIELDS if route is not None else ():
         value = getattr(route, field)
         if value != getattr(RoutingRequirements(), field):
             yield field, list(value) if isinstance(value, tuple) else str(value) if field == "priority" else value
 
 
-def read_capabilities(said: FieldReader, field: str) -> tuple[str, ...]:
-    """Words in lower case, each once."""
+def read_capabilities(fields: FieldReader, field: str) -> tuple[str, ...]:
+    """The capabilities in lower case, each once."""
     found: dict[str, None] = {}
-    for path, value in said.entries(field, most=MOST_REQUIRED):
+    for path, value in fields.entries(field, most=MOST_REQUIRED):
         found[_capability(path, value)] = None
     return tuple(found)
 
@@ -65,7 +65,7 @@ def _capability(path: str, value: object) -> str:
 
 
 def read_labels(path: str, value: object) -> dict[str, str]:
-    """Names and texts."""
+    """The labels: texts by name."""
     if not isinstance(value, Mapping):
         raise FieldError(path, value, "must be a mapping of labels")
     if len(value) > MOST_LABELS:
@@ -86,54 +86,54 @@ def _topic(path: str, value: object) -> str:
     return topic
 
 
-# ---- of workers and tenants ----------------------------------------------------------------------
+# ---- workers and tenants -------------------------------------------------------------------------
 
 
 def check_worker(pool: str, labels: Mapping[str, str], capabilities: Sequence[str]) -> None:
-    """FieldError unless a worker can say this of itself."""
+    """Raise FieldError unless a worker may have this pool, these labels and these capabilities."""
     schedule_name("worker.pool", pool)
     read_labels("worker.labels", labels)
     read_capabilities(FieldReader({"capabilities": capabilities}, ("capabilities",), path="worker"), "capabilities")
 
 
 def check_limits(limits: Mapping[str, int]) -> None:
-    """FieldError unless each is a limit: none at all would be a tenant that never runs anything."""
+    """Raise FieldError unless each limit is in range. 0 is refused: such a tenant would never run anything."""
     for tenant, most in limits.items():
         if not 1 <= most <= MAX_IN_FLIGHT_LIMIT:
             raise FieldError(f"routing.tenant_limits.{tenant}", most, f"must be from 1 to {MAX_IN_FLIGHT_LIMIT}")
 
 
-# ---- of all pools --------------------------------------------------------------------------------
+# ---- the table of pools --------------------------------------------------------------------------
 
 
 def read_pools(value: object) -> Pools:
-    """The table that was written; the first field that is wrong is named by the FieldError."""
-    said = FieldReader(value, ("topics", "pools"))
-    topics = _mapping(said, "topics", MOST_TOPICS)
+    """Read the table of pools; raise FieldError, which names the first wrong field by its path."""
+    fields = FieldReader(value, ("topics", "pools"))
+    topics = _mapping(fields, "topics", MOST_TOPICS)
     if not topics:
-        raise said.refused("topics", "names no topic" if "topics" in said else "is missing")
+        raise fields.refused("topics", "names no topic" if "topics" in fields else "is missing")
     return Pools(
         topics={_topic("topics", topic): _names(f"topics.{topic}", pools) for topic, pools in topics.items()},
         capabilities={
             schedule_name("pools", name): _capabilities(f"pools.{name}", about)
-            for name, about in _mapping(said, "pools", MOST_POOLS).items()
+            for name, about in _mapping(fields, "pools", MOST_POOLS).items()
         },
     )
 
 
-def _mapping(said: FieldReader, field: str, most: int) -> Mapping[Any, Any]:
-    if field not in said:
+def _mapping(fields: FieldReader, field: str, most: int) -> Mapping[Any, Any]:
+    if field not in fields:
         return {}
-    value = said[field]
+    value = fields[field]
     if not isinstance(value, Mapping):
-        raise said.refused(field, "must be a mapping")
+        raise fields.refused(field, "must be a mapping")
     if len(value) > most:
-        raise said.refused(field, f"has {len(value)} entries; at most {most} are taken")
+        raise fields.refused(field, f"has {len(value)} entries; at most {most} are taken")
     return value
 
 
 def _names(path: str, value: object) -> tuple[str, ...]:
-    """One pool, or several."""
+    """The pools of a topic: one name, or a list."""
     if not isinstance(value, list | tuple):
         return (schedule_name(path, value),)
     if not value:

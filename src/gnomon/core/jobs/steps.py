@@ -1,7 +1,7 @@
-"""A command instead of a function: what a shell runs, with which variables, where, and what it reads.
+"""The workflow of a job: its steps, their functions or commands, retries, the graph between them, and pings.
 
-Data never becomes a part of the program: references stand in `env`, `workdir` and `stdin`, and the shell is given the
-command as it was written.
+A step runs a function, a command or another workflow, or only waits. Data never becomes a part of a command:
+references are allowed in `env`, `workdir` and `stdin` only, and the shell gets the command as it was written.
 """
 
 import re
@@ -36,58 +36,296 @@ from gnomon.errors import FieldError
 COMMAND_FIELDS = ("command", "env", "workdir", "stdin")
 LONGEST_COMMAND = 16_384
 MOST_VARIABLES = 200
-#: Our own variables begin with GNOMON_.
+#: Names that begin with GNOMON_ are reserved.
 ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: The fields about attempts; a job may set them for all of its steps.
+_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS)
+WORK_FIELDS = (
+    "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
+    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
+)  # fmt: skip
+STEP_FIELDS = (
+    "step", "function", *COMMAND_FIELDS, "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel",
+    "delay", "delay_until", *_TRY_FIELDS,
+)  # fmt: skip
+RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
+LONGEST_TIMEOUT_MS = 30 * DAY_MS
+LONGEST_DELAY_MS = 366 * DAY_MS
+MOST_PARALLEL = 100_000
+LONGEST_RETENTION_DAYS = 36_500
+MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
+MOST_TAGS, LONGEST_TAG = 50, 64
+FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
 
 
-def refuse_without_command(said: FieldReader) -> None:
-    """Refuse what says something about a command where there is none."""
+class _AttemptPolicy(Struct, frozen=True, kw_only=True):
+    """The fields of a step about its attempts."""
+
+    timeout_ms: int | None = None
+    retry: RetryPolicy | None = None
+    isolation: Isolation = Isolation.NONE
+    route: RoutingRequirements | None = None
+
+
+def read_workflow(fields: FieldReader) -> Workflow:
+    """The workflow of a job. Its version is 1 until it is registered."""
+    name = fields.name("name")
+    policy = _read_attempt_policy(fields, _AttemptPolicy())
+    delivery = fields.choice("delivery", Delivery, Delivery.AT_LEAST_ONCE)
+    inputs = read_input(fields.at("input"), fields["input"]) if "input" in fields else {}
+    schema = read_schema(fields.at("input_schema"), fields["input_schema"]) if "input_schema" in fields else None
+    check_input(fields.at("input"), inputs, schema)
+    steps = _steps(fields, name, policy)
+    if delivery is Delivery.AT_MOST_ONCE:
+        _refuse_retries(fields, steps)
+    return Workflow(
+        workflow_id=name,
+        version=1,
+        steps=steps,
+        description=fields.lines("description", ""),
+        tags=_tags(fields),
+        input=inputs,
+        input_schema=schema,
+        delivery=delivery,
+        dead_letter=fields.flag("dead_letter", default=False),
+        max_parallel=_max_parallel(fields, "dag"),
+        lock=fields.flag("lock", default=False),
+        retention_days=_retention_days(fields),
+        ping=_read_ping(fields),
+    )
+
+
+def _steps(fields: FieldReader, name: str, policy: _AttemptPolicy) -> tuple[Step, ...]:
+    named = [field for field in ("function", "command", "dag") if field in fields]
+    if len(named) > 1:
+        raise fields.refused(named[1], f"cannot be beside {named[0]}: say one of them")
+    _refuse_without_command(fields)
+    if "dag" not in fields:
+        return (Step(name=ONLY_STEP, **_read_function_call(fields, policy, alone=True)),)
+    steps = tuple(_step(FieldReader(step, STEP_FIELDS, path=path), policy) for path, step in fields.entries("dag"))
+    if not steps:
+        raise fields.refused("dag", "has no steps")
+    check_size(fields.at("dag"), steps)
+    _check_graph(fields.at("dag"), name, steps)
+    return steps
+
+
+def _read_attempt_policy(fields: FieldReader, inherited: _AttemptPolicy) -> _AttemptPolicy:
+    """The policy of a job or step: its own fields, completed by `inherited`."""
+    limit = fields.duration("timeout", 0, low=1, high=LONGEST_TIMEOUT_MS)
+    return _AttemptPolicy(
+        timeout_ms=limit or inherited.timeout_ms,
+        retry=_retry(FieldReader(fields["retry"], RETRY_FIELDS, path=fields.at("retry")))
+        if "retry" in fields
+        else inherited.retry,
+        isolation=fields.choice("isolation", Isolation, inherited.isolation),
+        route=read_route(fields, inherited.route),
+    )
+
+
+def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
+    return Step(
+        name=fields.name("step"),
+        depends_on=tuple(schedule_name(path, name) for path, name in fields.entries("depends_on")),
+        when=_when(fields),
+        condition=fields.text("if") if "if" in fields else None,
+        foreach=_foreach(fields),
+        max_parallel=_max_parallel(fields, "foreach"),
+        delay_ms=fields.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
+        delay_until=_delay_until(fields),
+        **_read_action(fields, inherited),
+    )
+
+
+def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, Any]:
+    """The action of a step: call a function, run a command or another workflow, or only wait.
+
+    A workflow takes only the retries of the attempt policy, and a step that only waits takes nothing of it.
+    """
+    policy = _read_attempt_policy(fields, inherited)
+    inputs = {"input": read_input(fields.at("input"), fields["input"])} if "input" in fields else {}
+    _refuse_without_command(fields)
+    if "workflow" in fields:
+        for field in ("function", "command"):
+            _refuse_beside(fields, field, "workflow", "say one of them")
+        for field in ("timeout", "isolation", *ROUTE_FIELDS):
+            _refuse_beside(fields, field, "workflow", "whose own steps have theirs")
+        return {"workflow": fields.name("workflow"), "retry": policy.retry, **inputs}
+    if "command" in fields:
+        _refuse_beside(fields, "function", "command", "say one of them")
+        _refuse_beside(fields, "input", "command", "give it as env, or as stdin")
+        return _read_function_call(fields, policy, alone=False)
+    if "function" not in fields and ("delay" in fields or "delay_until" in fields):
+        for field in ("input", "foreach", *_TRY_FIELDS):
+            if field in fields:
+                raise fields.refused(field, "means nothing for a step that only waits")
+        return {}
+    return _read_function_call(fields, policy, alone=False) | inputs
+
+
+def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
+    """The function or command of a step and its attempt policy. `alone`: it is a job's only step."""
+    if "command" not in fields:
+        return {"function": _function(fields), **asdict(policy)}
+    _refuse_beside(fields, "isolation", "command", "it has processes of its own in any case")
+    tried = {"timeout_ms": policy.timeout_ms, "retry": policy.retry, "route": policy.route}
+    return {**_read_command(fields, alone=alone), **tried}
+
+
+def _refuse_beside(fields: FieldReader, field: str, other: str, reason: str) -> None:
+    if field in fields:
+        raise fields.refused(field, f"cannot be beside {other}: {reason}")
+
+
+def _when(fields: FieldReader) -> When:
+    when = fields.choice("when", When, When.ALL_SUCCESS)
+    if when is not When.ALL_SUCCESS and not fields.entries("depends_on"):
+        raise fields.refused("when", "means nothing without depends_on")
+    return when
+
+
+def _foreach(fields: FieldReader) -> str | list[Any] | None:
+    if "foreach" not in fields:
+        return None
+    value = fields["foreach"]
+    if isinstance(value, list | tuple):
+        items: list[Any] = read_json(fields.at("foreach"), value)
+        return items
+    if isinstance(value, str) and _is_reference(value):
+        return value
+    raise fields.refused("foreach", "must be a list, or one reference such as ${steps.list.output}")
+
+
+def _max_parallel(fields: FieldReader, many: str) -> int | None:
+    if "max_parallel" not in fields:
+        return None
+    if many not in fields:
+        raise fields.refused("max_parallel", f"means nothing without {many}")
+    return fields.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
+
+
+def _delay_until(fields: FieldReader) -> str | None:
+    if "delay_until" not in fields:
+        return None
+    value = fields["delay_until"]
+    if isinstance(value, str) and _is_reference(value):
+        return value
+    at = fields.instant("delay_until")
+    if at is None:
+        raise fields.refused("delay_until", "must be an ISO instant, or one reference such as ${steps.ask.output}")
+    return instant_of(at).isoformat()
+
+
+def _refuse_retries(fields: FieldReader, steps: tuple[Step, ...]) -> None:
+    for index, step in enumerate(steps):
+        if step.retry is not None and step.retry.max_attempts > 1:
+            own = "dag" in fields and "retry" in fields["dag"][index]
+            field = f"{fields.at('dag')}[{index}].retry.max_attempts" if own else fields.at("retry.max_attempts")
+            raise FieldError(field, step.retry.max_attempts, "contradicts delivery: at_most_once, which is one attempt")
+
+
+def _retry(fields: FieldReader) -> RetryPolicy:
+    default = RetryPolicy()
+    initial = fields.duration("initial_delay", default.initial_delay_ms, high=LONGEST_TIMEOUT_MS)
+    longest = fields.duration("max_delay", max(initial, default.max_delay_ms), high=LONGEST_TIMEOUT_MS)
+    if "max_delay" in fields and longest < initial:
+        raise fields.refused("max_delay", "is shorter than initial_delay")
+    return RetryPolicy(
+        max_attempts=fields.whole("max_attempts", default.max_attempts, low=1, high=MOST_ATTEMPTS),
+        initial_delay_ms=initial,
+        multiplier=fields.number("multiplier", default.multiplier, low=1, high=LARGEST_MULTIPLIER),
+        max_delay_ms=longest,
+        jitter=fields.number("jitter", default.jitter, low=0, high=1),
+    )
+
+
+def _function(fields: FieldReader) -> str:
+    value = fields.required("function")
+    if not isinstance(value, str) or not FUNCTION.fullmatch(value):
+        raise fields.refused(
+            "function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function"
+        )
+    if value == SHELL:
+        raise fields.refused("function", "is what runs commands: say command instead")
+    return value
+
+
+def _tags(fields: FieldReader) -> tuple[str, ...]:
+    tags: list[str] = []
+    for path, value in fields.entries("tags", most=MOST_TAGS):
+        tag = printable(path, value, longest=LONGEST_TAG)
+        if not tag.strip():
+            raise FieldError(path, value, "is empty")
+        if tag in tags:
+            raise FieldError(path, value, "is named a second time")
+        tags.append(tag)
+    return tuple(tags)
+
+
+def _retention_days(fields: FieldReader) -> int | None:
+    if "retention" not in fields:
+        return None
+    value = fields["retention"]
+    if isinstance(value, str):
+        days, rest = divmod(duration_ms(fields.at("retention"), value), DAY_MS)
+    else:
+        days, rest = fields.whole("retention", 1, low=1, high=LONGEST_RETENTION_DAYS), 0
+    if rest or not 1 <= days <= LONGEST_RETENTION_DAYS:
+        raise fields.refused("retention", f"must be whole days, from 1 to {LONGEST_RETENTION_DAYS}, such as 90 or 90d")
+    return days
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+def _refuse_without_command(fields: FieldReader) -> None:
+    """Raise FieldError for a field about a command where there is no command."""
     for field in COMMAND_FIELDS[1:]:
-        if field in said and "command" not in said:
-            raise said.refused(field, "means nothing without command")
+        if field in fields and "command" not in fields:
+            raise fields.refused(field, "means nothing without command")
 
 
-def read_command(said: FieldReader, *, alone: bool) -> dict[str, Any]:
+def _read_command(fields: FieldReader, *, alone: bool) -> dict[str, Any]:
     """The fields of a step that runs the command. `alone`: it is a job's only step, and refers to no other."""
-    given: dict[str, Any] = {}
-    if "env" in said:
-        given["env"] = _env(said)
-    if "workdir" in said:
-        given["workdir"] = _workdir(said)
-    if "stdin" in said:
-        given["stdin"] = _stdin(said)
+    inputs: dict[str, Any] = {}
+    if "env" in fields:
+        inputs["env"] = _env(fields)
+    if "workdir" in fields:
+        inputs["workdir"] = _workdir(fields)
+    if "stdin" in fields:
+        inputs["stdin"] = _stdin(fields)
     if alone:
-        for field, value in given.items():
-            check_references(said.at(field), value, frozenset(), item=False)
-    return {"function": SHELL, "command": _command(said, each="foreach" in said), "input": given}
+        for field, value in inputs.items():
+            check_references(fields.at(field), value, frozenset(), item=False)
+    return {"function": SHELL, "command": _command(fields, each="foreach" in fields), "input": inputs}
 
 
-def _command(said: FieldReader, *, each: bool) -> str:
-    value = read_json(said.at("command"), said["command"])
+def _command(fields: FieldReader, *, each: bool) -> str:
+    value = read_json(fields.at("command"), fields["command"])
     if not isinstance(value, str) or not value.strip():
-        raise said.refused("command", "must be a text, as one would type it into a shell")
+        raise fields.refused("command", "must be a text, as one would type it into a shell")
     if len(value) > LONGEST_COMMAND:
         reason = f"has {len(value)} characters; at most {LONGEST_COMMAND} are taken: put it into a script"
-        raise said.refused("command", reason)
+        raise fields.refused("command", reason)
     if SECRET_BEGINS.search(value):
-        raise said.refused("command", "names a secret, and everybody can see commands that run: give it as env")
+        raise fields.refused("command", "names a secret, and everybody can see commands that run: give it as env")
     for path in references(value):
         root = re.split(r"[.\[]", path, maxsplit=1)[0]
         if root in ROOTS and ("." in path or (each and path in ("item", "index"))):
             reason = 'would make data a part of the program: give it as env, and write "$NAME" here'
-            raise FieldError(said.at("command"), f"${{{path}}}", reason)
+            raise FieldError(fields.at("command"), f"${{{path}}}", reason)
     return value
 
 
-def _env(said: FieldReader) -> dict[str, str]:
-    value = said["env"]
+def _env(fields: FieldReader) -> dict[str, str]:
+    value = fields["env"]
     if not isinstance(value, Mapping):
-        raise said.refused("env", "must be a mapping of variables")
+        raise fields.refused("env", "must be a mapping of variables")
     if len(value) > MOST_VARIABLES:
-        raise said.refused("env", f"has {len(value)} variables; at most {MOST_VARIABLES} are taken")
+        raise fields.refused("env", f"has {len(value)} variables; at most {MOST_VARIABLES} are taken")
     env = {}
     for name, text in value.items():
-        at = f"{said.at('env')}.{key_text(name)}"
+        at = f"{fields.at('env')}.{key_text(name)}"
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
             raise FieldError(
                 at, name, "is no name of a variable: letters, digits and _, and not beginning with GNOMON_"
@@ -95,31 +333,34 @@ def _env(said: FieldReader) -> dict[str, str]:
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise FieldError(at, text, "must be a text")
         env[name] = str(text)
-    read_input(said.at("env"), env)
+    read_input(fields.at("env"), env)
     return env
 
 
-def _workdir(said: FieldReader) -> str:
-    text = printable(said.at("workdir"), said["workdir"])
+def _workdir(fields: FieldReader) -> str:
+    text = printable(fields.at("workdir"), fields["workdir"])
     if not text or ".." in text.split("/"):
-        raise said.refused("workdir", "must be a folder inside of the workspace")
+        raise fields.refused("workdir", "must be a folder inside of the workspace")
     return text
 
 
-def _stdin(said: FieldReader) -> str:
-    value = read_json(said.at("stdin"), said["stdin"])
+def _stdin(fields: FieldReader) -> str:
+    value = read_json(fields.at("stdin"), fields["stdin"])
     if not isinstance(value, str):
-        raise said.refused("stdin", "must be a text")
+        raise fields.refused("stdin", "must be a text")
     return value
 
 
-def is_reference(text: str) -> bool:
-    """Whether the text is one reference and nothing else."""
+# ---- the graph -----------------------------------------------------------------------------------
+
+
+def _is_reference(text: str) -> bool:
+    """Whether the text consists of exactly one reference."""
     return any(text == f"${{{path}}}" for path in references(text))
 
 
-def check_graph(field: str, workflow_id: str, steps: tuple[Step, ...]) -> None:
-    """Refuse steps that could never be run in any order, or that refer to what cannot be there."""
+def _check_graph(field: str, workflow_id: str, steps: tuple[Step, ...]) -> None:
+    """Raise FieldError if the steps have no valid order, or refer to steps or values that cannot exist."""
     places = _places(field, steps)
     for index, step in enumerate(steps):
         _check_needs(f"{field}[{index}]", step, places)
@@ -135,7 +376,7 @@ def check_graph(field: str, workflow_id: str, steps: tuple[Step, ...]) -> None:
 
 
 def _places(field: str, steps: tuple[Step, ...]) -> dict[str, int]:
-    """Where each step stands."""
+    """The index of each step by its name."""
     places: dict[str, int] = {}
     for index, step in enumerate(steps):
         if step.name in places:
@@ -157,7 +398,7 @@ def _check_needs(field: str, step: Step, places: dict[str, int]) -> None:
 
 
 def _cycle(steps: tuple[Step, ...]) -> list[str]:
-    """Steps of which each needs the next and the last is the first; none, if there is an order to run them in."""
+    """Steps of which each needs the next, and the last is the first; empty if the graph has no cycle."""
     needs = {step.name: set(step.depends_on) for step in steps}
     needed_by: dict[str, list[str]] = {step.name: [] for step in steps}
     for step in steps:
@@ -173,11 +414,11 @@ def _cycle(steps: tuple[Step, ...]) -> list[str]:
                 ready.append(name)
     if not needs:
         return []
-    # Each step that is left needs another that is left, so following them comes back to one of them.
-    way = [next(iter(needs))]
-    while way.count(way[-1]) < 2:
-        way.append(min(needs[way[-1]]))
-    return way[way.index(way[-1]) :]
+    # Each remaining step needs another remaining one, so following them returns to one of them.
+    path = [next(iter(needs))]
+    while path.count(path[-1]) < 2:
+        path.append(min(needs[path[-1]]))
+    return path[path.index(path[-1]) :]
 
 
 def _check_step(field: str, step: Step, graph: Workflow) -> None:
@@ -190,7 +431,7 @@ def _check_step(field: str, step: Step, graph: Workflow) -> None:
 
 
 def _values(field: str, step: Step) -> Iterator[tuple[str, object, bool]]:
-    """All of a step that may refer to something: where it stands, what it is, and whether an item is at hand there."""
+    """The values of a step that may hold references: path, value, and whether `item` is defined there."""
     inputs = field if step.command else f"{field}.input"
     yield from ((f"{inputs}.{key_text(key)}", value, step.foreach is not None) for key, value in step.input.items())
     yield f"{field}.foreach", step.foreach, False
@@ -202,290 +443,57 @@ def _values(field: str, step: Step) -> Iterator[tuple[str, object, bool]]:
 def _asked(field: str, condition: str) -> Iterator[str]:
     """The paths of a condition, in the form of references."""
     for path in sorted(check_condition(field, condition)):
-        if not is_reference(f"${{{path}}}"):
+        if not _is_reference(f"${{{path}}}"):
             raise FieldError(field, path, "is no path to a value, such as steps.check.output.rows")
         yield f"${{{path}}}"
 
 
-_SECRET = "${secret:"  # noqa: S105 - how one is named
+# ---- pings ---------------------------------------------------------------------------------------
+
+_SECRET = "${secret:"  # noqa: S105 - the beginning of a reference
 _ONLY_A_SECRET = re.compile(r"\$\{secret:[^{}]+\}")
 
 
-def read_ping(said: FieldReader) -> Ping | None:
-    """What a job says under `ping`: an address, or a mapping with one and when to call it."""
-    if "ping" not in said:
+def _read_ping(fields: FieldReader) -> Ping | None:
+    """The field `ping` of a job: a URL, or a mapping with a URL and the moments to call it."""
+    if "ping" not in fields:
         return None
-    if isinstance(said["ping"], str):
-        return Ping(url=_address(said.at("ping"), said["ping"]))
-    fields = FieldReader(said["ping"], ("url", "on"), path=said.at("ping"))
-    return Ping(url=_address(fields.at("url"), fields.required("url")), on=_moments(fields))
+    if isinstance(fields["ping"], str):
+        return Ping(url=_address(fields.at("ping"), fields["ping"]))
+    ping = FieldReader(fields["ping"], ("url", "on"), path=fields.at("ping"))
+    return Ping(url=_address(ping.at("url"), ping.required("url")), on=_moments(ping))
 
 
 def ping_as_data(ping: Ping) -> str | dict[str, Any]:
-    """What says the same ping again."""
+    """The value of the field `ping` that defines this ping."""
     if ping == Ping(url=ping.url):
         return ping.url
     return {"url": ping.url, "on": [moment.value for moment in ping.on]}
 
 
 def redacted_ping_url(url: str) -> str:
-    """The address as anybody may read it: without what makes it one's own, unless a secret's name is all there is."""
+    """The URL without its secret parts, fit for display; a mere reference to a secret is shown as it is."""
     return url if _ONLY_A_SECRET.fullmatch(url) else redacted_url(url)
 
 
-def _moments(said: FieldReader) -> tuple[PingMoment, ...]:
-    if "on" not in said:
+def _moments(fields: FieldReader) -> tuple[PingMoment, ...]:
+    if "on" not in fields:
         return Ping(url="").on
-    if isinstance(said["on"], str):
-        return (said.choice("on", PingMoment, PingMoment.SUCCESS),)
+    if isinstance(fields["on"], str):
+        return (fields.choice("on", PingMoment, PingMoment.SUCCESS),)
     moments = []
-    for path, value in said.entries("on"):
+    for path, value in fields.entries("on"):
         if value not in tuple(PingMoment):
             raise FieldError(path, value, f"must be one of {', '.join(PingMoment)}")
         moments.append(PingMoment(str(value)))
     if not moments or len(set(moments)) < len(moments):
-        raise said.refused("on", "must name start, success or failure, each once")
+        raise fields.refused("on", "must name start, success or failure, each once")
     return tuple(moments)
 
 
 def _address(field: str, value: object) -> str:
     url = printable(field, value)
-    # What a secret holds is known when it is called.
+    # The value of a secret is checked when the URL is called.
     if not url.startswith(_SECRET) and not is_http_url(url):
         raise FieldError(field, redacted_url(url), "must be an address such as https://hc-ping.com/your-uuid")
     return url
-
-
-#: What says how a step is tried; a job may say it for all of its steps.
-_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS)
-WORK_FIELDS = (
-    "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
-    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
-)  # fmt: skip
-STEP_FIELDS = (
-    "step", "function", *COMMAND_FIELDS, "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel",
-    "delay", "delay_until", *_TRY_FIELDS,
-)  # fmt: skip
-RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
-LONGEST_TIMEOUT_MS = 30 * DAY_MS
-LONGEST_DELAY_MS = 366 * DAY_MS
-MOST_PARALLEL = 100_000
-LONGEST_RETENTION_DAYS = 36_500
-MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
-MOST_TAGS, LONGEST_TAG = 50, 64
-FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
-
-
-class _AttemptPolicy(Struct, frozen=True, kw_only=True):
-    """How a step is tried."""
-
-    timeout_ms: int | None = None
-    retry: RetryPolicy | None = None
-    isolation: Isolation = Isolation.NONE
-    route: RoutingRequirements | None = None
-
-
-def read_workflow(said: FieldReader) -> Workflow:
-    """What the job does. Its version is 1 until it is registered."""
-    name = said.name("name")
-    trying = _read_attempt_policy(said, _AttemptPolicy())
-    delivery = said.choice("delivery", Delivery, Delivery.AT_LEAST_ONCE)
-    given = read_input(said.at("input"), said["input"]) if "input" in said else {}
-    schema = read_schema(said.at("input_schema"), said["input_schema"]) if "input_schema" in said else None
-    check_input(said.at("input"), given, schema)
-    steps = _steps(said, name, trying)
-    if delivery is Delivery.AT_MOST_ONCE:
-        _refuse_second_starts(said, steps)
-    return Workflow(
-        workflow_id=name,
-        version=1,
-        steps=steps,
-        description=said.lines("description", ""),
-        tags=_tags(said),
-        input=given,
-        input_schema=schema,
-        delivery=delivery,
-        dead_letter=said.flag("dead_letter", default=False),
-        max_parallel=_max_parallel(said, "dag"),
-        lock=said.flag("lock", default=False),
-        retention_days=_retention_days(said),
-        ping=read_ping(said),
-    )
-
-
-def _steps(said: FieldReader, name: str, trying: _AttemptPolicy) -> tuple[Step, ...]:
-    named = [field for field in ("function", "command", "dag") if field in said]
-    if len(named) > 1:
-        raise said.refused(named[1], f"cannot be beside {named[0]}: say one of them")
-    refuse_without_command(said)
-    if "dag" not in said:
-        return (Step(name=ONLY_STEP, **_read_function_call(said, trying, alone=True)),)
-    steps = tuple(_step(FieldReader(step, STEP_FIELDS, path=path), trying) for path, step in said.entries("dag"))
-    if not steps:
-        raise said.refused("dag", "has no steps")
-    check_size(said.at("dag"), steps)
-    check_graph(said.at("dag"), name, steps)
-    return steps
-
-
-def _read_attempt_policy(said: FieldReader, above: _AttemptPolicy) -> _AttemptPolicy:
-    """What is said here; where nothing is, what was said above."""
-    limit = said.duration("timeout", 0, low=1, high=LONGEST_TIMEOUT_MS)
-    return _AttemptPolicy(
-        timeout_ms=limit or above.timeout_ms,
-        retry=_retry(FieldReader(said["retry"], RETRY_FIELDS, path=said.at("retry")))
-        if "retry" in said
-        else above.retry,
-        isolation=said.choice("isolation", Isolation, above.isolation),
-        route=read_route(said, above.route),
-    )
-
-
-def _step(said: FieldReader, above: _AttemptPolicy) -> Step:
-    return Step(
-        name=said.name("step"),
-        depends_on=tuple(schedule_name(path, name) for path, name in said.entries("depends_on")),
-        when=_when(said),
-        condition=said.text("if") if "if" in said else None,
-        foreach=_foreach(said),
-        max_parallel=_max_parallel(said, "foreach"),
-        delay_ms=said.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
-        delay_until=_delay_until(said),
-        **_read_action(said, above),
-    )
-
-
-def _read_action(said: FieldReader, above: _AttemptPolicy) -> dict[str, Any]:
-    """What the step does: it calls a function, runs a command or another workflow, or only waits.
-
-    Tried as far as that can be.
-    """
-    trying = _read_attempt_policy(said, above)
-    given = {"input": read_input(said.at("input"), said["input"])} if "input" in said else {}
-    refuse_without_command(said)
-    if "workflow" in said:
-        for field in ("function", "command"):
-            _refuse_beside(said, field, "workflow", "say one of them")
-        for field in ("timeout", "isolation", *ROUTE_FIELDS):
-            _refuse_beside(said, field, "workflow", "whose own steps have theirs")
-        return {"workflow": said.name("workflow"), "retry": trying.retry, **given}
-    if "command" in said:
-        _refuse_beside(said, "function", "command", "say one of them")
-        _refuse_beside(said, "input", "command", "give it as env, or as stdin")
-        return _read_function_call(said, trying, alone=False)
-    if "function" not in said and ("delay" in said or "delay_until" in said):
-        for field in ("input", "foreach", *_TRY_FIELDS):
-            if field in said:
-                raise said.refused(field, "means nothing for a step that only waits")
-        return {}
-    return _read_function_call(said, trying, alone=False) | given
-
-
-def _read_function_call(said: FieldReader, trying: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
-    """The function that is called or the command that is run, and how it is tried. `alone`: as a job's only step."""
-    if "command" not in said:
-        return {"function": _function(said), **asdict(trying)}
-    _refuse_beside(said, "isolation", "command", "it has processes of its own in any case")
-    tried = {"timeout_ms": trying.timeout_ms, "retry": trying.retry, "route": trying.route}
-    return {**read_command(said, alone=alone), **tried}
-
-
-def _refuse_beside(said: FieldReader, field: str, other: str, reason: str) -> None:
-    if field in said:
-        raise said.refused(field, f"cannot be beside {other}: {reason}")
-
-
-def _when(said: FieldReader) -> When:
-    when = said.choice("when", When, When.ALL_SUCCESS)
-    if when is not When.ALL_SUCCESS and not said.entries("depends_on"):
-        raise said.refused("when", "means nothing without depends_on")
-    return when
-
-
-def _foreach(said: FieldReader) -> str | list[Any] | None:
-    if "foreach" not in said:
-        return None
-    value = said["foreach"]
-    if isinstance(value, list | tuple):
-        items: list[Any] = read_json(said.at("foreach"), value)
-        return items
-    if isinstance(value, str) and is_reference(value):
-        return value
-    raise said.refused("foreach", "must be a list, or one reference such as ${steps.list.output}")
-
-
-def _max_parallel(said: FieldReader, many: str) -> int | None:
-    if "max_parallel" not in said:
-        return None
-    if many not in said:
-        raise said.refused("max_parallel", f"means nothing without {many}")
-    return said.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
-
-
-def _delay_until(said: FieldReader) -> str | None:
-    if "delay_until" not in said:
-        return None
-    value = said["delay_until"]
-    if isinstance(value, str) and is_reference(value):
-        return value
-    at = said.instant("delay_until")
-    if at is None:
-        raise said.refused("delay_until", "must be an ISO instant, or one reference such as ${steps.ask.output}")
-    return instant_of(at).isoformat()
-
-
-def _refuse_second_starts(said: FieldReader, steps: tuple[Step, ...]) -> None:
-    for index, step in enumerate(steps):
-        if step.retry is not None and step.retry.max_attempts > 1:
-            own = "dag" in said and "retry" in said["dag"][index]
-            field = f"{said.at('dag')}[{index}].retry.max_attempts" if own else said.at("retry.max_attempts")
-            raise FieldError(field, step.retry.max_attempts, "contradicts delivery: at_most_once, which is one attempt")
-
-
-def _retry(said: FieldReader) -> RetryPolicy:
-    usual = RetryPolicy()
-    initial = said.duration("initial_delay", usual.initial_delay_ms, high=LONGEST_TIMEOUT_MS)
-    longest = said.duration("max_delay", max(initial, usual.max_delay_ms), high=LONGEST_TIMEOUT_MS)
-    if "max_delay" in said and longest < initial:
-        raise said.refused("max_delay", "is shorter than initial_delay")
-    return RetryPolicy(
-        max_attempts=said.whole("max_attempts", usual.max_attempts, low=1, high=MOST_ATTEMPTS),
-        initial_delay_ms=initial,
-        multiplier=said.number("multiplier", usual.multiplier, low=1, high=LARGEST_MULTIPLIER),
-        max_delay_ms=longest,
-        jitter=said.number("jitter", usual.jitter, low=0, high=1),
-    )
-
-
-def _function(said: FieldReader) -> str:
-    value = said.required("function")
-    if not isinstance(value, str) or not FUNCTION.fullmatch(value):
-        raise said.refused("function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function")
-    if value == SHELL:
-        raise said.refused("function", "is what runs commands: say command instead")
-    return value
-
-
-def _tags(said: FieldReader) -> tuple[str, ...]:
-    tags: list[str] = []
-    for path, value in said.entries("tags", most=MOST_TAGS):
-        tag = printable(path, value, longest=LONGEST_TAG)
-        if not tag.strip():
-            raise FieldError(path, value, "is empty")
-        if tag in tags:
-            raise FieldError(path, value, "is named a second time")
-        tags.append(tag)
-    return tuple(tags)
-
-
-def _retention_days(said: FieldReader) -> int | None:
-    if "retention" not in said:
-        return None
-    value = said["retention"]
-    if isinstance(value, str):
-        days, rest = divmod(duration_ms(said.at("retention"), value), DAY_MS)
-    else:
-        days, rest = said.whole("retention", 1, low=1, high=LONGEST_RETENTION_DAYS), 0
-    if rest or not 1 <= days <= LONGEST_RETENTION_DAYS:
-        raise said.refused("retention", f"must be whole days, from 1 to {LONGEST_RETENTION_DAYS}, such as 90 or 90d")
-    return days

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gnomon.core.audit import Action, ChainBreak, ChainHead, StoredAuditEntry, refused_entry, verify_chain
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.errors import FieldError
 from gnomon.ports.audit import AuditQuery, AuditTrail
 

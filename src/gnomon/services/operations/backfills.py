@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
 from gnomon.core.runs.backfill import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.errors import FieldError, NotFound, Refused

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.inputs import SECRET, read_json
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
 from gnomon.ports.external_events import EventLog

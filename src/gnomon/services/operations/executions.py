@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, Task, TaskId, Tick
 from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import CancelOutcome, sub_run_id

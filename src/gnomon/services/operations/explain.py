@@ -21,7 +21,7 @@ from gnomon.core.explain.evidence import (
 )
 from gnomon.core.explain.explain import explain_subject
 from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
-from gnomon.core.jobs.schedule_fields import schedule_name
+from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
 from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState

@@ -8,8 +8,8 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.job import Job
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.ledger.edits import SKIP_MISSED, ResumeChoice
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus

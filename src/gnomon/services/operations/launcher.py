@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.inputs import check_input, read_input
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
 from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run

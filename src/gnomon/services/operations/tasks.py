@@ -9,8 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gnomon.core.jobs.export import workflow_as_data
-from gnomon.core.jobs.fields import FieldReader
-from gnomon.core.jobs.schedule_fields import printable, schedule_name
+from gnomon.core.jobs.fields import FieldReader, printable, schedule_name
 from gnomon.core.jobs.steps import COMMAND_FIELDS, WORK_FIELDS, read_workflow
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import NotFound

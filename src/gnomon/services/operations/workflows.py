@@ -7,8 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.jobs.definition import Definition, read_definition
+from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.job import Job
-from gnomon.core.jobs.schedule_fields import Defaults, printable, schedule_name
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound

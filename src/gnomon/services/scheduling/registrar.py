@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.jobs.schedule_fields import Defaults, printable, read_schedule_request, schedule_name
+from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.schedule_fields import Defaults, read_schedule_request
 from gnomon.core.ledger.edits import (
     SKIP_MISSED,
     MissedTicks,
