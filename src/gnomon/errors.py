@@ -222,13 +222,14 @@ class Refused(GnomonError):
 
 
 class IllegalTransition(Refused):
-    """A task was told something that cannot happen to it in its state."""
+    """A write of a task state that the table of transitions does not have. Nothing was written."""
 
     code = "illegal_transition"
 
-    def __init__(self, state: str, signal: str) -> None:
-        super().__init__(f"a task that is {state} cannot {signal}")
-        self.state, self.signal = state, signal
+    def __init__(self, task: str, before: str | None, after: str) -> None:
+        start = "be created as" if before is None else f"go from {before} to"
+        super().__init__(f"{task} cannot {start} {after}")
+        self.task, self.before, self.after = task, before, after
 
 
 class Overlapping(Refused):

@@ -22,6 +22,7 @@ from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.simulation import Simulation
 from support.histories import HistoryBuilder
 from support.random_simulation import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+from support.unchecked_tasks import UncheckedMemoryStore
 
 pytestmark = pytest.mark.guarantee("S4", "S5", "S6", "S7", "S8", "S9", "S12", "S14", "S17", "S18")
 
@@ -151,7 +152,7 @@ class Unfenced(MemoryStore):
         return None if task is None else task.state
 
 
-class Generous(MemoryStore):
+class Generous(UncheckedMemoryStore):
     """Gives away what it has given away before."""
 
     async def take(self, worker: str, **wish: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is asked for
@@ -184,7 +185,7 @@ class Deaf(MemoryStore):
         return frozenset()
 
 
-class Idle(MemoryStore):
+class Idle(UncheckedMemoryStore):
     """Calls some tasks done that nobody has done."""
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
@@ -229,13 +230,13 @@ class Forgiving(MemoryStore):
         return False
 
 
-class Undecided(MemoryStore):
+class Undecided(UncheckedMemoryStore):
     """Lets a run be over without its task."""
 
     def _stop_run(self, stopped: Run, now: int) -> None:
         tasks = {task.task_id: task for task in self._tasks.values() if task.run_id == stopped.run_id}
         super()._stop_run(stopped, now)
-        self._tasks |= tasks
+        self._tasks.update(tasks)
 
 
 STORES = {

@@ -28,7 +28,11 @@ class EditableMemoryStore(MemoryStore):
             if column is None:
                 del rows[held]
             else:
-                rows[held] = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
+                changed = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
+                if table == "task":
+                    self._tasks._put(changed)  # noqa: SLF001 - past the check of transitions
+                else:
+                    rows[held] = changed
 
 
 def sql_row_editor(store: SqlStore) -> EditRow:

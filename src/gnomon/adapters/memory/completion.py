@@ -1,7 +1,7 @@
 """The end of tasks and runs in memory, and what follows from it: the next steps, room for others, dead letters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence, ValuesView
 
 from msgspec.structs import replace
 
@@ -39,33 +39,55 @@ from gnomon.core.runs.outcomes import (
     tick_status,
 )
 from gnomon.core.runs.routing import Placement
-from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_initial, check_transition
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
-IN_HAND = (TaskState.DISPATCHED, TaskState.RUNNING)
 
+class TaskTable(MutableMapping[TaskId, Task]):
+    """All tasks. Every write checks the state of the task against the table of transitions.
 
-class TaskTable(dict[TaskId, Task]):
-    """All tasks, and apart from them those that are not over: most questions are about these."""
+    `live` holds the tasks that are not over: most queries are about these.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._rows: dict[TaskId, Task] = {}
         self.live: dict[TaskId, Task] = {}
 
+    def __getitem__(self, task_id: TaskId) -> Task:
+        return self._rows[task_id]
+
     def __setitem__(self, task_id: TaskId, task: Task) -> None:
-        super().__setitem__(task_id, task)
+        current = self._rows.get(task_id)
+        if current is None:
+            check_initial(task_id, task.state)
+        elif task.state is not current.state:
+            check_transition(task_id, current.state, task.state)
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
+        self._rows[task.task_id] = task
         if task.state in TERMINAL:
-            self.live.pop(task_id, None)
+            self.live.pop(task.task_id, None)
         else:
-            self.live[task_id] = task
+            self.live[task.task_id] = task
 
     def __delitem__(self, task_id: TaskId) -> None:
-        super().__delitem__(task_id)
+        del self._rows[task_id]
         self.live.pop(task_id, None)
 
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def values(self) -> ValuesView[Task]:
+        """The rows themselves: the inherited view looks each one up by its key."""
+        return self._rows.values()
+
     def add(self, tasks: Iterable[Task]) -> None:
-        """Tasks that there were not."""
+        """Add new tasks."""
         for task in tasks:
             self[task.task_id] = task
 
@@ -242,7 +264,7 @@ class MemoryCompletion(ABC):
         """What waits of the run is cancelled; so is the run, if nothing else is left of it."""
         self._runs[stopped.run_id] = stopped
         for task in self._of_run(stopped.run_id):
-            if task.state not in TERMINAL and task.state not in IN_HAND:
+            if task.state in WAITING:
                 self._tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
         if stopped.over:
             self._set_tick(stopped, TickStatus.SKIPPED)
@@ -259,7 +281,7 @@ class MemoryCompletion(ABC):
             if task.state is TaskState.RUNNING and task.open_items:
                 left = sum(one.state not in TERMINAL for one in self._items(task.task_id))
                 self._tasks[task.task_id] = replace(task, open_items=left)
-        in_hand = [task for task in self._of_run(stopped.run_id) if task.state in IN_HAND]
+        in_hand = [task for task in self._of_run(stopped.run_id) if task.state in ASSIGNED]
         inner = [task for task in in_hand if self._attempts[task.task_id, task.fence].worker == ENGINE]
         subs = {run.parent_task for run in self._runs.values() if not run.over}
         idle = [task for task in inner if not task.open_items and task.task_id not in subs]
@@ -272,13 +294,12 @@ class MemoryCompletion(ABC):
 
     def _end_attempt(self, one: TaskCompletion) -> bool:
         held = one.task_id, one.fence
-        if self._state(held) not in IN_HAND or one.lease_until not in (None, self._attempts[held].lease_until):
+        if self._state(held) not in ASSIGNED or one.lease_until not in (None, self._attempts[held].lease_until):
             return False
         if one.reported_by is not None and self._started_by_other(held, one.reported_by):
             return False
         if self._runs[one.run_id].cancel_requested_at is not None:
             one = cancel_instead_of_retry(one)
-        self._attempts[held] = replace(self._attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
         self._tasks[one.task_id] = replace(
             self._tasks[one.task_id],
             state=one.state,
@@ -289,6 +310,7 @@ class MemoryCompletion(ABC):
             routings=one.routings,
             note=one.error,
         )
+        self._attempts[held] = replace(self._attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
         if one.output is not None:
             self._payloads[one.task_id, "output"] = one.output
         self._logs.setdefault(one.task_id, []).extend(one.logs)

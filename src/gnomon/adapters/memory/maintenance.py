@@ -1,6 +1,6 @@
 """What may go, in memory. No method awaits half-way, so each one is a transaction by itself."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -252,7 +252,7 @@ class MemoryRetention(MemoryExternalEvents):
         return True
 
 
-def _drop(kept: dict[Any, Any], names: Iterable[Any]) -> None:
+def _drop(kept: MutableMapping[Any, Any], names: Iterable[Any]) -> None:
     for name in list(names):
         kept.pop(name, None)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.completion import IN_HAND, MemoryCompletion
+from gnomon.adapters.memory.completion import MemoryCompletion
 from gnomon.core.model import (
     ENGINE,
     Attempt,
@@ -25,7 +25,7 @@ from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest,
 from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import Placement, is_stranded
-from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -149,8 +149,6 @@ class MemoryTaskStore(MemoryPlacement):
                 continue
             if not self._within_tenant_limit(one):
                 continue
-            if one.placement is not None:
-                self._placements[task.task_id] = one.placement
             self._tasks[task.task_id] = replace(
                 task,
                 state=one.state,
@@ -160,6 +158,8 @@ class MemoryTaskStore(MemoryPlacement):
                 note=one.note,
                 skipped=one.skipped,
             )
+            if one.placement is not None:
+                self._placements[task.task_id] = one.placement
             if one.own_input is not None:
                 self._payloads[task.task_id, "input"] = one.own_input
             done.add(task.task_id)
@@ -240,7 +240,7 @@ class MemoryTaskStore(MemoryPlacement):
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
         """See Work.renew."""
-        ours = [one for one in held if self._state(one) in IN_HAND and not self._started_by_other(one, worker)]
+        ours = [one for one in held if self._state(one) in ASSIGNED and not self._started_by_other(one, worker)]
         for one in ours:
             self._attempts[one] = replace(self._attempts[one], lease_until=self._now() + lease_ms)
         to_cancel = (one for one in ours if self._runs[self._tasks[one[0]].run_id].cancel_requested_at is not None)
@@ -259,7 +259,7 @@ class MemoryTaskStore(MemoryPlacement):
 
     async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Work.handed_out."""
-        return [self._with_run(self._tasks[one[0]]) for one in held if self._state(one) in IN_HAND]
+        return [self._with_run(self._tasks[one[0]]) for one in held if self._state(one) in ASSIGNED]
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
         """See Work.open_attempts."""
