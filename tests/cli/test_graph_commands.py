@@ -227,7 +227,7 @@ def test_events_are_listed_and_shown(prompt: CliPrompt) -> None:
     ("words", "said"),
     [
         (("emit", "Bad Name"), "name"),
-        (("emit", "a", "--body", "{"), "is no JSON"),
+        (("emit", "a", "--body", "{"), "is not JSON"),
         (("emit", "a", "--body", "@nowhere"), "cannot be read"),
         (("emit", "a", "--key", ""), "is empty"),
         (("show", "evt_nothing"), "evt_nothing"),
@@ -331,7 +331,7 @@ def test_a_schedule_that_a_later_version_does_not_have_is_deleted(prompt: CliPro
     assert prompt.data("jobs", "list") == []
 
 
-@pytest.mark.parametrize(("text", "said"), [("[]", "no JSON object"), ("{", "is no JSON"), ("{}", "workflow_id")])
+@pytest.mark.parametrize(("text", "said"), [("[]", "no JSON object"), ("{", "is not JSON"), ("{}", "workflow_id")])
 def test_a_definition_that_is_none_is_refused(prompt: CliPrompt, text: str, said: str) -> None:
     (prompt.folder / "etl.json").write_text(text)
 

@@ -285,7 +285,7 @@ def test_the_same_key_is_the_same_execution(prompt: CliPrompt) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        pytest.param("{day", "--input: '{day' is no JSON", id="no JSON"),
+        pytest.param("{day", "--input: '{day' is not JSON", id="no JSON"),
         pytest.param("@none.json", "cannot be read", id="no file"),
         pytest.param("[]", "input: [] must be a mapping", id="no mapping"),
         pytest.param('{"day": 5}', "input.day: 5 is refused by input_schema", id="against the schema"),

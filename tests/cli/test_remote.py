@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.remote import RemoteServer as Server
+from gnomon.app.remote_server import RemoteServer as Server
 from support.api_server import background_scheduler
 from support.cli_prompt import CliPrompt, CommandResult
 
@@ -191,12 +191,16 @@ def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(p
         (("--server", "nowhere", "jobs", "list"), 2, "is no address"),
         (("--server", "http://127.0.0.1:1", "jobs", "list"), 1, "cannot be reached"),
         (("--profile", "none", "jobs", "list"), 2, "there is no profile 'none'"),
-        (("--server", "http://127.0.0.1:1", "--profile", "x", "jobs", "list"), 2, "say one of them"),
-        (("--server", "http://127.0.0.1:1", "jobs", "list", "--database", "x.db"), 2, "for the store at hand"),
+        (("--server", "http://127.0.0.1:1", "--profile", "x", "jobs", "list"), 2, "use one of them"),
+        (("--server", "http://127.0.0.1:1", "jobs", "list", "--database", "x.db"), 2, "for a local database"),
         (("--token-file", "x", "jobs", "list"), 2, "--token-file goes with"),
-        (("--server", "http://127.0.0.1:1", "doctor"), 2, "needs the store itself"),
-        (("--server", "http://127.0.0.1:1", "up"), 2, "needs the store itself"),
-        (("--server", "http://127.0.0.1:1", "audit", "list", "--tenant", "other"), 2, "the token says"),
+        (("--server", "http://127.0.0.1:1", "doctor"), 2, "needs direct access to the database"),
+        (("--server", "http://127.0.0.1:1", "up"), 2, "needs direct access to the database"),
+        (
+            ("--server", "http://127.0.0.1:1", "audit", "list", "--tenant", "other"),
+            2,
+            "the token determines the tenant",
+        ),
         (("--server", "http://127.0.0.1:1", "--token-file", "none", "jobs", "list"), 2, "none: cannot be read"),
     ],
 )
@@ -226,7 +230,7 @@ def test_who_shows_no_token_is_told_where_one_may_come_from(
     done = prompt.there("jobs", "list")
 
     assert done.code == 1
-    assert "no token was shown" in done.err[0]
+    assert "no token was sent" in done.err[0]
     assert "--token-file" in done.err[0]
 
 
@@ -271,7 +275,7 @@ def test_a_profile_names_a_server_and_where_its_token_is(prompt: RemotePrompt, m
     assert prompt.run("--profile", "prof", "jobs", "list").err == [
         "error: there is no profile 'prof'; did you mean prod?"
     ]
-    assert prompt.lines("profiles", "remove", "prod") == ["prod is forgotten"]
+    assert prompt.lines("profiles", "remove", "prod") == ["prod is deleted"]
     assert prompt.run("profiles", "remove", "prod").code == 2
 
 
@@ -282,7 +286,7 @@ def test_a_token_that_others_can_read_is_shown_with_a_warning(prompt: RemoteProm
 
     done = prompt.run("--profile", "prod", "jobs", "list")
 
-    assert done.err == [f"warning: {file} holds a token and can be read by others: chmod 600 {file}"]
+    assert done.err == [f"warning: {file} contains a token and others can read it: chmod 600 {file}"]
     assert (done.code, done.out) == (0, prompt.there("jobs", "list").out)
 
 
@@ -315,8 +319,8 @@ def test_the_file_of_profiles_is_its_owners_alone(prompt: RemotePrompt) -> None:
     ("said", "reason"),
     [
         (("--server", "nowhere"), "is no address"),
-        (("--server", "http://x", "--token-file", "a", "--token-env", "B"), "say one of them"),
-        (("--server", "http://x", "--token-env", "a b"), "is no name of a variable"),
+        (("--server", "http://x", "--token-file", "a", "--token-env", "B"), "use one of them"),
+        (("--server", "http://x", "--token-env", "a b"), "is not the name of an environment variable"),
         (("--server", "http://x", "--key-file", "a"), "goes with --cert-file"),
     ],
 )

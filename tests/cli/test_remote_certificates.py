@@ -60,5 +60,5 @@ def test_a_profile_shows_a_certificate_instead_of_a_token(tmp_path: Path, prompt
 
     assert address.startswith("https://")
     assert (applied.code, applied.out[-1], actors) == (0, "2 created", {"ops"})
-    assert (bare.code, "no token was shown" in bare.err[0]) == (1, True)
+    assert (bare.code, "no token was sent" in bare.err[0]) == (1, True)
     assert (doubtful.code, "cannot be reached" in doubtful.err[0]) == (1, True)

@@ -64,7 +64,7 @@ def test_a_skip_is_undone(prompt: CliPrompt) -> None:
     [
         (("--at", "2099-01-01T00:00:01Z"), "is no planned time: the one before is at"),
         (("--at", "tomorrow"), '--at: "tomorrow" is not an instant'),
-        (("--at", "2099-01-01T00:00Z", "--undo", "--move-to", "2099-01-01T00:00Z"), "two different things"),
+        (("--at", "2099-01-01T00:00Z", "--undo", "--move-to", "2099-01-01T00:00Z"), "cannot be used with --move-to"),
     ],
 )
 def test_what_cannot_be_skipped_is_said(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:
@@ -169,7 +169,7 @@ def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:
     ("told", "reason"),
     [
         (("report",), "a backfill needs a job, --from and --to"),
-        (("report", "--cancel", "bf_1"), "nothing else"),
+        (("report", "--cancel", "bf_1"), "takes only the id"),
         (("--cancel", "bf_1"), "there is no backfill 'bf_1'"),
         (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is yet to come"),
     ],

@@ -1,4 +1,4 @@
-"""The command line: one door into the same rooms. Each command is imported when it is used."""
+"""The command line: parses arguments, runs one command, and turns errors into messages and exit codes."""
 
 import io
 import os
@@ -14,23 +14,23 @@ from gnomon.cli.flags import add_server_options
 from gnomon.cli.output import discard_output, show_error, show_usage_error
 from gnomon.errors import GnomonError, UsageError
 
-#: What the caller got wrong, as every Unix tool says it; anything else on purpose is 1.
+#: The exit code for a usage error, as Unix tools use it; other expected failures exit with 1.
 EXIT_USAGE = 2
 EXIT_FAILURE = 1
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is shown to a person, never as a traceback."""
-    if sys.stdout is None:  # it was closed before we were started
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open as long as the program
+    """Run the command line. An expected error is printed as a message, without a traceback."""
+    if sys.stdout is None:  # the parent process closed it
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process exits
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What a terminal cannot show must not stop the rest.
+        # A character that the terminal cannot encode must not abort the output.
         sys.stdout.reconfigure(errors="replace")
-    sys.exit(_finished())
+    sys.exit(_run_and_flush())
 
 
-def _finished() -> int:
-    """Run the command and hand over all it wrote; the exit code."""
+def _run_and_flush() -> int:
+    """Run the command, flush its output and return the exit code."""
     try:
         code = _run()
         sys.stdout.flush()

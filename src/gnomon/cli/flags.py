@@ -1,4 +1,4 @@
-"""What can be typed about servers elsewhere, at every command that may be for one."""
+"""The options --server, --profile and --token-file, accepted before and after a command that can use a server."""
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from gnomon.errors import UsageError
 
-#: Commands that need the store itself.
+#: Commands that need direct access to the database.
 _LOCAL_ONLY_COMMANDS = {
     ("up",),
     ("server",),
@@ -26,33 +26,33 @@ _LOCAL_ONLY_COMMANDS = {
 
 
 class ParsedServerFlags(NamedTuple):
-    """What was typed about a server."""
+    """The values of --server, --profile and --token-file."""
 
     server: str | None = None
     profile: str | None = None
     token_file: Path | None = None
 
 
-#: What was typed with the command that is under way.
-PARSED_SERVER_FLAGS: ContextVar[ParsedServerFlags | None] = ContextVar("typed", default=None)
+#: The flags of the command that is being parsed.
+_CURRENT: ContextVar[ParsedServerFlags | None] = ContextVar("server_flags", default=None)
 
 
 def parsed_server_flags() -> ParsedServerFlags:
-    """What was typed about a server."""
-    return PARSED_SERVER_FLAGS.get() or ParsedServerFlags()
+    """The server flags of the current command."""
+    return _CURRENT.get() or ParsedServerFlags()
 
 
 def _refuse_server() -> None:
-    """UsageError if a server was named to a command that needs the store itself."""
-    said = parsed_server_flags()
-    named = "--server" if said.server else "--profile" if said.profile else None
+    """Raise UsageError if a server is named for a command that needs the database."""
+    flags = parsed_server_flags()
+    named = "--server" if flags.server else "--profile" if flags.profile else None
     if named is not None:
-        raise UsageError(f"{named} is not for this command: it needs the store itself")
+        raise UsageError(f"{named} cannot be used with this command: it needs direct access to the database")
 
 
 def add_server_options(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
-    """The command, with the options of this page at its top and wherever a server can be asked instead of a store."""
-    PARSED_SERVER_FLAGS.set(None)
+    """The command with the server options added to its root and to every sub-command that takes --database."""
+    _CURRENT.set(None)
     options = get_command(_OPTIONS).params
     command.params += options
     for path, inner in _leaf_commands(command, ()):
@@ -73,37 +73,41 @@ def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[
 
 def _refuse_server_before(callback: Callable[..., object]) -> Callable[..., object]:
     @wraps(callback)
-    def refused(*given: object, **said: object) -> object:
+    def checked(*args: object, **kwargs: object) -> object:
         _refuse_server()
-        return callback(*given, **said)
+        return callback(*args, **kwargs)
 
-    return refused
+    return checked
 
 
 def _server(value: str | None) -> None:
     if value is not None:
-        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(server=value))
+        _CURRENT.set(parsed_server_flags()._replace(server=value))
 
 
 def _profile(value: str | None) -> None:
     if value is not None:
-        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(profile=value))
+        _CURRENT.set(parsed_server_flags()._replace(profile=value))
 
 
 def _token_file(value: Path | None) -> None:
     if value is not None:
-        PARSED_SERVER_FLAGS.set(parsed_server_flags()._replace(token_file=value))
+        _CURRENT.set(parsed_server_flags()._replace(token_file=value))
 
 
 _OPTIONS = typer.Typer(add_completion=False)
 _SERVER = typer.Option(
-    "--server", metavar="URL", expose_value=False, callback=_server, help="A server, instead of the store at hand."
+    "--server", metavar="URL", expose_value=False, callback=_server, help="Send the command to this server."
 )
 _PROFILE = typer.Option(
-    "--profile", metavar="NAME", expose_value=False, callback=_profile, help="A server that gnomon profiles knows."
+    "--profile",
+    metavar="NAME",
+    expose_value=False,
+    callback=_profile,
+    help="Send the command to the server of this profile.",
 )
 _TOKEN_FILE = typer.Option(
-    "--token-file", metavar="FILE", expose_value=False, callback=_token_file, help="The token to show the server."
+    "--token-file", metavar="FILE", expose_value=False, callback=_token_file, help="File with the token for the server."
 )
 
 

@@ -1,4 +1,4 @@
-"""What is given to a command as JSON."""
+"""Parse option values: JSON, JSON files and instants."""
 
 import json
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from gnomon.core.cron import known_zone
 from gnomon.errors import FieldError, UsageError
 
 
-def json_option(option: str, given: str | None) -> Any:  # noqa: ANN401 - whether it fits is for others to say
-    """What an option says: JSON, or the JSON in the file after an @."""
+def json_option(option: str, given: str | None) -> Any:  # noqa: ANN401 - the action validates the value
+    """The value of an option: JSON, or the content of the JSON file named after an @."""
     if given is None:
         return None
     if given.startswith("@"):
@@ -20,25 +20,25 @@ def json_option(option: str, given: str | None) -> Any:  # noqa: ANN401 - whethe
 
 
 def json_file(option: str, path: str, given: str | None = None) -> Any:  # noqa: ANN401 - as above
-    """The JSON in a file. `given` is how it was named, if not by its path."""
-    said = path if given is None else given
+    """The content of a JSON file. `given` is the option value to quote in errors, if it is not the path."""
+    quoted = path if given is None else given
     try:
-        return _json(option, Path(path).read_text(encoding="utf-8"), said)
+        return _json(option, Path(path).read_text(encoding="utf-8"), quoted)
     except (OSError, UnicodeDecodeError) as error:
-        raise FieldError(option, said, f"cannot be read: {error}") from None
+        raise FieldError(option, quoted, f"cannot be read: {error}") from None
 
 
-def _json(option: str, text: str, said: str) -> Any:  # noqa: ANN401 - as above
+def _json(option: str, text: str, quoted: str) -> Any:  # noqa: ANN401 - as above
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FieldError(option, said, f"is no JSON: {error}") from None
+        raise FieldError(option, quoted, f"is not JSON: {error}") from None
 
 
 def parse_start(text: str | None, *, timezone: str | None = None, option: str = "--from") -> datetime:
-    """The instant `text` names, in `timezone` if it has no zone of its own; without a text, now.
+    """The instant that `text` names, in `timezone` if it has no offset; the current time if it is None.
 
-    Now is read here and nowhere else.
+    The command line reads the current time only here.
     """
     if text is None:
         return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What a shell offers while a command is being typed."""
+"""Options that several commands share, and the completion of job names."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,52 +9,66 @@ from gnomon.cli.output import Format
 
 
 def job_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The jobs that begin like this; none if they cannot be had at once."""
+    """The names of jobs that start with `incomplete`; none if they cannot be read."""
     from gnomon.cli.target import Target, page_size, with_gateway
     from gnomon.client import requests
 
     target = Target(context.params.get("database"), context.params.get("config"))
     try:
         found = with_gateway(target, lambda gateway: gateway.send(requests.jobs(page=page_size()))).items
-    except Exception:  # noqa: BLE001 - whoever is typing a word is not to be told what is wrong elsewhere
+    except Exception:  # noqa: BLE001 - completion must not print errors into the line that is being typed
         return []
     return [one.job for one in found if one.job.startswith(incomplete)]
 
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 From = Annotated[
-    str | None, typer.Option("--from", metavar="INSTANT", help="Look from this ISO instant instead of now.")
+    str | None, typer.Option("--from", metavar="INSTANT", help="Start at this ISO 8601 instant (default: now).")
 ]
 Database = Annotated[
-    str | None, typer.Option("--database", metavar="PATH|URL", help="Where everything is kept; ./gnomon.db.")
+    str | None,
+    typer.Option("--database", metavar="PATH|URL", help="SQLite file or database URL (default: ./gnomon.db)."),
 ]
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A configuration file.")]
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Where the API listens; 8062.")]
-Bus = Annotated[str | None, typer.Option("--nats", metavar="URL", help="Get tasks over NATS, and need no database.")]
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration file.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Port of the HTTP API (default: 8062).")]
+Bus = Annotated[
+    str | None, typer.Option("--nats", metavar="URL", help="NATS server to receive tasks from, instead of a database.")
+]
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Show metrics and probes here; nowhere.")
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65_535, help="Port for metrics and health probes (default: off)."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Log as JSON instead of lines for a person.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Log JSON instead of readable lines.")]
 WatchedJobs = Annotated[
-    list[Path] | None, typer.Option("--jobs", metavar="FILE", help="A jobs file, watched; may be repeated.")
+    list[Path] | None,
+    typer.Option("--jobs", metavar="FILE", help="Jobs file to apply now and on every change; repeatable."),
 ]
 Imports = Annotated[
-    list[str] | None, typer.Option("--import", metavar="MODULE", help="Functions to register; may be repeated.")
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Python module that registers functions; repeatable."),
 ]
-Slots = Annotated[int | None, typer.Option("--slots", min=1, help="How many tasks run at once.")]
-JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="A jobs file.")]
+Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Tasks to run at the same time (default: 500).")]
+JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="Jobs file.")]
 JobsFiles = Annotated[
-    list[Path], typer.Option("-f", "--file", metavar="FILE", help="A jobs file; may be repeated: they count as one.")
+    list[Path],
+    typer.Option("-f", "--file", metavar="FILE", help="Jobs file; repeatable, the files count as one."),
 ]
 PruneTag = Annotated[
-    str | None, typer.Option("--prune-tag", metavar="TAG", help="The same, but only of jobs that have this tag.")
+    str | None,
+    typer.Option("--prune-tag", metavar="TAG", help="Like --prune, but only for jobs with this tag."),
 ]
 OfJob = Annotated[
-    str | None, typer.Option("--job", metavar="NAME", help="Only those of this job.", autocompletion=job_names)
+    str | None, typer.Option("--job", metavar="NAME", help="Only entries of this job.", autocompletion=job_names)
 ]
-OfTag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only those of jobs with this tag.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="INSTANT", help="From this ISO instant on.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="INSTANT", help="Before this ISO instant.")]
+OfTag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only jobs with this tag.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="INSTANT", help="Only entries at or after this ISO 8601 instant.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="INSTANT", help="Only entries before this ISO 8601 instant.")
+]
+Limit = Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of entries.")]
 Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="Asking again with the same key starts no second run.")
+    str | None,
+    typer.Option("--key", metavar="KEY", help="Idempotency key: a repeated request with the same key starts no run."),
 ]

@@ -1,4 +1,4 @@
-"""How results are printed: for people as text, for machines as JSON or YAML."""
+"""Print results as text, JSON or YAML, and errors as one line each."""
 
 import json
 import os
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Format(StrEnum):
-    """What `-o` takes."""
+    """The values of `-o`."""
 
     TABLE = "table"
     JSON = "json"
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 def print_data(data: object, form: Format) -> None:
-    """Print plain data, or answers, for a machine: in the words of the API, instants included."""
+    """Print plain data or API responses as JSON or YAML, with the field names and instant format of the API."""
     data = msgspec.to_builtins(data)
     if form is Format.YAML:
         import yaml
@@ -38,12 +38,12 @@ def print_data(data: object, form: Format) -> None:
 
 
 def supports_unicode() -> bool:
-    """Whether the output can carry every character; if not, data is escaped rather than damaged."""
+    """Whether the output encoding covers Unicode; if not, data is escaped instead of replaced."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print rows under their headings, as wide as they need to be on a terminal."""
+    """Print rows under their headings, in columns as wide as their content."""
     from rich.cells import cell_len
 
     lines = [columns, *([printable(cell) for cell in row] for row in rows)]
@@ -54,7 +54,7 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def print_list(found: Sequence[T], form: Format, columns: list[str], row: Callable[[T], list[str]], none: str) -> None:
-    """Print what was found, for people a row each; if there is nothing, they are told so."""
+    """Print a list in the chosen format; as a table, print `none` if the list is empty."""
     if form is not Format.TABLE:
         print_data(found, form)
     elif not found:
@@ -64,17 +64,17 @@ def print_list(found: Sequence[T], form: Format, columns: list[str], row: Callab
 
 
 def printable(text: str) -> str:
-    """The text with every character a terminal might obey or hide replaced by a question mark."""
+    """The text with control and invisible characters replaced by question marks."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def discard_output() -> None:
-    """Send what is still buffered nowhere, so that Python does not fail on it again when it ends."""
+    """Redirect buffered output to the null device, so that Python does not fail again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def flush_or_discard_output() -> None:
-    """What is still buffered is written, or forgotten if it cannot be."""
+    """Write buffered output; discard it if it cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -90,9 +90,9 @@ def show_error(error: GnomonError) -> None:
     sys.stderr.write("\n".join(printable(line) for line in lines) + "\n")
 
 
-def show_usage_error(said: str) -> None:
-    """Print what was typed wrongly, in one line; nothing if the help was printed instead."""
-    line = " ".join(said.split()).removesuffix(".")
+def show_usage_error(message: str) -> None:
+    """Print a usage error in one line; nothing if it is empty because the help was printed."""
+    line = " ".join(message.split()).removesuffix(".")
     if line:
         sys.stderr.write(f"error: {printable(line[0].lower() + line[1:])}\n")
 
@@ -112,7 +112,7 @@ def _schedule_error(error: CronError) -> list[str]:
 
 
 def _caret(text: str, place: Position) -> list[str]:
-    """The text, or the part of it around the place, and a mark under the place."""
+    """The text, or the part of it around `place`, and carets under `place`."""
     from rich.cells import cell_len
 
     start = max(0, min(place.start - _WIDTH // 2, len(text) - _WIDTH))
@@ -123,7 +123,7 @@ def _caret(text: str, place: Position) -> list[str]:
 
 
 def format_instant(at: int | datetime | None, zone: str = "UTC") -> str:
-    """An instant on the clocks of a zone, which is named; nothing for none."""
+    """The instant in local time with the zone's name; an empty string for None."""
     if at is None:
         return ""
     local = in_zone(instant_of(at) if isinstance(at, int) else at, zone)
@@ -131,35 +131,35 @@ def format_instant(at: int | datetime | None, zone: str = "UTC") -> str:
 
 
 def format_iso(at: int | None) -> str | None:
-    """An instant for machines, spelt as the API does."""
+    """The instant in the ISO 8601 format of the API."""
     return None if at is None else msgspec.to_builtins(instant_of(at))
 
 
 def format_duration(ms: int | None) -> str:
-    """A stretch of time in its two largest units; nothing for none."""
+    """The duration in its two largest units; an empty string for None."""
     return "" if ms is None else span_text(ms)
 
 
 def first_line(text: str | None, width: int = 60) -> str:
-    """As much of a text as a table has room for."""
+    """The first line of a text, truncated to `width` characters."""
     line = (text or "").partition("\n")[0]
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def format_fields(pairs: list[tuple[str, str]]) -> list[str]:
-    """Lines of names and what there is to say about them; further lines of a text stand under its first."""
-    told = [(name, text) for name, text in pairs if text]
-    width = max(len(name) for name, _ in told) + 2
+    """One line per name and text, aligned; further lines of a text are indented under its first."""
+    filled = [(name, text) for name, text in pairs if text]
+    width = max(len(name) for name, _ in filled) + 2
     return [
         printable(f"{'' if place else name:<{width}}{line}")
-        for name, text in told
+        for name, text in filled
         for place, line in enumerate(text.split("\n"))
     ]
 
 
 @contextmanager
 def progress_spinner(what: str) -> Iterator[None]:
-    """A line that moves while it takes long, and nothing where nobody looks."""
+    """Show a spinner on standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,52 +1,53 @@
-"""Where commands go: to the store at hand, or to a server elsewhere."""
+"""The target of a command: the local database, or a server over HTTP."""
 
 import asyncio
 import getpass
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gnomon.app.gateway import Gateway, RequestActor, open_local
 from gnomon.app.operations import Operations, database_url, load_settings
+from gnomon.app.remote_server import RemoteServer, choose_server, open_remote
 from gnomon.cli.flags import parsed_server_flags
-from gnomon.cli.remote import RemoteServer, choose_server, open_remote
 from gnomon.client.transport import ApiRequest, next_page_request
 from gnomon.config.settings import Settings
 from gnomon.core.responses import ExecutionDetail, Page
 from gnomon.errors import Unauthenticated, UsageError
 
 T = TypeVar("T")
-#: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.
+#: The delay between two polls of an execution doubles from the first value to the second.
 _MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
-#: How many are asked for at once.
+#: The largest page that the API returns.
 _MAX_PAGE_SIZE = 1000
 
 
 class Target(NamedTuple):
-    """Which store a command is about, as far as its flags say."""
+    """The database or server that the flags of a command select."""
 
     database: str | None = None
     config: Path | None = None
 
     def settings(self) -> Settings:
-        """All settings, of which a flag is the strongest."""
+        """All settings; flags override the environment and the file."""
         flags = {"database.url": database_url(self.database)} if self.database else {}
         return load_settings(self.config, flags=flags, environment=os.environ)
 
     def remote_server(self) -> RemoteServer | None:
-        """The server that the command is for; None if it is for the store at hand."""
-        said = parsed_server_flags()
+        """The server to send requests to; None for the local database."""
+        flags = parsed_server_flags()
         if self.database is not None:
-            if said.server or said.profile:
-                raise UsageError("--database is for the store at hand, --server and --profile for one elsewhere")
+            if flags.server or flags.profile:
+                raise UsageError("--database is for a local database; it cannot be used with --server or --profile")
             return None
-        return choose_server(said, os.environ, self.settings)
+        return choose_server(flags, os.environ, self.settings)
 
 
 def with_operations(target: Target, work: Callable[[Operations], Awaitable[T]], *, make: bool = False) -> T:
-    """What the work comes to, which needs the store itself. One that is not there is made only if `make` says so."""
+    """Run `work` on the operations of the local database and return its result. `make` creates a missing database."""
 
     async def done() -> T:
         async with Operations.open(target.settings(), make=make) as operations:
@@ -58,36 +59,39 @@ def with_operations(target: Target, work: Callable[[Operations], Awaitable[T]], 
 def with_gateway(
     target: Target, work: Callable[[Gateway], Awaitable[T]], *, make: bool = False, tenant: str | None = None
 ) -> T:
-    """What the work comes to, at a server or at the store. One that is not there is made only if `make` says so."""
+    """Run `work` on a gateway to the target and return its result. `make` creates a missing database."""
     remote_server = target.remote_server()
     if remote_server is not None and tenant is not None:
-        raise UsageError("--tenant is for the store at hand: at a server, the token says whose things it is about")
+        raise UsageError("--tenant is for a local database: at a server, the token determines the tenant")
 
     if remote_server is not None:
         _warn_exposed_token(remote_server)
 
     async def done() -> T:
-        who = RequestActor(current_user(), tenant or "default")
-        gateway = open_local(target.settings(), who, make=make) if remote_server is None else open_remote(remote_server)
-        async with gateway as found:
-            return await work(found)
+        if remote_server is not None:
+            opened: AbstractAsyncContextManager[Gateway] = open_remote(remote_server)
+        else:
+            actor = RequestActor(current_user(), tenant or "default")
+            opened = open_local(target.settings(), actor, make=make)
+        async with opened as gateway:
+            return await work(gateway)
 
     try:
         return asyncio.run(done())
     except Unauthenticated as error:
         if remote_server is None or remote_server.token is not None:
             raise
-        hint = "--token-file, GNOMON_TOKEN and profiles name one"
-        raise Unauthenticated(f"no token was shown to {remote_server.server}: {hint}") from error
+        hint = "pass one with --token-file, GNOMON_TOKEN or a profile"
+        raise Unauthenticated(f"no token was sent to {remote_server.server}: {hint}") from error
 
 
 def send(target: Target, request: ApiRequest[T], *, make: bool = False) -> T:
-    """The answer to one request."""
+    """Send one request and return its response."""
     return with_gateway(target, lambda gateway: gateway.send(request), make=make)
 
 
 async def list_all(gateway: Gateway, request: ApiRequest[Page[T]], most: int | None = None) -> list[T]:
-    """What there is, one page after the other; the first so many."""
+    """The items of all pages, at most `most`."""
     return [one async for one in _pages(gateway, request, most)]
 
 
@@ -104,22 +108,22 @@ async def _pages(gateway: Gateway, request: ApiRequest[Page[T]], most: int | Non
 
 
 def page_size(limit: int | None = None) -> int:
-    """How many to request for at once if so many are wanted."""
+    """The page size for a list of at most `limit` items."""
     return _MAX_PAGE_SIZE if limit is None else min(limit, _MAX_PAGE_SIZE)
 
 
 async def poll_until_done(gateway: Gateway, request: ApiRequest[ExecutionDetail]) -> AsyncIterator[ExecutionDetail]:
-    """An execution as it is now, and again and again until it is over; the last one is."""
-    patience = _MIN_POLL_SECONDS
+    """Yield the execution at every poll until it has completed; the last one is completed."""
+    delay = _MIN_POLL_SECONDS
     while (found := await gateway.send(request)).completed_at is None:
         yield found
-        await asyncio.sleep(patience)
-        patience = min(2 * patience, _MAX_POLL_SECONDS)
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _MAX_POLL_SECONDS)
     yield found
 
 
 def current_user() -> str:
-    """Who types."""
+    """The login name of the user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -127,14 +131,14 @@ def current_user() -> str:
 
 
 def _warn_exposed_token(remote_server: RemoteServer) -> None:
-    """Who types a command is told who else can have the token."""
+    """Print a warning if others can read the token, on the network or in its file."""
     if remote_server.sends_token_in_clear:
-        sys.stderr.write(f"warning: anybody on the way to {remote_server.server} can read the token: https keeps it\n")
+        sys.stderr.write(f"warning: the token is sent to {remote_server.server} without TLS: use https\n")
     if remote_server.exposed_file:
         file = remote_server.exposed_file
-        sys.stderr.write(f"warning: {file} holds a token and can be read by others: chmod 600 {file}\n")
+        sys.stderr.write(f"warning: {file} contains a token and others can read it: chmod 600 {file}\n")
 
 
 def echo(line: str) -> None:
-    """Print a line for a person."""
+    """Print a line to standard output."""
     sys.stdout.write(f"{line}\n")

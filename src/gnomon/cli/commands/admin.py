@@ -1,4 +1,4 @@
-"""What operators type about tokens, the audit trail and settings. The work is in modules of their own."""
+"""`gnomon token`, `audit`, `config` and `profiles`: access, audit trail, settings and remote servers."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,10 +8,10 @@ import typer
 from gnomon.cli.options import Config, Database, Output, Since, Until
 from gnomon.cli.output import Format
 
-token = typer.Typer(name="token", help="Who may come in through the API.", no_args_is_help=True)
-audit = typer.Typer(name="audit", help="Who changed what.", no_args_is_help=True)
-config = typer.Typer(name="config", help="Every constant that can be changed.", no_args_is_help=True)
-profiles = typer.Typer(name="profiles", help="Servers elsewhere, under names of your own.", no_args_is_help=True)
+token = typer.Typer(name="token", help="Create and inspect API tokens.", no_args_is_help=True)
+audit = typer.Typer(name="audit", help="List and verify the audit trail.", no_args_is_help=True)
+config = typer.Typer(name="config", help="Show the effective settings.", no_args_is_help=True)
+profiles = typer.Typer(name="profiles", help="Name remote servers for --profile.", no_args_is_help=True)
 
 RoleName = Literal["viewer", "operator", "admin"]
 
@@ -19,17 +19,19 @@ RoleName = Literal["viewer", "operator", "admin"]
 @token.command("create")
 def create_token(
     *,
-    role: Annotated[RoleName, typer.Option(help="What its bearer may do.")],
+    role: Annotated[RoleName, typer.Option(help="Role that the token grants.")],
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="NAME", help="Who its bearer is; you if not given.")
+        str | None, typer.Option("--subject", metavar="NAME", help="Subject of the token (default: the current user).")
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose jobs it is about.")] = "default",
-    expires: Annotated[str, typer.Option("--expires", metavar="SPAN", help="How long it counts.")] = "30d",
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="Tenant that the token is valid for.")
+    ] = "default",
+    expires: Annotated[str, typer.Option("--expires", metavar="SPAN", help="Lifetime, such as 12h or 30d.")] = "30d",
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print a new token, signed with the key beside the database. Whoever has it is let in."""
+    """Print a new token, signed with the key beside the database. Keep it secret: it is a credential."""
     from gnomon.cli.actions.tokens import TokenOptions, create
     from gnomon.cli.target import Target
 
@@ -38,14 +40,14 @@ def create_token(
 
 @token.command("inspect")
 def inspect_token(
-    shown: Annotated[str | None, typer.Argument(metavar="TOKEN", help="A token; - reads it from the input.")] = None,
+    shown: Annotated[str | None, typer.Argument(metavar="TOKEN", help="Token; - reads it from standard input.")] = None,
     *,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file that holds it.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="File that contains the token.")] = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what a token says, without its signature, and whether it would be refused."""
+    """Show the claims of a token and check it; exit with 1 if the server would refuse it."""
     from gnomon.cli.actions.tokens import inspect
     from gnomon.cli.target import Target
 
@@ -56,58 +58,68 @@ def inspect_token(
 @audit.command("list")
 def list_audit(
     *,
-    actor: Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only what they did.")] = None,
-    action: Annotated[str | None, typer.Option("--action", metavar="WORD", help="Such as update or pause.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="WORD", help="Such as job or execution.")] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of what was changed.")] = None,
+    actor: Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only entries by this actor.")] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", metavar="WORD", help="Only this action, such as update or pause.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="WORD", help="Only changes to this kind of object, such as job or execution."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Only changes to the object with this name.")
+    ] = None,
     since: Since = None,
     until: Until = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Whose, of the store.")] = None,
-    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to show at most.")] = 50,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Tenant (local database only).")
+    ] = None,
+    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of entries.")] = 50,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List what was changed and by whom, the newest first."""
+    """List audit entries, newest first."""
     from gnomon.cli.actions.audit import list_entries
     from gnomon.cli.target import Target
 
-    asked = {"actor": actor, "action": action, "kind": kind, "name": name, "since": since, "until": until}
-    list_entries(asked, limit, tenant, Target(database, config), output)
+    filters = {"actor": actor, "action": action, "kind": kind, "name": name, "since": since, "until": until}
+    list_entries(filters, limit, tenant, Target(database, config), output)
 
 
 @audit.command("verify")
 def verify_audit(
     *,
     expect: Annotated[
-        str | None, typer.Option("--expect", metavar="HASH", help="A head that was printed before must be there.")
+        str | None, typer.Option("--expect", metavar="HASH", help="Fail unless the chain still contains this hash.")
     ] = None,
     head: Annotated[
-        Path | None, typer.Option("--head", metavar="FILE", help="Keep the head here from one time to the next.")
+        Path | None,
+        typer.Option("--head", metavar="FILE", help="Check against the hash in this file, then store the new one."),
     ] = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Prove that nobody has changed, removed, added or moved an entry; exits with 1 if somebody has."""
+    """Verify the hash chain of the audit trail; exit with 1 if an entry was changed, removed, added or moved."""
     from gnomon.cli.actions.audit import verify
     from gnomon.cli.target import Target
 
     if expect is not None and head is not None:
-        raise typer.BadParameter("--expect and --head say the same thing: give one of them")
+        raise typer.BadParameter("--expect and --head both name a hash: use one of them")
     if not verify(expect, head, Target(database, config), output):
         raise typer.Exit(1)
 
 
 @config.command("show")
 def show_config(
-    section: Annotated[str | None, typer.Argument(metavar="SECTION", help="Only this one, such as auth.")] = None,
+    section: Annotated[str | None, typer.Argument(metavar="SECTION", help="Only this section, such as auth.")] = None,
     *,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print every setting, its value, and where that was said: by default, in the file, the environment or a flag."""
+    """Print every setting with its value and origin: default, file, environment or flag."""
     from gnomon.cli.actions.config import show
     from gnomon.cli.target import Target
 
@@ -116,7 +128,7 @@ def show_config(
 
 @profiles.command("list")
 def list_profiles(*, output: Output = Format.TABLE) -> None:
-    """List the servers that have a name here."""
+    """List profiles."""
     from gnomon.cli.actions.profiles import list_profiles as run
 
     run(output)
@@ -124,26 +136,30 @@ def list_profiles(*, output: Output = Format.TABLE) -> None:
 
 @profiles.command("add")
 def add_profile(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What you call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
     *,
-    server: Annotated[str, typer.Option("--server", metavar="URL", help="Where it is.")],
-    token_file: Annotated[str, typer.Option("--token-file", metavar="FILE", help="A file that holds the token.")] = "",
-    token_env: Annotated[str, typer.Option("--token-env", metavar="NAME", help="A variable that holds it.")] = "",
-    ca_file: Annotated[str, typer.Option("--ca-file", metavar="FILE", help="Whose certificates to believe.")] = "",
-    cert_file: Annotated[str, typer.Option("--cert-file", metavar="FILE", help="A certificate of your own.")] = "",
-    key_file: Annotated[str, typer.Option("--key-file", metavar="FILE", help="Its key.")] = "",
+    server: Annotated[str, typer.Option("--server", metavar="URL", help="URL of the server.")],
+    token_file: Annotated[str, typer.Option("--token-file", metavar="FILE", help="File that contains the token.")] = "",
+    token_env: Annotated[
+        str, typer.Option("--token-env", metavar="NAME", help="Environment variable that contains the token.")
+    ] = "",
+    ca_file: Annotated[str, typer.Option("--ca-file", metavar="FILE", help="CA certificates to trust, in PEM.")] = "",
+    cert_file: Annotated[str, typer.Option("--cert-file", metavar="FILE", help="Client certificate, in PEM.")] = "",
+    key_file: Annotated[
+        str, typer.Option("--key-file", metavar="FILE", help="Private key of the client certificate, in PEM.")
+    ] = "",
 ) -> None:
-    """Give a server a name, or make a name mean another server. Tokens themselves are not kept."""
+    """Create or replace a profile. The profile stores where the token is, not the token."""
+    from gnomon.app.remote_server import Profile
     from gnomon.cli.actions.profiles import add
-    from gnomon.cli.remote import Profile
 
-    said = {"token_file": token_file, "token_env": token_env, "ca_file": ca_file}
-    add(name, Profile(server=server, cert_file=cert_file, key_file=key_file, **said))
+    files = {"token_file": token_file, "token_env": token_env, "ca_file": ca_file}
+    add(name, Profile(server=server, cert_file=cert_file, key_file=key_file, **files))
 
 
 @profiles.command("remove")
-def remove_profile(name: Annotated[str, typer.Argument(metavar="NAME", help="A profile.")]) -> None:
-    """Forget a name."""
+def remove_profile(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a profile.")]) -> None:
+    """Delete a profile."""
     from gnomon.cli.actions.profiles import remove
 
     remove(name)

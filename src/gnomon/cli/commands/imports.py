@@ -1,22 +1,24 @@
-"""What can be typed to take over what other schedulers have. The work is in a module of its own."""
+"""`gnomon import`: jobs files from the configuration of other schedulers."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-imports = typer.Typer(name="import", help="Jobs files from what other schedulers have.", no_args_is_help=True)
+imports = typer.Typer(
+    name="import", help="Convert the configuration of other schedulers to jobs files.", no_args_is_help=True
+)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Files or folders; - reads standard input.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="File or folder; - reads standard input.")]
 Out = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="OUT", help="Write the jobs file here, and not to the terminal."),
+    typer.Option("-o", "--output", metavar="OUT", help="Write the jobs file here (default: standard output)."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything could not be carried over.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything could not be converted.")]
 Zone = Annotated[
     str | None,
-    typer.Option("--tz", metavar="ZONE", help="The zone of the machine it comes from; that of this one if not given."),
+    typer.Option("--tz", metavar="ZONE", help="IANA time zone of the source (default: the local zone)."),
 ]
 
 
@@ -26,13 +28,13 @@ def import_crontab(
     *,
     output: Out = None,
     system: Annotated[
-        bool, typer.Option("--system", help="As in /etc/crontab and /etc/cron.d: the sixth column is a user.")
+        bool, typer.Option("--system", help="Read the sixth column as a user, as in /etc/crontab and /etc/cron.d.")
     ] = False,
     tz: Zone = None,
     force: Force = False,
     strict: Strict = False,
 ) -> None:
-    """Crontabs of users (crontab -l), or of the system."""
+    """Convert crontabs of users (crontab -l) or of the system."""
     from gnomon.cli.actions.imports import crontabs, write_import
 
     write_import(crontabs(files, timezone=tz, system=system), output, force=force, strict=strict)
@@ -42,7 +44,7 @@ def import_crontab(
 def import_systemd(
     files: Files, *, output: Out = None, tz: Zone = None, force: Force = False, strict: Strict = False
 ) -> None:
-    """Timers and their services, as unit files or folders of them."""
+    """Convert systemd timers and their services, from unit files or folders."""
     from gnomon.cli.actions.imports import timers, write_import
 
     write_import(timers(files, timezone=tz), output, force=force, strict=strict)
@@ -50,7 +52,7 @@ def import_systemd(
 
 @imports.command("cronjob")
 def import_cronjob(files: Files, *, output: Out = None, force: Force = False, strict: Strict = False) -> None:
-    """CronJobs of Kubernetes, as manifests."""
+    """Convert Kubernetes CronJob manifests."""
     from gnomon.cli.actions.imports import cronjobs, write_import
 
     write_import(cronjobs(files), output, force=force, strict=strict)

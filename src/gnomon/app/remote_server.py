@@ -1,4 +1,4 @@
-"""Servers under names of the user's own, in a file that only they can read."""
+"""The server that a command addresses: profiles, the choice of server and token, and the connection."""
 
 import json
 import stat
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A server, and where what it is shown is found. A token itself never stands here."""
+    """A named server and the location of its credentials. The token itself is never stored here."""
 
     server: str
     token_file: str = ""
     token_env: str = ""
-    #: Files in PEM: whom to believe, and who we are.
+    #: PEM files: the CA to trust, and the client certificate with its key.
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
@@ -42,14 +42,14 @@ class _ProfilesFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def profiles_path(environment: Mapping[str, str]) -> Path:
-    """Where profiles are kept: in the user's folder for configuration."""
+    """The file with the profiles, in the user's configuration folder."""
     folder = environment.get("XDG_CONFIG_HOME")
     home = Path(environment["HOME"]) if environment.get("HOME") else Path.home()
     return (Path(folder) if folder else home / ".config") / "gnomon" / "profiles.json"
 
 
 def read_profiles(environment: Mapping[str, str]) -> dict[str, Profile]:
-    """All profiles by name; FileError if the file is none of ours, or others can read it."""
+    """All profiles by name; FileError if the file cannot be decoded, or users other than its owner can read it."""
     path = profiles_path(environment)
     text = read_private_file(path)
     if text is None:
@@ -57,11 +57,11 @@ def read_profiles(environment: Mapping[str, str]) -> dict[str, Profile]:
     try:
         return dict(sorted(msgspec.json.decode(text, type=_ProfilesFile).profiles.items()))
     except msgspec.MsgspecError as error:
-        raise FileError(path, f"holds no profiles: {error}") from None
+        raise FileError(path, f"contains no valid profiles: {error}") from None
 
 
 def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
-    """The profile of that name; NotFound, with one that may be meant, if there is none."""
+    """The profile of that name; UsageError with a suggestion if a similar name exists, NotFound otherwise."""
     known = read_profiles(environment)
     if name not in known:
         near = get_close_matches(name, known, n=1)
@@ -72,7 +72,7 @@ def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
 
 
 def save_profile(name: str, profile: Profile, environment: Mapping[str, str]) -> bool:
-    """The profile stands under that name; whether the name is new comes back."""
+    """Store the profile under that name; return whether the name is new."""
     known = read_profiles(environment)
     new = schedule_name("profile", name) not in known
     _write_profiles({**known, name: profile}, environment)
@@ -80,7 +80,7 @@ def save_profile(name: str, profile: Profile, environment: Mapping[str, str]) ->
 
 
 def delete_profile(name: str, environment: Mapping[str, str]) -> None:
-    """There is no profile of that name any more; NotFound if there was none."""
+    """Delete the profile of that name; NotFound if there is none."""
     find_profile(name, environment)
     _write_profiles({other: one for other, one in read_profiles(environment).items() if other != name}, environment)
 
@@ -97,16 +97,16 @@ def _write_profiles(profiles: dict[str, Profile], environment: Mapping[str, str]
 SERVER, PROFILE, TOKEN = "GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _LARGEST_TOKEN = 65_536
-#: A whole file of jobs may take its time.
+#: Seconds to wait for a response. Applying a large jobs file may take long.
 _SECONDS = 120.0
 
 
 class ServerFlags(Protocol):
-    """What the flags of a command say about a server."""
+    """The command-line flags that select a server."""
 
     @property
     def server(self) -> str | None:
-        """Its address."""
+        """Its URL."""
 
     @property
     def profile(self) -> str | None:
@@ -114,69 +114,69 @@ class ServerFlags(Protocol):
 
     @property
     def token_file(self) -> Path | None:
-        """A file that holds the token to show."""
+        """A file that contains the token."""
 
 
 class RemoteServer(Struct, frozen=True, kw_only=True):
-    """A server and what it is shown."""
+    """A server and the credentials for it."""
 
     server: str
     token: str | None = None
-    #: Files in PEM: whom to believe, and who we are.
+    #: PEM files: the CA to trust, and the client certificate with its key.
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
-    #: The file of a profile that the token was read from, if others than its owner can read it, too.
+    #: The profile's token file, if users other than its owner can read it.
     exposed_file: str = ""
 
     @property
     def sends_token_in_clear(self) -> bool:
-        """Whether anybody on the way can read the token."""
+        """Whether the token crosses the network unencrypted."""
         parts = urlsplit(self.server)
         return bool(self.token) and parts.scheme == "http" and parts.hostname not in _THIS_MACHINE
 
 
 def choose_server(
-    typed: ServerFlags, environment: Mapping[str, str], settings: Callable[[], Settings]
+    flags: ServerFlags, environment: Mapping[str, str], settings: Callable[[], Settings]
 ) -> RemoteServer | None:
-    """The server that is meant: by a flag, or else by the environment; None if it is none.
+    """The server selected by a flag or by the environment; None if the command addresses the local database.
 
-    The token is that of `--token-file`, of the profile, of the environment, or the owner's own beside the database:
-    the last one goes to this machine only.
+    The token comes from `--token-file`, the profile, GNOMON_TOKEN, or the owner's token file beside the database.
+    The last one is sent to servers on this machine only.
     """
-    if typed.server and typed.profile:
-        raise UsageError("--server and --profile both name a server: say one of them")
-    profile = _find_selected_profile(typed, environment)
-    server = typed.server or (profile.server if profile else environment.get(SERVER) or None)
+    if flags.server and flags.profile:
+        raise UsageError("--server and --profile both name a server: use one of them")
+    profile = _find_selected_profile(flags, environment)
+    server = flags.server or (profile.server if profile else environment.get(SERVER) or None)
     if not server:
-        if typed.token_file is not None:
+        if flags.token_file is not None:
             raise UsageError("--token-file goes with --server or --profile")
         return None
     endpoint_at(server, "")
-    token = _find_token(typed, profile, environment)
-    # Who shows a certificate is who that says, and not the owner of the database besides.
+    token = _find_token(flags, profile, environment)
+    # The certificate is the identity: the owner's admin token must not be sent along with it.
     certified = profile is not None and bool(profile.cert_file)
     if token is None and not certified and urlsplit(server).hostname in _THIS_MACHINE:
         token = read_local_token(settings())
     if profile is None:
         return RemoteServer(server=server, token=token)
     files = {"ca_file": profile.ca_file, "cert_file": profile.cert_file, "key_file": profile.key_file}
-    exposed = profile.token_file if typed.token_file is None and _readable_by_others(profile.token_file) else ""
+    exposed = profile.token_file if flags.token_file is None and _readable_by_others(profile.token_file) else ""
     return RemoteServer(server=server, token=token, exposed_file=exposed, **files)
 
 
-def _find_selected_profile(typed: ServerFlags, environment: Mapping[str, str]) -> Profile | None:
-    if typed.server:
+def _find_selected_profile(flags: ServerFlags, environment: Mapping[str, str]) -> Profile | None:
+    if flags.server:
         return None
-    if typed.profile:
-        return find_profile(typed.profile, environment)
+    if flags.profile:
+        return find_profile(flags.profile, environment)
     named = environment.get(PROFILE)
     return find_profile(named, environment) if named and not environment.get(SERVER) else None
 
 
-def _find_token(typed: ServerFlags, profile: Profile | None, environment: Mapping[str, str]) -> str | None:
-    if typed.token_file is not None:
-        return _read_token_file(typed.token_file)
+def _find_token(flags: ServerFlags, profile: Profile | None, environment: Mapping[str, str]) -> str | None:
+    if flags.token_file is not None:
+        return _read_token_file(flags.token_file)
     if profile is not None and profile.token_file:
         return _read_token_file(Path(profile.token_file))
     if profile is not None and profile.token_env:
@@ -192,16 +192,16 @@ def _read_token_file(file: Path) -> str:
         with file.expanduser().open("rb") as opened:
             token = opened.read(_LARGEST_TOKEN).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise FileError(file, "holds no token") from None
+        raise FileError(file, "contains no token") from None
     except OSError as error:
         raise FileError(file, f"cannot be read: {error.strerror}") from None
     if not token or len(token.split()) != 1:
-        raise FileError(file, "holds no token")
+        raise FileError(file, "contains no token")
     return token
 
 
 def _readable_by_others(file: str) -> bool:
-    """Whether others than the owner of a file can read it."""
+    """Whether users other than the owner can read the file."""
     try:
         mode = Path(file).expanduser().stat().st_mode
     except OSError:
@@ -211,11 +211,11 @@ def _readable_by_others(file: str) -> bool:
 
 @asynccontextmanager
 async def open_remote(to: RemoteServer) -> "AsyncIterator[AsyncClient]":
-    """The door to a server."""
+    """A client that is connected to the server."""
     from gnomon.client import AsyncClient
 
     tls = _tls_context(to) if urlsplit(to.server).scheme == "https" else None
-    # An empty token is none at all: what the environment says was looked at before.
+    # An empty token stands for none: choose_server has already read the environment.
     async with AsyncClient(to.server, token=to.token or "", timeout=_SECONDS, tls=tls) as client:
         yield client
 
