@@ -1,5 +1,6 @@
 """Settings: one typed model, and an order in which sources count."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from gnomon.app.operations import load_settings
 from gnomon.config.sections import AuthSettings, MetricsSettings, NatsSettings, SecretsSettings, ServerSettings
-from gnomon.config.settings import Settings, load, load_with_origins
+from gnomon.config.settings import _BOUNDS, Settings, load, load_with_origins
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError, FileError
@@ -295,3 +296,17 @@ def row_of(name: str, key: str, value: object) -> str:
     shown = str(value).lower() if isinstance(value, bool) else value
     shown = ", ".join(shown) if isinstance(shown, tuple | dict) else shown
     return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"
+
+
+def test_the_page_about_settings_shows_the_bounds_of_every_one_that_has_some() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    shown = dict(re.findall(r"^\| `([\w.]+)` \|[^|]*\| ([^|]*) \|", page, re.MULTILINE))
+
+    wanted = {
+        name.removesuffix("_ms"): f"{low} to {high}"
+        if not name.endswith("_ms")
+        else f"{duration_text(low)} to {duration_text(high)}"
+        for name, (low, high) in _BOUNDS.items()
+    }
+
+    assert {name: bounds.strip() for name, bounds in shown.items() if bounds.strip()} == wanted
