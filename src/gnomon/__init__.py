@@ -7,7 +7,7 @@ from gnomon.core.cron import Cron, Dst
 from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every
 from gnomon.errors import CronError, GnomonError
-from gnomon.runners.context import Context, GiveUp, Snooze
+from gnomon.runners.context import Cancelled, Context, GiveUp, Snooze
 from gnomon.runners.registry import Retry, function, job
 from gnomon.runners.workflow_builder import index, item, step, workflow
 from gnomon.version import __version__
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "At",
+    "Cancelled",
     "Client",
     "Context",
     "Cron",

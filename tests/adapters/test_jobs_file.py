@@ -350,10 +350,10 @@ def test_a_configuration_file_that_is_none_is_refused_without_showing_it(tmp_pat
     assert not any(secret in str(refused.value) for secret in ("0123", "4321"))
 
 
-def test_the_page_about_jobs_shows_the_seeds_file_and_names_every_field() -> None:
+def test_the_page_about_jobs_shows_the_example_and_names_every_field() -> None:
     page = (DATA.parents[1] / "docs" / "jobs.md").read_text()
 
-    assert (DATA / "seed_jobs.yaml").read_text() in page
+    assert (DATA.parents[1] / "examples" / "jobs.yaml").read_text() in page
     assert [field for field in (*JOB_FIELDS, *STEP_FIELDS, *RETRY_FIELDS) if f"`{field}`" not in page] == []
 
 
