@@ -162,7 +162,7 @@ def test_a_moved_tick_can_be_moved_again_and_is_undone_from_the_last() -> None:
     schedule = replace(hourly(), spec=spec)
     twice = replace(schedule, spec=with_exception(schedule, NOON + 90 * MINUTE, move_to=NOON + 95 * MINUTE, now=NOON))
 
-    assert Ticks("report", twice.spec).kept.after(NOON) == NOON + 95 * MINUTE
+    assert Ticks("report", twice.spec).unskipped.after(NOON) == NOON + 95 * MINUTE
     with pytest.raises(FieldError, match="undo that first"):
         without_exception(twice, NOON + HOUR, now=NOON)
 
@@ -223,7 +223,7 @@ def test_ticks_with_exceptions_are_those_of_a_naive_scan(schedule: Schedule, one
     left = [at for at in every if at not in {said.planned_at for said in spec.exceptions}]
     ticks = Ticks("report", spec)
 
-    for asked, known in ((ticks, every), (ticks.kept, left)):
+    for asked, known in ((ticks, every), (ticks.unskipped, left)):
         assert asked.count(after=low, until=high) == len([at for at in known if low < at <= high])
         assert asked.up_to(high) == max([at for at in known if at <= high], default=asked.up_to(NOON))
         assert asked.after(low) == min([at for at in known if at > low], default=asked.after(END))

@@ -80,7 +80,7 @@ def test_at_its_limit_a_tenants_task_waits_and_that_is_not_counted() -> None:
 
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 49)
     assert made.available_at == NOW + 500
-    assert made.note == "tenant_limit: tenant 'acme' has 10 tasks on their way, which is its limit"
+    assert made.note == "tenant_limit: tenant 'acme' has 10 tasks in flight, which is its limit"
 
 
 @pytest.mark.req("R-11")
@@ -182,7 +182,7 @@ def test_an_attempt_is_over_once_patience_is(
     started = None if started_ago is None else NOW - started_ago
     found = opened(lease_until=NOW + lease_left, started_at=started, dispatched_at=NOW - dispatched_ago)
 
-    outcome = overdue_outcome(found, running_assignment().workflow, now=NOW, patience=ReconcileTimeouts())
+    outcome = overdue_outcome(found, running_assignment().workflow, now=NOW, timeouts=ReconcileTimeouts())
 
     assert (outcome and outcome.result) == result
 
@@ -192,14 +192,14 @@ def test_a_task_may_take_as_long_as_it_says() -> None:
     patient = replace(one.workflow, steps=(replace(one.step, timeout_ms=10**9),))
     found = opened(lease_until=NOW + 10**6, started_at=NOW - 10**9)
 
-    assert overdue_outcome(found, patient, now=NOW + 30_000, patience=ReconcileTimeouts(running_ms=1)) is None
-    assert overdue_outcome(found, patient, now=NOW + 30_001, patience=ReconcileTimeouts(running_ms=1)) is not None
+    assert overdue_outcome(found, patient, now=NOW + 30_000, timeouts=ReconcileTimeouts(running_ms=1)) is None
+    assert overdue_outcome(found, patient, now=NOW + 30_001, timeouts=ReconcileTimeouts(running_ms=1)) is not None
 
 
 def test_a_task_that_does_not_say_may_not_take_longer_than_anybody() -> None:
     found = opened(lease_until=NOW + 10**6, started_at=NOW - 1001)
 
     assert (
-        overdue_outcome(found, running_assignment().workflow, now=NOW, patience=ReconcileTimeouts(running_ms=1000))
+        overdue_outcome(found, running_assignment().workflow, now=NOW, timeouts=ReconcileTimeouts(running_ms=1000))
         is not None
     )

@@ -300,13 +300,13 @@ def test_the_priority_is_the_rank(priority: Priority, rank: int) -> None:
             RoutingRequirements(topic="report"),
             (seat("w1", "reports", active=9),),
             POOLS,
-            "pool_overloaded: w1 of pool 'reports' has enough to do",
+            "pool_overloaded: w1 of pool 'reports' is overloaded",
         ),
         (
             RoutingRequirements(),
             (seat("w1", active=9), seat("w2", cpu=95)),
             POOLS,
-            "pool_overloaded: all 2 workers of the pools 'gpu-eu', 'gpu-us' have enough to do",
+            "pool_overloaded: all 2 workers of the pools 'gpu-eu', 'gpu-us' are overloaded",
         ),
     ],
 )

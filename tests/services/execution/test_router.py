@@ -214,7 +214,7 @@ async def test_a_worker_with_enough_to_do_is_given_no_more_and_then_again() -> N
     await harness.run_until_idle()
     assert len(harness.runner.started) == 9
     waiting = [task for task in await harness.store.tasks(runs) if task.state is TaskState.PENDING]
-    assert {task.note for task in waiting} == {"pool_overloaded: w1 of pool 'default' has enough to do"}
+    assert {task.note for task in waiting} == {"pool_overloaded: w1 of pool 'default' is overloaded"}
 
     harness.runner.end_all()
     await harness.worker.step()
@@ -296,7 +296,7 @@ async def test_a_tenant_has_no_more_on_their_way_than_it_may_and_others_are_not_
     assert (len(started & {run.run_id for run in mine}), theirs.run_id in started) == (2, True)
     waiting = [task for task in await harness.store.tasks(mine) if task.state is TaskState.PENDING]
     assert {task.note for task in waiting} == {
-        "tenant_limit: tenant 'default' has 2 tasks on their way, which is its limit"
+        "tenant_limit: tenant 'default' has 2 tasks in flight, which is its limit"
     }
     harness.runner.end_all()
     await harness.worker.step()

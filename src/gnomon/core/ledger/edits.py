@@ -1,4 +1,8 @@
-"""Exceptions: what an operator says about one coming tick, checked against what is planned."""
+"""Edits of a schedule by an operator: create, change, pause, resume, and skip or move single ticks.
+
+An edit first decides every tick planned up to now (`verdict_before_edit`), so that a change never rewrites the past.
+The new spec, pause or exception counts from then on.
+"""
 
 from enum import StrEnum
 
@@ -24,104 +28,12 @@ from gnomon.core.model import (
 from gnomon.core.triggers import Every
 from gnomon.errors import FieldError
 
-#: How many ticks of one schedule may be excepted at a time.
-MAX_EXCEPTIONS = 100
-
-
-def with_exception(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> Spec:
-    """The spec with one more tick skipped, or moved; FieldError if there is no such tick, or no such place."""
-    since, spec = max(schedule.mark_at, now), schedule.spec
-    ticks = Ticks(schedule.schedule_id, spec)
-    told = {one.planned_at: one for one in spec.exceptions}
-    if at in told and told[at].moved_to == move_to:
-        return spec
-    _refuse_unplanned(ticks, at, since)
-    if at in told:
-        raise FieldError("at", _quoted_instant(at), "is skipped or moved already: undo that first")
-    if move_to is not None:
-        _refuse_misplaced(spec, ticks, move_to, since)
-    kept = [one for one in spec.exceptions if max(one.planned_at, one.moved_to or 0) > since]
-    if len(kept) >= MAX_EXCEPTIONS:
-        raise FieldError(
-            "at",
-            _quoted_instant(at),
-            f"would be one too many: {MAX_EXCEPTIONS} coming ticks are skipped or moved already",
-        )
-    return _with(spec, [*kept, TickException(at, move_to)])
-
-
-def without_exception(schedule: Schedule, at: int, *, now: int) -> Spec:
-    """The spec without what was said about one tick; FieldError if nothing was, or if it is too late."""
-    since, told = max(schedule.mark_at, now), {one.planned_at: one for one in schedule.spec.exceptions}
-    undone = told.pop(at, None)
-    if undone is None:
-        raise FieldError("at", _quoted_instant(at), "is neither skipped nor moved")
-    if undone.moved_to in told:
-        raise FieldError(
-            "at", _quoted_instant(at), "was moved to a tick that is itself skipped or moved: undo that first"
-        )
-    if min(at, undone.moved_to or at) <= since:
-        raise FieldError("at", _quoted_instant(at), "has been decided")
-    return _with(schedule.spec, list(told.values()))
-
-
-def still_valid_exceptions(current: Spec, said: Spec) -> tuple[TickException, ...]:
-    """Those of the current exceptions that make sense with what is said now: all of them, if it plans the same."""
-    if (current.trigger, current.start_at, current.end_at) == (said.trigger, said.start_at, said.end_at):
-        return current.exceptions
-    planned, found = Ticks("", replace(said, exceptions=())), list[TickException]()
-    left = list(current.exceptions)
-    # One may be about a tick to which another has moved something.
-    while fit := [one for one in left if _fits(said, planned, found, one)]:
-        found += fit
-        left = [one for one in left if one not in fit]
-    return _with(said, found).exceptions
-
-
-def _fits(said: Spec, planned: Ticks, found: list[TickException], one: TickException) -> bool:
-    there = planned.up_to(one.planned_at) == one.planned_at or any(one.planned_at == other.moved_to for other in found)
-    to = one.moved_to
-    return there and (to is None or (_inside(said, to) and planned.up_to(to) != to))
-
-
-def _with(spec: Spec, exceptions: list[TickException]) -> Spec:
-    return replace(spec, exceptions=tuple(sorted(exceptions, key=lambda one: one.planned_at)))
-
-
-def _refuse_unplanned(ticks: Ticks, at: int, since: int) -> None:
-    if at <= since:
-        raise FieldError("at", _quoted_instant(at), "is over: only a tick that is to come can be skipped or moved")
-    if ticks.up_to(at) == at:
-        return
-    before, behind = ticks.up_to(at), ticks.after(at)
-    near = [f"the one before is at {_quoted_instant(before)}"] if before is not None and before > since else []
-    near += [f"the next is at {_quoted_instant(behind)}"] if behind is not None else []
-    raise FieldError("at", _quoted_instant(at), f"is no planned time: {', '.join(near) or 'nothing is planned'}")
-
-
-def _refuse_misplaced(spec: Spec, ticks: Ticks, move_to: int, since: int) -> None:
-    if move_to <= since:
-        raise FieldError("move_to", _quoted_instant(move_to), "is over")
-    if not _inside(spec, move_to):
-        raise FieldError("move_to", _quoted_instant(move_to), "lies outside the time in which the job is active")
-    if ticks.up_to(move_to) == move_to:
-        raise FieldError("move_to", _quoted_instant(move_to), "is a planned time already")
-
-
-def _inside(spec: Spec, at: int) -> bool:
-    return (spec.start_at is None or at >= spec.start_at) and (spec.end_at is None or at < spec.end_at)
-
-
-def _quoted_instant(at: int) -> str:
-    return instant_of(at).isoformat()
-
-
-#: Who acts when a one-shot has done its work.
+#: The actor that deletes a one-shot schedule after its run.
 SYSTEM_ACTOR = "gnomon"
 
 
 def new_schedule(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
-    """A schedule that begins now: ticks before that are none."""
+    """A schedule that begins now: it has no ticks before."""
     return Schedule(
         uid=uid,
         tenant=tenant,
@@ -135,50 +47,44 @@ def new_schedule(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *,
     )
 
 
-def same_spec(current: Spec, said: Spec) -> bool:
-    """Whether an operator said what is already there. Saying an interval again does not move its grid."""
-    return current == keep_interval_anchor(current, said)
+def same_spec(current: Spec, new: Spec) -> bool:
+    """Whether the new spec changes nothing. An interval with the same period does not move its grid."""
+    return current == keep_interval_anchor(current, new)
 
 
-def keep_interval_anchor(current: Spec, said: Spec) -> Spec:
-    """What was said, on the grid of an interval that already counts and with the exceptions that still fit it."""
-    said = _with_interval_anchor(current, said)
-    return replace(said, exceptions=still_valid_exceptions(current, said)) if current.exceptions else said
+def keep_interval_anchor(current: Spec, new: Spec) -> Spec:
+    """The new spec, with the grid of an interval that stays the same and the exceptions that are still valid."""
+    new = _with_interval_anchor(current, new)
+    return replace(new, exceptions=still_valid_exceptions(current, new)) if current.exceptions else new
 
 
-def _with_interval_anchor(current: Spec, said: Spec) -> Spec:
-    old, new = current.trigger, said.trigger
-    if (
-        isinstance(old, Every)
-        and isinstance(new, Every)
-        and old.period == new.period
-        and said.start_at == current.start_at
-    ):
-        return replace(said, trigger=old)
-    return said
+def _with_interval_anchor(current: Spec, new: Spec) -> Spec:
+    old, trigger = current.trigger, new.trigger
+    same_period = isinstance(old, Every) and isinstance(trigger, Every) and old.period == trigger.period
+    return replace(new, trigger=old) if same_period and new.start_at == current.start_at else new
 
 
 def verdict_before_edit(schedule: Schedule, *, now: int) -> Verdict:
     """The verdict on every tick planned up to now, to be carried out before an operator changes the schedule.
 
-    A tick whose jitter puts it off a little longer is decided, too: its run waits for its time, but a change that comes
+    It includes a tick whose jitter delays its fire beyond now: its run waits for its time, and a change that comes
     after the planned time does not undo it.
     """
     if schedule.paused_at is not None:
         return _paused_verdict(schedule, now)
     ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = _with_jittered(schedule, ticks.kept, now)
+    verdict = _with_jittered(schedule, ticks.unskipped, now)
     return with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now)) if ticks.skipped else verdict
 
 
 def _with_jittered(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
     verdict = plan_without_skips(schedule, ticks, now=now)
-    put_off = ticks.after(verdict.mark_at)
-    if has_remaining_due(verdict, now=now) or put_off is None or put_off > now:
+    delayed = ticks.after(verdict.mark_at)
+    if has_remaining_due(verdict, now=now) or delayed is None or delayed > now:
         return verdict
     if schedule.spec.overlap is Overlap.REPLACE:
         verdict = _without_replaced_run(verdict)
-    later = plan_ahead(schedule_after(verdict), ticks, put_off)
+    later = plan_ahead(schedule_after(verdict), ticks, delayed)
     return replace(
         later,
         schedule=schedule,
@@ -188,23 +94,23 @@ def _with_jittered(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
 
 
 def _without_replaced_run(verdict: Verdict) -> Verdict:
-    """The verdict without its run, which a newer tick is about to replace: one stretch, coalesced into that."""
+    """The verdict without its run, which a newer tick is about to replace: its ticks are coalesced into one range."""
     before = verdict.schedule
-    let_go = [d for d in verdict.decisions if not _is_replaced(before, d)]
-    back = [d for d in verdict.decisions if _is_replaced(before, d)]
+    others = [d for d in verdict.decisions if not _is_replaced(before, d)]
+    replaced = [d for d in verdict.decisions if _is_replaced(before, d)]
     coalesced = [
         Decision(
             kind=TickKind.COALESCED,
             reason=Reason.NEWER_TICK,
-            planned_at=back[0].planned_at,
-            last_at=back[-1].last_at,
-            count=sum(d.count for d in back),
+            planned_at=replaced[0].planned_at,
+            last_at=replaced[-1].last_at,
+            count=sum(d.count for d in replaced),
         )
-        for _ in back[:1]
+        for _ in replaced[:1]
     ]
     return replace(
         verdict,
-        decisions=(*let_go, *coalesced),
+        decisions=(*others, *coalesced),
         active_runs=before.active_runs,
         queued_runs=before.queued_runs,
         replaces=False,
@@ -212,9 +118,9 @@ def _without_replaced_run(verdict: Verdict) -> Verdict:
 
 
 def _is_replaced(schedule: Schedule, decision: Decision) -> bool:
-    """Whether it has a run, or gave its own up to a tick that has."""
-    gave_up = decision.kind is TickKind.COALESCED and schedule.spec.catchup in (Catchup.ALL, Catchup.SPREAD)
-    return decision.starts_run or gave_up
+    """Whether the decision starts a run, or was coalesced into one that does."""
+    merged = decision.kind is TickKind.COALESCED and schedule.spec.catchup in (Catchup.ALL, Catchup.SPREAD)
+    return decision.starts_run or merged
 
 
 def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
@@ -231,12 +137,12 @@ def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
 
 
 def has_remaining_due(verdict: Verdict, *, now: int) -> bool:
-    """Whether the catch-up cap has left ticks for another pass."""
+    """Whether the catch-up cap left ticks for another pass."""
     return verdict.next_fire_at is not None and verdict.next_fire_at <= now
 
 
 def edited_schedule(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
-    """The schedule with a new spec, which counts from now on. A pause goes on."""
+    """The schedule with a new spec, which counts from now on. A paused schedule stays paused."""
     after = schedule_after(verdict)
     mark = max(after.mark_at, now)
     return replace(
@@ -256,36 +162,38 @@ def paused_schedule(verdict: Verdict, *, now: int) -> Schedule:
 
 
 def resumed_schedule(verdict: Verdict, *, now: int) -> Schedule:
-    """The schedule, going on from now; what the pause swallowed has been decided by the verdict."""
+    """The schedule, resumed now; the verdict has decided the ticks of the pause."""
     after = schedule_after(verdict)
     upcoming = Ticks(after.schedule_id, after.spec).next_fire_at(after.mark_at)
     return replace(after, next_fire_at=upcoming, paused_at=None, updated_at=now)
 
 
-#: How many runs may be made by one resumption.
+# ---- resuming after a pause ----------------------------------------------------------------------
+
+#: The largest number of runs that one resumption may start.
 MAX_RESUMED_TICKS = 1000
 
 
 class ResumePolicy(StrEnum):
-    """Which of the swallowed ticks run."""
+    """Which ticks of the pause run after all."""
 
     SKIP = "skip"
-    #: The newest.
+    #: The newest one.
     LATEST = "latest"
     ALL = "all"
     #: Those planned from a time on.
     SINCE = "since"
-    #: All of them, laid out evenly over some time from now on.
+    #: All of them, spread evenly over some time from now on.
     SPREAD = "spread"
 
 
 class ResumeChoice(Struct, frozen=True):
-    """Which of the swallowed ticks run, and when."""
+    """The operator's choice at the end of a pause: which of its ticks run, and when."""
 
     which: ResumePolicy = ResumePolicy.SKIP
-    #: From when on, of SINCE.
+    #: For SINCE: the first planned time that runs.
     since_at: int | None = None
-    #: Over how long, of SPREAD.
+    #: For SPREAD: the time over which the runs are spread.
     over_ms: int | None = None
 
 
@@ -293,7 +201,7 @@ SKIP_MISSED = ResumeChoice()
 
 
 class MissedTicks(Struct, frozen=True):
-    """The ticks of a pause: how many, and from when to when. Those that were skipped anyway are not counted."""
+    """The ticks of a pause: their number, the first and the last. Ticks that were skipped anyway are not counted."""
 
     count: int
     first_at: int | None = None
@@ -301,15 +209,15 @@ class MissedTicks(Struct, frozen=True):
 
 
 def missed_ticks(schedule: Schedule, *, now: int) -> MissedTicks:
-    """What the pause that is on has swallowed so far."""
+    """The ticks that the current pause has suppressed so far."""
     found = paused_range(schedule, until=now) if schedule.paused_at is not None else ()
     return MissedTicks(found[0].count, found[0].planned_at, found[0].last_at) if found else MissedTicks(0)
 
 
 def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
-    """The verdict with which a pause ends; FieldError if there is more to run than anyone can have meant."""
+    """The verdict with which a pause ends; raise FieldError if it would start more than MAX_RESUMED_TICKS runs."""
     verdict, ticks = verdict_before_edit(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
-    chosen = _chosen(schedule, ticks.kept, choice, now)
+    chosen = _chosen(schedule, ticks.unskipped, choice, now)
     if not chosen:
         return verdict
     before = paused_range(schedule, until=chosen[0] - 1)
@@ -337,7 +245,7 @@ def _chosen(schedule: Schedule, ticks: Ticks, choice: ResumeChoice, now: int) ->
     found: list[int] = []
     while (planned := ticks.after(found[-1] if found else after)) is not None and planned <= now:
         found.append(planned)
-    # Each would replace the one before it at once.
+    # Each run would replace the one before it at once.
     return found[-1:] if schedule.spec.overlap is Overlap.REPLACE else found
 
 
@@ -354,7 +262,7 @@ def _refuse_too_many(choice: ResumeChoice, count: int) -> None:
 
 
 def _with_resumed_ticks(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Verdict:
-    """The verdict with runs for the chosen ticks: beside others if that is allowed, else one after the other."""
+    """The verdict with runs for the chosen ticks: in parallel if overlap is allowed, else one after the other."""
     overlap = verdict.schedule.spec.overlap
     active, queued, replaces = verdict.active_runs, verdict.queued_runs, False
     decisions = list(verdict.decisions)
@@ -363,7 +271,7 @@ def _with_resumed_ticks(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Ve
         if overlap is not Overlap.ALLOW and active + queued:
             replaces = overlap is Overlap.REPLACE
             kind, reason = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
-            # Those that wait behind a run that is replaced are cancelled with it.
+            # The runs queued behind the replaced run are cancelled with it.
             queued = 0 if replaces else queued
         active, queued = active + (kind is TickKind.FIRED), queued + (kind is TickKind.QUEUED)
         decisions.append(
@@ -374,4 +282,102 @@ def _with_resumed_ticks(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Ve
 
 def _spread(decisions: tuple[Decision, ...], over_ms: int, now: int) -> tuple[Decision, ...]:
     count = len(decisions)
-    return tuple(replace(one, fire_at=now + place * over_ms // count) for place, one in enumerate(decisions))
+    return tuple(replace(decision, fire_at=now + i * over_ms // count) for i, decision in enumerate(decisions))
+
+
+# ---- exceptions: one tick skipped or moved -------------------------------------------------------
+
+#: The largest number of coming ticks of one schedule that may be skipped or moved.
+MAX_EXCEPTIONS = 100
+
+
+def with_exception(schedule: Schedule, at: int, *, move_to: int | None, now: int) -> Spec:
+    """The spec with the tick at `at` skipped or moved; raise FieldError if there is no such tick or target."""
+    since, spec = max(schedule.mark_at, now), schedule.spec
+    ticks = Ticks(schedule.schedule_id, spec)
+    by_time = _by_time(spec)
+    if at in by_time and by_time[at].moved_to == move_to:
+        return spec
+    _refuse_unplanned(ticks, at, since)
+    if at in by_time:
+        raise FieldError("at", _quoted_instant(at), "is skipped or moved already: undo that first")
+    if move_to is not None:
+        _refuse_misplaced(spec, ticks, move_to, since)
+    coming = [known for known in spec.exceptions if max(known.planned_at, known.moved_to or 0) > since]
+    if len(coming) >= MAX_EXCEPTIONS:
+        raise FieldError(
+            "at",
+            _quoted_instant(at),
+            f"would be one too many: {MAX_EXCEPTIONS} coming ticks are skipped or moved already",
+        )
+    return _with(spec, [*coming, TickException(at, move_to)])
+
+
+def without_exception(schedule: Schedule, at: int, *, now: int) -> Spec:
+    """The spec without the exception of one tick; raise FieldError if it has none, or if the tick is decided."""
+    since, by_time = max(schedule.mark_at, now), _by_time(schedule.spec)
+    undone = by_time.pop(at, None)
+    if undone is None:
+        raise FieldError("at", _quoted_instant(at), "is neither skipped nor moved")
+    if undone.moved_to in by_time:
+        raise FieldError(
+            "at", _quoted_instant(at), "was moved to a tick that is itself skipped or moved: undo that first"
+        )
+    if min(at, undone.moved_to or at) <= since:
+        raise FieldError("at", _quoted_instant(at), "has been decided")
+    return _with(schedule.spec, list(by_time.values()))
+
+
+def still_valid_exceptions(current: Spec, new: Spec) -> tuple[TickException, ...]:
+    """The current exceptions that are valid for the new spec: all of them if it plans the same times."""
+    if (current.trigger, current.start_at, current.end_at) == (new.trigger, new.start_at, new.end_at):
+        return current.exceptions
+    planned, found = Ticks("", replace(new, exceptions=())), list[TickException]()
+    left = list(current.exceptions)
+    # An exception may be about a tick that another exception moved there.
+    while fit := [exception for exception in left if _fits(new, planned, found, exception)]:
+        found += fit
+        left = [exception for exception in left if exception not in fit]
+    return _with(new, found).exceptions
+
+
+def _fits(new: Spec, planned: Ticks, found: list[TickException], exception: TickException) -> bool:
+    at, to = exception.planned_at, exception.moved_to
+    exists = planned.up_to(at) == at or any(at == other.moved_to for other in found)
+    return exists and (to is None or (_inside(new, to) and planned.up_to(to) != to))
+
+
+def _by_time(spec: Spec) -> dict[int, TickException]:
+    return {exception.planned_at: exception for exception in spec.exceptions}
+
+
+def _with(spec: Spec, exceptions: list[TickException]) -> Spec:
+    return replace(spec, exceptions=tuple(sorted(exceptions, key=lambda exception: exception.planned_at)))
+
+
+def _refuse_unplanned(ticks: Ticks, at: int, since: int) -> None:
+    if at <= since:
+        raise FieldError("at", _quoted_instant(at), "is over: only a tick that is to come can be skipped or moved")
+    if ticks.up_to(at) == at:
+        return
+    before, following = ticks.up_to(at), ticks.after(at)
+    near = [f"the one before is at {_quoted_instant(before)}"] if before is not None and before > since else []
+    near += [f"the next is at {_quoted_instant(following)}"] if following is not None else []
+    raise FieldError("at", _quoted_instant(at), f"is no planned time: {', '.join(near) or 'nothing is planned'}")
+
+
+def _refuse_misplaced(spec: Spec, ticks: Ticks, move_to: int, since: int) -> None:
+    if move_to <= since:
+        raise FieldError("move_to", _quoted_instant(move_to), "is over")
+    if not _inside(spec, move_to):
+        raise FieldError("move_to", _quoted_instant(move_to), "lies outside the time in which the job is active")
+    if ticks.up_to(move_to) == move_to:
+        raise FieldError("move_to", _quoted_instant(move_to), "is a planned time already")
+
+
+def _inside(spec: Spec, at: int) -> bool:
+    return (spec.start_at is None or at >= spec.start_at) and (spec.end_at is None or at < spec.end_at)
+
+
+def _quoted_instant(at: int) -> str:
+    return instant_of(at).isoformat()

@@ -1,7 +1,7 @@
-"""Two ways of firing compared over the coming days: which fires stay, come, go, or move to another time.
+"""The forecast of a change to a job: changed fields, and which of the coming fires are added, removed or moved.
 
-Fires are walked, not counted, so there is a most: beyond it the comparison stops early and says where, and the rest is
-told by numbers alone. Two schedules that fire alike are never walked.
+Fires are compared one by one up to a limit. Beyond it the comparison stops early and reports where; the rest is
+given as totals only. Two schedules with the same times are not walked at all.
 """
 
 import heapq
@@ -28,14 +28,14 @@ from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import DAY_MS, Spec
 from gnomon.core.timezones import Zone
 
-#: How many fires of either side are looked at one by one.
+#: How many fires of either side are compared one by one.
 MOST_WALKED = 5_000
-#: A fire that is farther away than this is another one.
+#: Two fires that are farther apart than this are not paired as one that moved.
 _FARTHEST_MOVE_MS = 7 * DAY_MS
 
 
 class FireChangeKind(StrEnum):
-    """What becomes of a fire."""
+    """How a fire changes."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -43,7 +43,7 @@ class FireChangeKind(StrEnum):
 
 
 class FireChange(Struct, frozen=True, kw_only=True):
-    """A fire that is not as it was."""
+    """A fire that is added, removed or moved."""
 
     fate: FireChangeKind
     #: When it was planned; None if it is added.
@@ -53,67 +53,67 @@ class FireChange(Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> int:
-        """Where it stands on a time line."""
+        """The earlier of its times, by which changes are ordered."""
         known = [at for at in (self.before_at, self.after_at) if at is not None]
         return min(known)
 
 
 class FireDiff(Struct, frozen=True, kw_only=True):
-    """How the fires of some days differ."""
+    """The difference between two sets of fires over some days."""
 
-    #: Up to where they were compared one by one: the end of the days, unless there are too many.
+    #: The time up to which fires were compared one by one: the end of the days, unless there are too many.
     compared_until: int
-    #: How many fires there are in all of the days.
+    #: The number of fires in all of the days.
     before: int = 0
     after: int = 0
-    #: How many stay where they are, and what becomes of how many others, as far as they were compared.
+    #: How many fires stay, and how many change in which way, up to `compared_until`.
     same: int = 0
     counts: Mapping[FireChangeKind, int] = {}
-    #: The others in the order of their time; the first of them, if there are too many.
+    #: The changed fires in the order of their time; the first of them, if there are too many.
     changes: tuple[FireChange, ...] = ()
-    #: How many fires were looked at one by one for that.
+    #: How many fires were compared one by one.
     walked: int = 0
 
     def count(self, fate: FireChangeKind) -> int:
-        """How many fires that becomes of."""
+        """How many fires change in this way."""
         return self.counts.get(fate, 0)
 
 
 class NamedSpec(Struct, frozen=True):
-    """Something that fires: a spec under the name that its jitter follows from."""
+    """A spec with the name of its schedule, from which its jitter follows."""
 
     name: str
     spec: Spec
 
     @property
     def ticks(self) -> Ticks:
-        """Its planned times."""
+        """The planned times of the spec."""
         return Ticks(self.name, self.spec)
 
 
 def fire_diff(
     before: NamedSpec | None, after: NamedSpec | None, *, now: int, until: int, most: int = MOST_WALKED
 ) -> FireDiff:
-    """How the fires planned after `now` and up to `until` differ; None is something that does not fire."""
+    """The difference between the fires planned after `now` and up to `until`; None is a side without fires."""
     whole = FireDiff(compared_until=until, before=_count(before, now, until), after=_count(after, now, until))
     if before is None or after is None:
         return _one_sided(whole, before, after, now=now, most=most)
     if _fire_alike(before.spec, after.spec):
         return replace(whole, same=whole.after)
-    # A little farther than asked for, so that a fire that moves past the end is not taken for one that is gone.
+    # Walk farther than `until`, so that a fire that moves past the end is not reported as removed.
     beyond = until + _FARTHEST_MOVE_MS
     old, old_until = _walked(before, now, beyond, most)
     new, new_until = _walked(after, now, beyond, most)
     reached = min(until, old_until, new_until)
     known = min(old_until, new_until)
     old, new = old[: bisect_right(old, known)], new[: bisect_right(new, known)]
-    kept = set(old) & set(new)
-    changes = _paired([at for at in old if at not in kept], [at for at in new if at not in kept])
+    same = set(old) & set(new)
+    changes = _paired([at for at in old if at not in same], [at for at in new if at not in same])
     within = tuple(change for change in changes if change.at <= reached)
     return replace(
         whole,
         compared_until=reached,
-        same=sum(at <= reached for at in kept),
+        same=sum(at <= reached for at in same),
         counts=Counter(change.fate for change in within),
         changes=within,
         walked=len(old) + len(new),
@@ -121,15 +121,15 @@ def fire_diff(
 
 
 def _one_sided(whole: FireDiff, before: NamedSpec | None, after: NamedSpec | None, *, now: int, most: int) -> FireDiff:
-    """All fires come, or all of them go: however many there are, they can be told by counting."""
+    """All fires are added, or all are removed: counting gives the totals, however many there are."""
     old, _ = _walked(before, now, whole.compared_until, most)
     new, _ = _walked(after, now, whole.compared_until, most)
-    gone = [FireChange(fate=FireChangeKind.REMOVED, before_at=at) for at in old]
-    made = [FireChange(fate=FireChangeKind.ADDED, after_at=at) for at in new]
+    removed = [FireChange(fate=FireChangeKind.REMOVED, before_at=at) for at in old]
+    added = [FireChange(fate=FireChangeKind.ADDED, after_at=at) for at in new]
     return replace(
         whole,
         counts={FireChangeKind.REMOVED: whole.before, FireChangeKind.ADDED: whole.after},
-        changes=(*gone, *made),
+        changes=(*removed, *added),
         walked=len(old) + len(new),
     )
 
@@ -143,7 +143,7 @@ def _fire_alike(old: Spec, new: Spec) -> bool:
 
 
 def _walked(firing: NamedSpec | None, now: int, until: int, most: int) -> tuple[list[int], int]:
-    """The planned times, and up to where they are all of them."""
+    """The planned times, and the time up to which they are complete."""
     found: list[int] = []
     if firing is None:
         return found, until
@@ -158,59 +158,61 @@ def _walked(firing: NamedSpec | None, now: int, until: int, most: int) -> tuple[
 
 
 def _paired(removed: Sequence[int], added: Sequence[int]) -> list[FireChange]:
-    """What is gone and what is new, the nearest two of them taken together as one that moved, and so on."""
+    """The changes, sorted. A removed and an added fire that are nearest to each other are paired as one that moved."""
     line = sorted(chain(((at, FireChangeKind.REMOVED) for at in removed), ((at, FireChangeKind.ADDED) for at in added)))
     pairs = _nearest_pairs(line)
-    changes = [_moved(line[one], line[other]) for one, other in pairs]
+    changes = [_moved(line[first], line[second]) for first, second in pairs]
     taken = set(chain.from_iterable(pairs))
     for place, (at, fate) in enumerate(line):
         if place not in taken:
-            gone = fate is FireChangeKind.REMOVED
-            changes.append(FireChange(fate=fate, before_at=at if gone else None, after_at=None if gone else at))
+            was = fate is FireChangeKind.REMOVED
+            changes.append(FireChange(fate=fate, before_at=at if was else None, after_at=None if was else at))
     return sorted(changes, key=lambda change: (change.at, change.fate))
 
 
-def _moved(one: tuple[int, FireChangeKind], other: tuple[int, FireChangeKind]) -> FireChange:
-    before, after = (one, other) if one[1] is FireChangeKind.REMOVED else (other, one)
+def _moved(first: tuple[int, FireChangeKind], second: tuple[int, FireChangeKind]) -> FireChange:
+    before, after = (first, second) if first[1] is FireChangeKind.REMOVED else (second, first)
     return FireChange(fate=FireChangeKind.MOVED, before_at=before[0], after_at=after[0])
 
 
 def _nearest_pairs(line: Sequence[tuple[int, FireChangeKind]]) -> list[tuple[int, int]]:
-    """Neighbours of which one is gone and the other new, the nearest first; who is taken is nobody's neighbour."""
+    """Pairs of neighbours, one removed and one added, the nearest first. A paired fire leaves the line."""
     left = [place - 1 for place in range(len(line))]
     right = [place + 1 for place in range(len(line))]
     waiting: list[tuple[int, int, int]] = []
 
-    def offer(one: int, other: int) -> None:
-        if one >= 0 and other < len(line) and line[one][1] is not line[other][1]:
-            apart = line[other][0] - line[one][0]
+    def offer(first: int, second: int) -> None:
+        if first >= 0 and second < len(line) and line[first][1] is not line[second][1]:
+            apart = line[second][0] - line[first][0]
             if apart <= _FARTHEST_MOVE_MS:
-                heapq.heappush(waiting, (apart, one, other))
+                heapq.heappush(waiting, (apart, first, second))
 
     for place in range(len(line) - 1):
         offer(place, place + 1)
     found: list[tuple[int, int]] = []
     taken: set[int] = set()
     while waiting:
-        _, one, other = heapq.heappop(waiting)
-        if one in taken or other in taken:
+        _, first, second = heapq.heappop(waiting)
+        if first in taken or second in taken:
             continue
-        found.append((one, other))
-        taken |= {one, other}
-        before, behind = left[one], right[other]
+        found.append((first, second))
+        taken |= {first, second}
+        before, following = left[first], right[second]
         if before >= 0:
-            right[before] = behind
-        if behind < len(line):
-            left[behind] = before
-        offer(before, behind)
+            right[before] = following
+        if following < len(line):
+            left[following] = before
+        offer(before, following)
     return found
 
 
-_ADDRESSES = ("ping", "ping.url")
+# ---- the forecast of a job -----------------------------------------------------------------------
+
+_URL_FIELDS = ("ping", "ping.url")
 
 
 class FieldChange(Struct, frozen=True):
-    """A field that says something else; None where it says nothing."""
+    """A field whose value changes; None where it has none."""
 
     field: str
     before: Any
@@ -218,7 +220,7 @@ class FieldChange(Struct, frozen=True):
 
 
 class ClockChangeDay(Struct, frozen=True):
-    """A day on which clocks are changed where the job lives, and what that does to its fires."""
+    """A day with a clock change in the job's time zone, and the effect on its fires."""
 
     #: The instant of the change.
     at: datetime
@@ -227,20 +229,20 @@ class ClockChangeDay(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """One job, before and after."""
+    """The changes of one job."""
 
     name: str
     fields: tuple[FieldChange, ...]
     fires: FireDiff
     odd_days: tuple[ClockChangeDay, ...]
-    #: It is paused, and stays so whatever the file says.
+    #: The job is paused and stays so, though the file enables it.
     stays_paused: bool = False
 
 
 def forecast(before: Job | None, after: Job | None, *, now: int, until: int, most: int = MOST_WALKED) -> Forecast:
-    """What becomes of the job in the time after `now` and up to `until`, of which so many fires are looked at.
+    """The changes of the job in the time after `now` and up to `until`; at most `most` fires are compared one by one.
 
-    None is a job that is not there. Who is not enabled fires at no time; who is paused already stays so.
+    None is a job that does not exist. A job that is not enabled does not fire; a job that is paused stays paused.
     """
     if before is not None and after is not None:
         after = replace(after, spec=keep_interval_anchor(before.spec, after.spec))
@@ -266,25 +268,25 @@ def _firing(job: Job | None) -> NamedSpec | None:
 
 
 def changed_fields(before: Job, after: Job) -> tuple[FieldChange, ...]:
-    """The fields that differ, in the words of a jobs file; those of a step are named `dag.STEP.FIELD`."""
+    """The fields that differ, named as in a jobs file; a field of a step is named `dag.STEP.FIELD`."""
     old, new = dict(_fields(before)), dict(_fields(after))
     return tuple(
-        FieldChange(field, _told(field, old.get(field)), _told(field, new.get(field)))
+        FieldChange(field, _redacted(field, old.get(field)), _redacted(field, new.get(field)))
         for field in dict.fromkeys((*old, *new))
         if old.get(field) != new.get(field)
     )
 
 
-def _told(field: str, value: Any) -> Any:  # noqa: ANN401 - as a field has it
-    """The value as it may stand in a plan, which many read: whoever knows the address of a ping can ping."""
-    return redacted_ping_url(value) if field in _ADDRESSES and isinstance(value, str) else value
+def _redacted(field: str, value: Any) -> Any:  # noqa: ANN401 - any value of a field
+    """The value as a plan may show it to many readers: a ping URL is a secret, as anyone who has it can ping."""
+    return redacted_ping_url(value) if field in _URL_FIELDS and isinstance(value, str) else value
 
 
 def _fields(job: Job) -> Iterator[tuple[str, Any]]:
     if job.workflow.steps:
         yield from _flat("", job_as_data(job))
     yield "enabled", job.enabled
-    # They come from settings, and a file cannot say them.
+    # These two come from settings; a jobs file cannot set them.
     yield "settings.catchup_cap", job.spec.catchup_cap
     yield "settings.lookahead", duration_text(job.spec.lookahead_ms)
 
@@ -293,13 +295,13 @@ def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:
     inner: Mapping[str, Any] | None = None
     if isinstance(value, Mapping):
         inner = value
-    elif isinstance(value, list) and value and all(isinstance(one, Mapping) and "step" in one for one in value):
-        inner = {one["step"]: {field: said for field, said in one.items() if field != "step"} for one in value}
+    elif isinstance(value, list) and value and all(isinstance(step, Mapping) and "step" in step for step in value):
+        inner = {step["step"]: {key: entry for key, entry in step.items() if key != "step"} for step in value}
     if not inner:
         yield path, value
         return
-    for key, said in inner.items():
-        yield from _flat(f"{path}.{key}" if path else str(key), said)
+    for key, entry in inner.items():
+        yield from _flat(f"{path}.{key}" if path else str(key), entry)
 
 
 # ---- clock changes -------------------------------------------------------------------------------
@@ -317,8 +319,8 @@ def _clock_change_days(job: Job | None, now: int, until: int) -> Iterator[ClockC
 def is_on_clock_change_day(change: FireChange, day: ClockChangeDay) -> bool:
     """Whether the fire is, or was, on that day."""
     zone = known_zone(day.zone)
-    odd = _local_day(zone, second_of(day.at))
-    return any(_local_day(zone, at // 1000) == odd for at in (change.before_at, change.after_at) if at is not None)
+    changed = _local_day(zone, second_of(day.at))
+    return any(_local_day(zone, at // 1000) == changed for at in (change.before_at, change.after_at) if at is not None)
 
 
 def _local_day(zone: Zone, second: int) -> int:

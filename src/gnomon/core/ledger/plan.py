@@ -1,4 +1,9 @@
-"""Ticks that an operator has skipped or moved: decided as such, whatever becomes of those around them."""
+"""The planner: which due ticks of a schedule fire, queue, are skipped or coalesced, or count as missed, and why.
+
+`plan` is pure: it takes a schedule as it was read and returns a verdict. Catch-up decides which of several overdue
+ticks are to fire; the overlap policy decides which of those start a run. Ticks that an operator skipped or moved
+are merged in afterwards. The store carries the verdict out if the schedule is `unchanged`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, assert_never
@@ -22,53 +27,11 @@ from gnomon.core.model import (
     Verdict,
 )
 
-
-def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdict:
-    """The verdict on the kept ticks together with the skipped ones among them, and with those behind up to `until`."""
-    mark = verdict.mark_at
-    left = ticks.kept.after(mark)
-    if until is not None:
-        # What the cap has left over is decided before what is skipped behind it.
-        mark = max(mark, until if left is None else min(until, left - 1))
-    due = {at: why for at, why in ticks.skipped.items() if verdict.schedule.mark_at < at <= mark}
-    reached = max([verdict.mark_at, *due])
-    return replace(
-        verdict,
-        decisions=tuple(_merged(ticks.kept, verdict.decisions, due)),
-        mark_at=reached,
-        next_fire_at=ticks.next_fire_at(reached),
-    )
-
-
-def _merged(kept: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, Reason]) -> Iterator[Decision]:
-    rest = dict(skipped)
-    for decision in decisions:
-        for at in [at for at in rest if at < decision.planned_at]:
-            yield _skip(at, rest.pop(at))
-        inside = [at for at in rest if at <= decision.last_at]
-        for at in inside:
-            before = kept.up_to(at)
-            if before is not None and before >= decision.planned_at:
-                count = kept.count(after=decision.planned_at - 1, until=at)
-                yield replace(decision, last_at=before, count=count)
-                behind = kept.after(at)
-                assert behind is not None  # noqa: S101 - the last of the stretch is behind
-                decision = replace(decision, planned_at=behind, count=decision.count - count)  # noqa: PLW2901 - the rest of it
-            yield _skip(at, rest.pop(at))
-        yield decision
-    for at, why in rest.items():
-        yield _skip(at, why)
-
-
-def _skip(at: int, why: Reason) -> Decision:
-    return Decision(kind=TickKind.SKIPPED, reason=why, planned_at=at, last_at=at)
-
-
 _BEFORE_ANY = -(1 << 62)
 
 
 class FiringTick(NamedTuple):
-    """A tick that is to fire, if the overlap policy lets it."""
+    """A tick that is to fire, if the overlap policy allows it."""
 
     planned_at: int
     fire_at: int
@@ -76,7 +39,7 @@ class FiringTick(NamedTuple):
 
 
 class ClassifiedTicks(NamedTuple):
-    """The due ticks, sorted by what is to become of them."""
+    """The due ticks after catch-up: decisions on those that do not fire, and those that may."""
 
     not_fired: tuple[Decision, ...]
     firing: tuple[FiringTick, ...]
@@ -86,28 +49,28 @@ class ClassifiedTicks(NamedTuple):
 def plan(schedule: Schedule, *, now: int) -> Verdict:
     """The verdict on every tick of the schedule that is due at `now`."""
     ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = plan_without_skips(schedule, ticks.kept, now=now)
+    verdict = plan_without_skips(schedule, ticks.unskipped, now=now)
     return with_skipped(ticks, verdict, until=ticks.newest_due(now)) if ticks.skipped else verdict
 
 
 def plan_without_skips(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
-    """The verdict on every one of these ticks that is due at `now`, as if there were no others."""
+    """The verdict on those of `ticks` that are due at `now`, as if the schedule had no others."""
     return _verdict(schedule, ticks, _classify(schedule, ticks, now))
 
 
 def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int) -> Verdict:
-    """The verdict on the next of these ticks alone, before its time has come."""
+    """The verdict on the tick at `planned` alone, before its fire time has come."""
     firing = FiringTick(planned, ticks.fire_at(planned), Reason.ON_TIME)
     return _verdict(schedule, ticks, ClassifiedTicks((), (firing,), planned))
 
 
-def _verdict(schedule: Schedule, ticks: Ticks, sorted_: ClassifiedTicks) -> Verdict:
-    decisions, active, queued, replaces = _overlap(schedule, sorted_)
+def _verdict(schedule: Schedule, ticks: Ticks, classified: ClassifiedTicks) -> Verdict:
+    decisions, active, queued, replaces = _overlap(schedule, classified)
     return Verdict(
         schedule=schedule,
         decisions=decisions,
-        mark_at=sorted_.mark_at,
-        next_fire_at=ticks.next_fire_at(sorted_.mark_at),
+        mark_at=classified.mark_at,
+        next_fire_at=ticks.next_fire_at(classified.mark_at),
         active_runs=active,
         queued_runs=queued,
         replaces=replaces,
@@ -131,8 +94,8 @@ def _classify(schedule: Schedule, ticks: Ticks, now: int) -> ClassifiedTicks:
         case Catchup.NONE:
             return _none(ticks, mark, newest, now, spec.misfire_grace_ms)
         case Catchup.LATEST:
-            let_go = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
-            return ClassifiedTicks(let_go, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
+            coalesced = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
+            return ClassifiedTicks(coalesced, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
         case Catchup.ALL | Catchup.SPREAD:
             return _all(schedule, ticks, newest, now)
         case _:
@@ -140,7 +103,7 @@ def _classify(schedule: Schedule, ticks: Ticks, now: int) -> ClassifiedTicks:
 
 
 def _one(schedule: Schedule, ticks: Ticks, planned: int, now: int) -> ClassifiedTicks:
-    """The ordinary case, decided without looking around: one tick is due."""
+    """The ordinary case: one tick is due, and no search is needed."""
     spec = schedule.spec
     late = _lateness(planned, ticks.fire_at(planned), now)
     missed = {Catchup.NONE: spec.misfire_grace_ms, Catchup.LATEST: late}.get(spec.catchup, spec.catchup_window_ms)
@@ -163,23 +126,23 @@ def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> Classif
 
 def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> ClassifiedTicks:
     spec = schedule.spec
-    gone = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
-    missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=gone)
+    too_old = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
+    missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=too_old)
     firing: list[FiringTick] = []
-    planned = ticks.after(gone)
+    planned = ticks.after(too_old)
     while planned is not None and planned <= newest and len(firing) < spec.catchup_cap:
         firing.append(_firing(ticks, planned, now, spec.misfire_grace_ms))
         planned = ticks.after(planned)
     if spec.catchup is Catchup.SPREAD:
         firing = _spread(firing, now, spec.lookahead_ms)
-    return ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at if firing else gone)
+    return ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at if firing else too_old)
 
 
 def _spread(firing: list[FiringTick], now: int, lookahead: int) -> list[FiringTick]:
-    """Those to catch up with laid out evenly from now on; the others where they are."""
-    late = [one for one in firing if one.reason is Reason.CAUGHT_UP]
-    laid_out = [one._replace(fire_at=now + i * lookahead // len(late)) for i, one in enumerate(late)]
-    return laid_out + firing[len(late) :]
+    """The overdue ticks spread evenly from now on; the others keep their fire time."""
+    late = [tick for tick in firing if tick.reason is Reason.CAUGHT_UP]
+    spread = [tick._replace(fire_at=now + i * lookahead // len(late)) for i, tick in enumerate(late)]
+    return spread + firing[len(late) :]
 
 
 def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> FiringTick:
@@ -190,12 +153,12 @@ def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> FiringTick:
 
 
 def _lateness(planned: int, fire_at: int, now: int) -> int:
-    """How late a tick is: a fire that its jitter puts before the planned time is not late before that."""
+    """How late a tick is. If jitter puts its fire before the planned time, it is late only after the planned time."""
     return now - max(planned, fire_at)
 
 
 def _due_before(ticks: Ticks, at: int) -> int:
-    """The newest tick that was planned and to fire before `at`; before any, if there is none."""
+    """The newest tick whose planned time and fire time are before `at`; _BEFORE_ANY if there is none."""
     found = ticks.newest_due(at - 1)
     if found is not None and found >= at:
         found = ticks.up_to(found - 1)
@@ -214,8 +177,8 @@ def _range(ticks: Ticks, kind: TickKind, reason: Reason, *, after: int, until: i
 
 
 def paused_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
-    """The decision on every tick that a pause swallowed."""
-    ticks = Ticks(schedule.schedule_id, schedule.spec).kept
+    """The decision on the ticks that a pause suppressed, as one range."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec).unskipped
     return _range(ticks, TickKind.SKIPPED, Reason.PAUSED, after=schedule.mark_at, until=until)
 
 
@@ -227,12 +190,12 @@ class _Counts(NamedTuple):
     queued: int
 
 
-def _overlap(schedule: Schedule, sorted_: ClassifiedTicks) -> tuple[tuple[Decision, ...], int, int, bool]:
+def _overlap(schedule: Schedule, classified: ClassifiedTicks) -> tuple[tuple[Decision, ...], int, int, bool]:
     counts = _Counts(schedule.active_runs, schedule.queued_runs)
-    firings = sorted_.firing
-    decisions = list(sorted_.not_fired)
+    firings = classified.firing
+    decisions = list(classified.not_fired)
     if schedule.spec.overlap is Overlap.REPLACE and len(firings) > 1:
-        # Each would replace the one before it at once: only the newest is worth starting.
+        # Each run would replace the one before it at once: only the newest is worth starting.
         decisions.append(_coalesced(firings[:-1]))
         firings = firings[-1:]
     replaces = False
@@ -240,7 +203,7 @@ def _overlap(schedule: Schedule, sorted_: ClassifiedTicks) -> tuple[tuple[Decisi
         kind, reason = _decide(schedule, counts, firing)
         if reason is Reason.REPLACES_A_RUN:
             replaces = True
-            # Those that wait behind the run are cancelled at once; only the newest is left to wait.
+            # The runs queued behind the replaced run are cancelled with it; only the newest waits.
             counts = counts._replace(queued=0)
         runs = kind in (TickKind.FIRED, TickKind.QUEUED)
         counts = _Counts(counts.active + (kind is TickKind.FIRED), counts.queued + (kind is TickKind.QUEUED))
@@ -279,7 +242,51 @@ def _decide(schedule: Schedule, counts: _Counts, firing: FiringTick) -> tuple[Ti
             assert_never(overlap)
 
 
-# ---- what a decision makes -----------------------------------------------------------------------
+# ---- skipped and moved ticks ---------------------------------------------------------------------
+
+
+def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdict:
+    """The verdict on the unskipped ticks, completed by the skipped ones among them and after them up to `until`."""
+    mark = verdict.mark_at
+    left = ticks.unskipped.after(mark)
+    if until is not None:
+        # Ticks that the catch-up cap left over are decided before the skipped ones after them.
+        mark = max(mark, until if left is None else min(until, left - 1))
+    due = {at: why for at, why in ticks.skipped.items() if verdict.schedule.mark_at < at <= mark}
+    reached = max([verdict.mark_at, *due])
+    return replace(
+        verdict,
+        decisions=tuple(_merged(ticks.unskipped, verdict.decisions, due)),
+        mark_at=reached,
+        next_fire_at=ticks.next_fire_at(reached),
+    )
+
+
+def _merged(ticks: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, Reason]) -> Iterator[Decision]:
+    rest = dict(skipped)
+    for decision in decisions:
+        for at in [at for at in rest if at < decision.planned_at]:
+            yield _skip(at, rest.pop(at))
+        inside = [at for at in rest if at <= decision.last_at]
+        for at in inside:
+            before = ticks.up_to(at)
+            if before is not None and before >= decision.planned_at:
+                count = ticks.count(after=decision.planned_at - 1, until=at)
+                yield replace(decision, last_at=before, count=count)
+                following = ticks.after(at)
+                assert following is not None  # noqa: S101 - the last tick of the range comes after
+                decision = replace(decision, planned_at=following, count=decision.count - count)  # noqa: PLW2901 - its rest
+            yield _skip(at, rest.pop(at))
+        yield decision
+    for at, why in rest.items():
+        yield _skip(at, why)
+
+
+def _skip(at: int, why: Reason) -> Decision:
+    return Decision(kind=TickKind.SKIPPED, reason=why, planned_at=at, last_at=at)
+
+
+# ---- the records of a decision -------------------------------------------------------------------
 
 _STATUS = {
     TickKind.FIRED: TickStatus.ENQUEUED,
@@ -330,7 +337,7 @@ def run_record(schedule: Schedule, decision: Decision, *, now: int) -> Run:
 
 
 def unchanged(read: Schedule, current: Schedule) -> bool:
-    """Whether everything that a verdict rests on is still as it was read."""
+    """Whether everything that a verdict depends on is still as it was read."""
     return (
         read.mark_at == current.mark_at
         and read.revision == current.revision
@@ -352,10 +359,10 @@ def schedule_after(verdict: Verdict) -> Schedule:
 
 
 def superseded_run(run: Run, *, now: int, why: str = "superseded by a newer run") -> Run:
-    """A run in the way of one that replaces it: over if it had not begun, asked to end if it had."""
+    """A run that a newer one replaces: cancelled if it was still queued, asked to stop if it had started."""
     why = run.error or why
     if run.queued:
         return replace(run, status=RunStatus.CANCELLED, queued=False, completed_at=now, error=why)
-    # Whoever asked first is remembered.
+    # The first request to cancel is kept.
     asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
     return replace(run, cancel_requested_at=asked_at, error=why)

@@ -1,4 +1,4 @@
-"""The ticks of one schedule: planned times inside its active window, and when each may fire."""
+"""The ticks of one schedule: the planned times inside its active window, and the fire time of each."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,46 +16,46 @@ _NONE: Mapping[int, Reason] = MappingProxyType({})
 class Ticks:
     """Planned times in milliseconds, oldest to newest, from `start_at` up to but without `end_at`.
 
-    Those to which others were moved are among them, and so are those that are skipped: these have to be decided, too.
+    They include the times to which ticks were moved, and skipped ticks: these have to be decided, too.
     """
 
     def __init__(self, schedule_id: str, spec: Spec) -> None:
         self._schedule_id = schedule_id
         self._spec = spec
-        #: The last question about what comes after, and its answer: a plan asks it twice.
-        self._asked: tuple[int, int | None] | None = None
-        #: Ticks to which others were moved.
+        #: The last argument of `after` and its result: a plan asks for it twice.
+        self._last_after: tuple[int, int | None] | None = None
+        #: The times to which ticks were moved.
         self._extras: Sequence[int] = ()
-        #: Ticks that are not to fire, oldest first, and why.
+        #: The ticks that do not fire, oldest first, with the reason.
         self.skipped = _NONE
-        self._kept: Ticks | None = None
+        self._unskipped: Ticks | None = None
         if spec.exceptions:
-            self._except()
+            self._apply_exceptions()
 
-    def _except(self) -> None:
-        told = self._spec.exceptions
-        self._extras = sorted(one.moved_to for one in told if one.moved_to is not None)
-        reasons = {one.planned_at: Reason.SKIPPED_ONCE if one.moved_to is None else Reason.MOVED for one in told}
+    def _apply_exceptions(self) -> None:
+        moves = {exception.planned_at: exception.moved_to for exception in self._spec.exceptions}
+        self._extras = sorted(to for to in moves.values() if to is not None)
+        reasons = {at: Reason.SKIPPED_ONCE if to is None else Reason.MOVED for at, to in moves.items()}
         self.skipped = dict(sorted(reasons.items()))
-        self._kept = _UnskippedTicks(self, self._schedule_id, self._spec)
+        self._unskipped = _UnskippedTicks(self, self._schedule_id, self._spec)
 
     @property
-    def kept(self) -> "Ticks":
-        """All ticks but those that are skipped."""
-        return self._kept or self
+    def unskipped(self) -> "Ticks":
+        """The ticks that are not skipped."""
+        return self._unskipped or self
 
     def after(self, at: int) -> int | None:
         """The first tick planned after `at`."""
-        if self._asked is None or self._asked[0] != at:
-            self._asked = at, self._after(at)
-        return self._asked[1]
+        if self._last_after is None or self._last_after[0] != at:
+            self._last_after = at, self._after(at)
+        return self._last_after[1]
 
     def _after(self, at: int) -> int | None:
         planned = self._planned_after(at)
         if not self._extras:
             return planned
         extra = next(iter(self._extras[bisect_right(self._extras, at) :]), None)
-        return min((one for one in (planned, extra) if one is not None), default=None)
+        return min((time for time in (planned, extra) if time is not None), default=None)
 
     def _planned_after(self, at: int) -> int | None:
         start, end = self._spec.start_at, self._spec.end_at
@@ -71,7 +71,7 @@ class Ticks:
         if not self._extras:
             return planned
         extra = next(reversed(self._extras[: bisect_right(self._extras, at)]), None)
-        return max((one for one in (planned, extra) if one is not None), default=None)
+        return max((time for time in (planned, extra) if time is not None), default=None)
 
     def _planned_up_to(self, at: int) -> int | None:
         start, end = self._spec.start_at, self._spec.end_at
@@ -92,10 +92,10 @@ class Ticks:
         return self._spec.trigger.count(after=instant_of(first), until=instant_of(last)) + extras
 
     def fire_at(self, planned: int) -> int:
-        """When a tick may fire: its planned time, moved by its jitter.
+        """The fire time of a tick: its planned time, moved by its jitter.
 
-        The jitter follows from the tick's key, and stops half-way to the neighbouring ticks, so that fires
-        keep the order of their ticks. A tick that an operator moved fires at the time that he said.
+        The jitter follows from the tick's key and stops half-way to the neighbouring ticks, so that fires keep the
+        order of their ticks. A tick that an operator moved fires exactly at its new time.
         """
         if not self._spec.jitter_ms or planned in self._extras:
             return planned
@@ -103,17 +103,17 @@ class Ticks:
         neighbour = self.up_to(planned - 1) if offset < 0 else self.after(planned)
         if neighbour is None:
             return planned + offset
-        room = abs(neighbour - planned) // 2
-        return planned + max(-room, min(room, offset))
+        half_way = abs(neighbour - planned) // 2
+        return planned + max(-half_way, min(half_way, offset))
 
     def next_fire_at(self, after: int) -> int | None:
-        """When the first tick planned after `after` may fire."""
+        """The fire time of the first tick planned after `after`."""
         planned = self.after(after)
         return None if planned is None else self.fire_at(planned)
 
     def newest_due(self, now: int) -> int | None:
-        """The newest tick that may have fired by `now`."""
-        # Jitter stops half-way to the neighbours: only the tick that comes next can be early, only the last one late.
+        """The newest tick whose fire time is at or before `now`."""
+        # Jitter stops half-way to the neighbours: only the next tick can be early, only the last one late.
         early = self.after(now) if self._spec.jitter_ms else None
         if early is not None and self.fire_at(early) <= now:
             return early
@@ -122,7 +122,7 @@ class Ticks:
 
 
 class _UnskippedTicks(Ticks):
-    """The ticks that are not skipped. When they fire does not change by what stands between them."""
+    """The ticks that are not skipped. Their fire times are the same as among all ticks."""
 
     def __init__(self, every: Ticks, schedule_id: str, spec: Spec) -> None:
         super().__init__(schedule_id, replace(spec, exceptions=()))

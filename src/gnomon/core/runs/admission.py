@@ -1,4 +1,4 @@
-"""From PENDING to SCHEDULED: whether a task may run, and whether there is anybody who can run it."""
+"""Admission: a PENDING task becomes SCHEDULED if the gate allows it and routing finds a worker, else waits or ends."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,38 +21,39 @@ _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
 class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
-    """A task whose time has come."""
+    """A pending task that is due."""
 
     task: Task
     run: Run
-    #: What the run was given, as JSON; None if that is the workflow's own input.
+    #: The input of the run, as JSON; None if that is the workflow's own input.
     input: bytes | None = None
-    #: What the task itself is given, every reference resolved, if that was worked out before.
+    #: The input of the task itself with every reference resolved, if that was computed before.
     own_input: bytes | None = None
-    #: The attempt whose success makes the task, while that is being written: what was worked out rests on it.
+    #: The attempt (task, fence) whose success creates this task, while that is being written: the admission depends
+    #: on it.
     behind: tuple[TaskId, int] | None = None
 
 
 class AdmissionRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """What a gate is asked about: all that will be done, before it is done. Secrets in it are still names."""
+    """A request to the gate: everything that a task is about to do. Secrets in it are still references."""
 
     waiting: ReadyTask
     workflow: Workflow
     step: Step
     input: Mapping[str, Any]
-    #: The same as JSON, if references had to be resolved for it.
+    #: The input as JSON, if references in it had to be resolved.
     own_input: bytes | None = None
 
     @property
     def digest(self) -> str:
-        """A hash of what is asked for: an approval of it is an approval of nothing else."""
+        """A hash of the request: an approval of it approves nothing else."""
         run = self.waiting.run
         asked = (run.tenant, run.workflow_id, run.workflow_version, self.step.name, self.step.function, self.input)
         return sha256(_CANONICAL.encode(asked)).hexdigest()
 
 
 class GateVerdict(StrEnum):
-    """What a gate says."""
+    """The verdict of a gate."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -70,15 +71,15 @@ class GateDecision(Struct, frozen=True):
 
 
 class OutputRelease(Struct, frozen=True, kw_only=True):
-    """What a gate lets out of a task's output."""
+    """The decision of a gate on the output of a task."""
 
     output: bytes | None
-    #: Why it is held back instead.
+    #: The reason for holding the output back; None if it is released.
     quarantine: str | None = None
 
 
 class Admission(Struct, frozen=True, kw_only=True, gc=False):
-    """What is to become of a task that waits, if it still does."""
+    """The next state of a waiting task; the store applies it only if the task still waits."""
 
     task_id: TaskId
     run_id: RunId
@@ -87,50 +88,50 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     wait_reason: WaitReason = WaitReason.READY
     available_at: int
     routings: int
-    #: Of its last attempt when it was looked at: what has been tried since waits for something else. None: no matter.
+    #: The fence of its last attempt when it was read: a task attempted since then has moved on. None: not checked.
     fence: int | None = None
-    #: Only if this attempt is the one that succeeded: the task may be given what it returned. None: no matter.
+    #: Applied only if this attempt succeeded, because the input may hold its output. None: not checked.
     behind: tuple[TaskId, int] | None = None
     note: str | None = None
     dead_letter: str | None = None
-    #: What its run goes on with; None if the run has no other task.
+    #: The workflow with which its run continues; None if the run has no other task.
     graph: Workflow | None = None
-    #: What the task itself is given, to be kept.
+    #: The input of the task itself, to be stored.
     own_input: bytes | None = None
-    #: It is not to run.
+    #: The task does not run.
     skipped: bool = False
-    #: Where it waits to be taken, if it is SCHEDULED; None: where it would in any case.
+    #: Where a SCHEDULED task waits for a worker; None for the default placement.
     placement: Placement | None = None
-    #: Its tenant, and how many of its tasks may be on their way at once; None: any number.
+    #: Its tenant, and how many of its tasks may be in flight at once; None: any number.
     tenant_limit: tuple[str, int] | None = None
 
     @property
     def over(self) -> bool:
-        """Whether the task is over with it."""
+        """Whether this admission ends the task."""
         return self.state in TERMINAL
 
 
 class FanOut(Struct, frozen=True, kw_only=True):
-    """A task that no worker carries out: it waits for its items, or for another run, or is done at once."""
+    """A task that no worker runs: it waits for its items or for another run, or is done at once."""
 
     task_id: TaskId
     run_id: RunId
     schedule_uid: ScheduleUid | None
     fence: int
     graph: Workflow
-    #: What each item is given, as JSON.
+    #: The input of each item, as JSON.
     items: tuple[bytes, ...] = ()
-    #: How many of them may be under way at once.
+    #: How many items may run at once.
     limit: int | None = None
     launch: LaunchRequest | None = None
-    #: What it returns, if it is done at once.
+    #: Its output, if it is done at once.
     output: bytes | None = None
 
 
 def merged_input(workflow: Workflow, step: Step, waiting: ReadyTask) -> dict[str, Any]:
-    """What a step is given: the workflow's input, or the one its run was given, and what the step adds.
+    """The input of a step: the input of its run, and the fields that the step adds.
 
-    References in it are as they were written, unless they have been resolved for this task before.
+    References are left unresolved, unless they were resolved for this task before.
     """
     if waiting.own_input is not None:
         own: dict[str, Any] = msgspec.json.decode(waiting.own_input)
@@ -140,61 +141,65 @@ def merged_input(workflow: Workflow, step: Step, waiting: ReadyTask) -> dict[str
 
 
 def run_input(workflow: Workflow, waiting: ReadyTask) -> dict[str, Any]:
-    """What the run was given."""
-    given: dict[str, Any] = workflow.input if waiting.input is None else msgspec.json.decode(waiting.input)
-    return given
+    """The input of the run: its own, or else the workflow's."""
+    own: dict[str, Any] = workflow.input if waiting.input is None else msgspec.json.decode(waiting.input)
+    return own
 
 
 def admission_for(
     request: AdmissionRequest,
-    ruled: GateDecision,
+    decision: GateDecision,
     where: Placement | Unroutable | None,
     *,
     now: int,
     limits: GiveUpLimits,
 ) -> Admission:
-    """What becomes of a task after the gate has spoken. None is where it would go in any case."""
-    made = _admission_by_verdict(request, ruled, where, now, limits)
+    """The admission of a task by the decision of the gate. `where` is None for the default placement."""
+    made = _admission_by_verdict(request, decision, where, now, limits)
     if request.workflow.is_single_step and request.own_input is None:
         return made
     return replace(made, graph=_graph(request.workflow), own_input=request.own_input)
 
 
 def _admission_by_verdict(
-    request: AdmissionRequest, ruled: GateDecision, where: Placement | Unroutable | None, now: int, limits: GiveUpLimits
+    request: AdmissionRequest,
+    decision: GateDecision,
+    where: Placement | Unroutable | None,
+    now: int,
+    limits: GiveUpLimits,
 ) -> Admission:
     waiting = request.waiting
-    match ruled.ruling:
+    match decision.ruling:
         case GateVerdict.ALLOW:
             if isinstance(where, Unroutable):
                 return _unroutable_admission(waiting, where, now, limits)
             made = _admission(waiting, TaskState.SCHEDULED, now)
             return made if where is None else replace(made, placement=where)
         case GateVerdict.ASK:
-            return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=ruled.reason)
+            return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
-            return _admission(waiting, TaskState.DENIED, now, note=f"safety_denied: {ruled.reason}")
+            return _admission(waiting, TaskState.DENIED, now, note=f"safety_denied: {decision.reason}")
         case GateVerdict.LATER:
-            later = now + ruled.after_ms
-            return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=ruled.reason)
+            later = now + decision.after_ms
+            return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
         case _:
-            assert_never(ruled.ruling)
+            assert_never(decision.ruling)
 
 
 def delayed_admission(waiting: ReadyTask, workflow: Workflow, until: int) -> Admission:
-    """A task that is to start later."""
+    """The admission of a task that starts later."""
     made = _admission(waiting, TaskState.PENDING, until, wait_reason=WaitReason.DELAY)
     return replace(made, graph=_graph(workflow))
 
 
 def skipped_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
-    """A task that is not to run, because its condition does not hold."""
+    """The admission of a task that does not run because its condition does not hold."""
     made = _admission(waiting, TaskState.CANCELLED, now, note=reason)
     return replace(made, graph=_graph(workflow), skipped=True)
 
 
 def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
-    """A task that can never run as it is: what it is to be given cannot be had."""
+    """The admission of a task that can never run, because its input cannot be resolved."""
     letter = "bad_input" if workflow.dead_letter else None
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
     return replace(made, graph=_graph(workflow))
@@ -207,9 +212,9 @@ def _graph(workflow: Workflow) -> Workflow | None:
 def launch_failed_admission(
     waiting: ReadyTask, reason: str, *, now: int, limits: GiveUpLimits, workflow: Workflow | None = None
 ) -> Admission:
-    """What becomes of a task whose definition cannot be had: tried again a few times, then it has failed.
+    """The admission of a task whose definition cannot be loaded: it is retried a few times, then it fails.
 
-    `workflow` is that of its run, if that can be had; if not, the run has failed with it.
+    `workflow` is that of its run, if that can be loaded; if not, the run fails with the task.
     """
     made = _retry_or_fail(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
     return made if workflow is None else replace(made, graph=_graph(workflow))
@@ -217,7 +222,7 @@ def launch_failed_admission(
 
 def _unroutable_admission(waiting: ReadyTask, why: Unroutable, now: int, limits: GiveUpLimits) -> Admission:
     if why.after_ms is not None:
-        # Whoever sets a limit wants what is over it to wait, not to fail.
+        # Tasks over a tenant's limit wait; they never fail.
         later = now + why.after_ms
         return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
     return _retry_or_fail(waiting, str(why), now, most=limits.routings, letter=why.code.value)

@@ -1,4 +1,4 @@
-"""Backfills: planned times of the past that are run after all, a few at a time, each with an entry of its own."""
+"""Backfills: planned times of the past are run after all, a few at a time, each with an entry of its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,70 +13,75 @@ from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, 
 
 
 class BackfillTickKind(StrEnum):
-    """What became of a planned time of the past."""
+    """The decision on a planned time of the past."""
 
     FIRED = "fired"
     SKIPPED = "skipped"
 
 
 class BackfillTickReason(StrEnum):
-    """Why that became of it."""
+    """The reason of that decision."""
 
     #: It had no run.
     NEVER_RAN = "never_ran"
-    #: Whatever there was, it was to run again.
+    #: It had a run, and the backfill repeats those.
     AGAIN = "again"
-    #: Its own tick had one.
+    #: Its own tick had a run.
     HAD_A_RUN = "had_a_run"
-    #: An earlier backfill has run it.
+    #: An earlier backfill ran it.
     BACKFILLED_BEFORE = "backfilled_before"
 
 
 class Backfill(Struct, frozen=True, kw_only=True):
-    """A stretch of the past that is to be run, and how far that has been decided."""
+    """A range of the past to run, and how far it has been decided."""
 
     backfill_id: str
     tenant: str
     schedule_uid: ScheduleUid
     schedule_id: str
-    #: What the schedule said when it was asked for: that is what is planned.
+    #: The revision of the schedule at the time of the request; its planned times are run.
     revision: int
-    #: The first planned time may be at it, and the last at the other.
+    #: The range of planned times, both ends included.
     from_at: int
     until_at: int
-    #: How many runs of it may be under way together.
+    #: How many of its runs may be open at once.
     max_parallel: int
-    #: Also those that have had a run.
+    #: Whether planned times that had a run are run again.
     again: bool
-    #: How many planned times there are.
+    #: The number of planned times.
     planned: int
-    #: Every planned time up to here has its entry.
+    #: Every planned time up to here has an entry.
     mark_at: int
     created_at: int
     actor: str
-    #: When the last of its runs was over, or nothing more was to be started.
+    #: When the last of its runs ended, or when it was cancelled.
     ended_at: int | None = None
     cancelled: bool = False
 
 
 def keyed_backfill_id(tenant: str, schedule: ScheduleUid, key: str) -> str:
-    """The one backfill of a job that a caller's key can have."""
+    """The id of the only backfill of a job that a caller's key can have."""
     digest = sha256(f"{tenant}\0{schedule}\0{key}".encode()).hexdigest()
     return f"bf_{digest[:32]}"
 
 
-def same_backfill_request(wanted: Backfill, kept: Backfill) -> bool:
-    """Whether whoever asked for the one that is kept has asked for the other, too.
+def same_backfill_request(requested: Backfill, stored: Backfill) -> bool:
+    """Whether a request repeats the one that created the stored backfill.
 
-    What was asked for up to a moment that had not been decided ends where it had: so a later end may be meant, too,
-    if it was not yet to come.
+    A backfill ends at the last decided tick at the latest. So a request may name a later end than the stored one has,
+    if that end was not in the future when the backfill was created.
     """
-    terms = (wanted.from_at, wanted.max_parallel, wanted.again) == (kept.from_at, kept.max_parallel, kept.again)
-    return terms and (wanted.until_at == kept.until_at or kept.until_at < wanted.until_at <= kept.created_at)
+    same_terms = (requested.from_at, requested.max_parallel, requested.again) == (
+        stored.from_at,
+        stored.max_parallel,
+        stored.again,
+    )
+    same_end = requested.until_at == stored.until_at
+    return same_terms and (same_end or stored.until_at < requested.until_at <= stored.created_at)
 
 
 class BackfillTick(Struct, frozen=True, kw_only=True):
-    """What became of one planned time."""
+    """The entry of one planned time: the decision, its reason and its run."""
 
     backfill_id: str
     planned_at: int
@@ -88,16 +93,16 @@ class BackfillTick(Struct, frozen=True, kw_only=True):
 
 
 class OpenBackfill(Struct, frozen=True):
-    """A backfill that has not ended, and how many of its runs have not."""
+    """A backfill that has not ended, and the number of its open runs."""
 
     backfill: Backfill
     under_way: int
 
 
 class BackfillBatch(Struct, frozen=True, kw_only=True):
-    """The next entries of a backfill and the runs that they have: carried out whole, or not at all."""
+    """The next entries of a backfill and their runs, written in one transaction."""
 
-    #: As it was read. If it has gone on since, the lot is void.
+    #: The backfill as it was read. If it has changed since, the batch is void.
     backfill: Backfill
     entries: tuple[BackfillTick, ...] = ()
     launches: tuple[LaunchRequest, ...] = ()
@@ -106,23 +111,23 @@ class BackfillBatch(Struct, frozen=True, kw_only=True):
 
 
 class BatchOutcome(StrEnum):
-    """What became of a lot."""
+    """The outcome of writing a batch."""
 
     DONE = "done"
-    #: Someone else was quicker.
+    #: Another node has advanced the backfill.
     VOID = "void"
     #: The schedule is gone.
     GONE = "gone"
 
 
 class BackfillProgress(Struct, frozen=True, kw_only=True):
-    """How far a backfill has come."""
+    """The progress of a backfill."""
 
     backfill: Backfill
     fired: int = 0
     skipped: int = 0
     under_way: int = 0
-    #: Of those that were fired: did not succeed.
+    #: How many of the fired ones did not succeed.
     failed: int = 0
 
 
@@ -137,8 +142,11 @@ def planned_times(ticks: Ticks, *, after: int, until: int, limit: int) -> list[i
 def next_backfill_batch(
     open_: OpenBackfill, schedule: Schedule, planned: Sequence[int], had: Mapping[int, BackfillTickReason], *, now: int
 ) -> BackfillBatch | None:
-    """What is to be done next about a backfill of a schedule as it was then; None while there is nothing."""
-    backfill, room = open_.backfill, open_.backfill.max_parallel - open_.under_way
+    """The next batch of a backfill; None while there is nothing to do.
+
+    `schedule` has the revision of the backfill; `had` gives the planned times that had a run, with the reason.
+    """
+    backfill, free = open_.backfill, open_.backfill.max_parallel - open_.under_way
     if not planned:
         done = BackfillBatch(backfill=backfill, mark_at=backfill.until_at, ended=True)
         return None if open_.under_way else done
@@ -146,7 +154,7 @@ def next_backfill_batch(
     launches: list[LaunchRequest] = []
     for at in planned:
         skipped = at in had and not backfill.again
-        if not skipped and len(launches) >= room:
+        if not skipped and len(launches) >= free:
             break
         launch = None if skipped else _launch(backfill, schedule, at, now)
         reason = had[at] if skipped else BackfillTickReason.AGAIN if at in had else BackfillTickReason.NEVER_RAN
@@ -160,7 +168,7 @@ def next_backfill_batch(
 
 
 def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -> LaunchRequest:
-    # What is wanted once is one run, whichever backfill asks for it.
+    # Unless it repeats runs, every backfill of the schedule computes the same run id for a planned time.
     scope = f"backfill {backfill.backfill_id if backfill.again else schedule.uid}"
     run_id = keyed_run_id(backfill.tenant, scope, str(planned_at))
     run = new_requested_run(run_id, schedule, source=Source.BACKFILL, now=now, user_id=backfill.actor)
@@ -179,17 +187,17 @@ def _entry(backfill: Backfill, at: int, reason: BackfillTickReason, run_id: RunI
     )
 
 
-def batch_ticks_after_launch(lot: BackfillBatch, became: Iterable[LaunchOutcome]) -> tuple[BackfillTick, ...]:
-    """The entries of a lot once its runs were launched: one whose run there was before has none of its own."""
-    there = {
+def batch_ticks_after_launch(batch: BackfillBatch, outcomes: Iterable[LaunchOutcome]) -> tuple[BackfillTick, ...]:
+    """The entries of a batch after its launches: one whose run existed before is skipped."""
+    existing = {
         launch.run.run_id
-        for launch, outcome in zip(lot.launches, became, strict=True)
+        for launch, outcome in zip(batch.launches, outcomes, strict=True)
         if outcome is LaunchOutcome.ALREADY
     }
     before = {"kind": BackfillTickKind.SKIPPED, "reason": BackfillTickReason.BACKFILLED_BEFORE, "run_id": None}
-    return tuple(replace(one, **before) if one.run_id in there else one for one in lot.entries)
+    return tuple(replace(entry, **before) if entry.run_id in existing else entry for entry in batch.entries)
 
 
-def backfill_after_batch(lot: BackfillBatch, *, now: int) -> Backfill:
-    """The backfill after the lot."""
-    return replace(lot.backfill, mark_at=lot.mark_at, ended_at=now if lot.ended else None)
+def backfill_after_batch(batch: BackfillBatch, *, now: int) -> Backfill:
+    """The backfill after the batch was written."""
+    return replace(batch.backfill, mark_at=batch.mark_at, ended_at=now if batch.ended else None)

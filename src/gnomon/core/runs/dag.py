@@ -1,7 +1,7 @@
-"""How a run goes on: which steps can start, which never will, and whether it is over.
+"""The progress of a run through its graph: which steps can start, which never will, and whether the run is over.
 
-Tasks are made when the steps they depend on are over; a step that will not run gets a task that is over at once, so
-that whoever looks sees every step.
+The task of a step is created when the steps it depends on are over. A step that will not run gets a task that is
+over at once, so that every step of a run can be seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,27 +17,27 @@ from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, When, Workflow
 
-#: What the outputs of many items may come to together.
+#: The largest size of the outputs of all items together, in bytes.
 LARGEST_OUTPUT = 1 << 20
 
 
 class StepResult(StrEnum):
-    """How a step ended, as far as those behind it are concerned."""
+    """How a step ended, as the steps after it see it."""
 
     OPEN = "open"
     SUCCEEDED = "succeeded"
-    #: It failed, or could not run because something before it did.
+    #: It failed, or could not run because a step before it failed.
     FAILED = "failed"
-    #: It was not to run.
+    #: Its condition or rule excluded it.
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
 
 
 class StepState(Struct, frozen=True, kw_only=True):
-    """Where a step of a run stands."""
+    """The state of a step of a run."""
 
     state: TaskState
-    #: It could start, but as many as may are under way.
+    #: It could start, but the run is at `max_parallel`.
     held: bool = False
     skipped: bool = False
     #: It never ran, because a step before it did not succeed.
@@ -46,7 +46,7 @@ class StepState(Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> StepResult:
-        """How it ended."""
+        """How the step ended; OPEN if it has not."""
         if self.state not in TERMINAL:
             return StepResult.OPEN
         if self.state is TaskState.SUCCEEDED:
@@ -59,21 +59,21 @@ class StepState(Struct, frozen=True, kw_only=True):
 
 
 class GraphProgress(Struct, frozen=True, kw_only=True):
-    """What is to be done about a run."""
+    """The next changes of a run."""
 
-    #: Steps whose tasks are to be made now, and those of them that have to wait for others to end.
+    #: Steps whose tasks are created now: those that can start, and those held back by `max_parallel`.
     ready: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     not_run: tuple[SkippedStep, ...] = ()
-    #: Steps that had to wait and no longer do.
+    #: Steps that were held back and can start now.
     released: tuple[str, ...] = ()
-    #: How the run ends, if it does.
+    #: The status with which the run ends, if it does.
     status: RunStatus | None = None
     error: str | None = None
 
 
 def graph_progress(workflow: Workflow, states: Mapping[str, StepState], *, cancelled: bool) -> GraphProgress:
-    """What follows from where the steps stand. `cancelled`: nothing more is to start."""
+    """The changes that follow from the states of the steps. `cancelled`: no step starts any more."""
     known = {name: state.end for name, state in states.items()}
     made: list[str] = []
     not_run: list[SkippedStep] = []
@@ -92,11 +92,12 @@ def graph_progress(workflow: Workflow, states: Mapping[str, StepState], *, cance
     )
     status = _status(known, cancelled=cancelled) if over else None
     waiting = [name for name, state in states.items() if state.held]
-    room = _free_slots(workflow, states)
+    free = _free_slots(workflow, states)
+    left = max(0, free - len(waiting))
     return GraphProgress(
-        released=tuple(waiting[:room]),
-        ready=tuple(made[: max(0, room - len(waiting))]),
-        held=tuple(made[max(0, room - len(waiting)) :]),
+        released=tuple(waiting[:free]),
+        ready=tuple(made[:left]),
+        held=tuple(made[left:]),
         not_run=tuple(not_run),
         status=status,
         error=_error(workflow, states) if status is RunStatus.FAILED else None,
@@ -104,11 +105,11 @@ def graph_progress(workflow: Workflow, states: Mapping[str, StepState], *, cance
 
 
 def _free_slots(workflow: Workflow, states: Mapping[str, StepState]) -> int:
-    """How many more steps may be under way."""
+    """How many more steps may run."""
     if workflow.max_parallel is None:
         return len(workflow.steps)
-    under_way = sum(state.end is StepResult.OPEN and not state.held for state in states.values())
-    return max(0, workflow.max_parallel - under_way)
+    running = sum(state.end is StepResult.OPEN and not state.held for state in states.values())
+    return max(0, workflow.max_parallel - running)
 
 
 def _why_not(step: Step, known: Mapping[str, StepResult]) -> SkippedStep | None:
@@ -147,20 +148,20 @@ def _ordered(steps: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[str, ...]:
     left = dict(steps)
     done: dict[str, None] = {}
     while left:
-        for name in [name for name, needed in left.items() if all(one in done for one in needed)]:
+        for name in [name for name, needs in left.items() if all(needed in done for needed in needs)]:
             done[name] = None
             del left[name]
     return tuple(done)
 
 
 def topological_order(workflow: Workflow) -> tuple[Step, ...]:
-    """The steps, each after all that it depends on."""
+    """The steps, each after all steps that it depends on."""
     steps = {step.name: step for step in workflow.steps}
     return tuple(steps[name] for name in _ordered(tuple((step.name, step.depends_on) for step in workflow.steps)))
 
 
 def upstream(workflow: Workflow, name: str) -> frozenset[str]:
-    """Every step that comes before a step, however far."""
+    """Every step that a step depends on, directly or not."""
     found: set[str] = set()
     ahead = [name]
     steps = {step.name: step for step in workflow.steps}
@@ -173,7 +174,7 @@ def upstream(workflow: Workflow, name: str) -> frozenset[str]:
 
 
 def step_state(task: Task) -> StepState:
-    """Where the step of a task stands."""
+    """The state of the step that a task belongs to."""
     return StepState(
         state=task.state,
         held=task.state is TaskState.PENDING and task.wait_reason is WaitReason.DEPS,
@@ -184,34 +185,34 @@ def step_state(task: Task) -> StepState:
 
 
 class ItemTotals(Struct, frozen=True, kw_only=True):
-    """The items of a step, all of them over."""
+    """The totals of a step's items, all of which are over."""
 
     count: int
     failed: int
-    #: How many bytes they returned.
+    #: The size of their outputs in bytes.
     size: int
 
     @property
     def joined(self) -> bool:
-        """Whether what they returned, all of it in memory, is what their step returns."""
+        """Whether the outputs of all items, joined in memory, are the output of the step."""
         return not self.failed and self.size <= LARGEST_OUTPUT
 
 
 def items_outcome(items: ItemTotals, outputs: Sequence[bytes | None], *, cancelled: bool) -> AttemptOutcome:
-    """How a step has ended with its items. `outputs` are needed only of those that are joined."""
+    """The outcome of a step whose items are over. `outputs` are needed only if they are joined."""
     if cancelled:
         return AttemptOutcome(result=Result.CANCELLED)
     if items.failed:
-        # Each item was tried as often as it may be.
+        # Each item has had all its attempts, so the step is not retried.
         return AttemptOutcome(result=Result.GAVE_UP, error=f"{items.failed} of {items.count} items did not succeed")
     if not items.joined:
         return AttemptOutcome(result=Result.SUCCEEDED, output=_too_large(items.size))
-    joined = b"[" + b",".join(one or b"null" for one in outputs) + b"]"
+    joined = b"[" + b",".join(output or b"null" for output in outputs) + b"]"
     return AttemptOutcome(result=Result.SUCCEEDED, output=_bounded(joined))
 
 
 def run_outcome(run: Run, workflow: Workflow | None, outputs: Mapping[str, bytes | None]) -> AttemptOutcome:
-    """How a step has ended that waited for a run: its output is that of the run's last step, or of each of them."""
+    """The outcome of a step that waited for a run: its output is that of the run's last step, or of each last step."""
     if run.status is not RunStatus.COMPLETED:
         result = Result.CANCELLED if run.status is RunStatus.CANCELLED else Result.FAILED
         return AttemptOutcome(result=result, error=f"{run.run_id}: {run.error or run.status}")

@@ -1,6 +1,10 @@
-"""Data between steps: `${steps.extract.output.path}`, `${input.mode}`, `${item}`, `${run.planned_at}` inside inputs.
+"""Expressions in steps: references inside inputs, and the conditions of `if`.
 
-A text that is nothing but one reference becomes the value itself; references inside a longer text become text.
+References pass data between steps: `${steps.extract.output.path}`, `${input.mode}`, `${item}`, `${run.planned_at}`.
+A text that consists of exactly one reference becomes the value itself; references inside a longer text become text.
+
+A condition is a Python expression restricted to paths, constants, comparisons, `and`, `or` and `not`. It is
+interpreted, never executed.
 """
 
 import ast
@@ -15,7 +19,7 @@ import msgspec
 from gnomon.core.jobs.inputs import SECRET_BEGINS
 from gnomon.errors import FieldError
 
-#: What a reference may begin with.
+#: The first segment of a reference.
 ROOTS = ("steps", "input", "item", "index", "run")
 _PATH = r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[\d{1,9}\])*"
 _REFERENCE = re.compile(r"\$\{(" + _PATH + r")\}")
@@ -24,30 +28,24 @@ Scope = Mapping[str, Any]
 
 
 def references(value: object) -> Iterator[str]:
-    """Every reference in a value, however deep. Those to secrets are none of ours."""
+    """The paths of all references in a value, however deep; references to secrets are not included."""
     if isinstance(value, str):
         yield from (found[1] for found in _REFERENCE.finditer(value))
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from references(one)
+        for entry in value.values():
+            yield from references(entry)
     elif isinstance(value, Sequence):
-        for one in value:
-            yield from references(one)
-
-
-def steps_referred_to(value: object) -> frozenset[str]:
-    """The steps whose outputs a value needs."""
-    paths = (segments(path) for path in references(value))
-    return frozenset(path[1] for path in paths if path[0] == "steps" and len(path) > 1)
+        for entry in value:
+            yield from references(entry)
 
 
 def segments(path: str) -> list[str]:
-    """The parts of a path."""
+    """The segments of a path."""
     return _SEGMENT.findall(path)
 
 
 def check_references(field: str, value: object, steps: frozenset[str], *, item: bool) -> None:
-    """Refuse a reference that can never mean anything here: an unknown root, or a step that does not come before."""
+    """Raise FieldError for a reference that cannot be resolved here: an unknown root, or a step that is not before."""
     for path in references(value):
         root, *rest = segments(path)
         if root not in ROOTS or (root in ("item", "index") and not item):
@@ -63,21 +61,21 @@ def _roots(*, item: bool) -> tuple[str, ...]:
 
 
 def resolve_references(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
-    """The value with every reference replaced; FieldError for one that leads nowhere."""
+    """The value with every reference replaced; raise FieldError for one that cannot be resolved."""
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole:
             return lookup_reference(whole[1], scope)
         return _REFERENCE.sub(lambda found: _spelled(lookup_reference(found[1], scope)), value)
     if isinstance(value, Mapping):
-        return {key: resolve_references(one, scope) for key, one in value.items()}
+        return {key: resolve_references(entry, scope) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [resolve_references(one, scope) for one in value]
+        return [resolve_references(entry, scope) for entry in value]
     return value
 
 
 def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
-    """What a path leads to."""
+    """The value at a path; raise FieldError if there is none."""
     found: Any = scope
     for part in segments(path):
         if isinstance(found, Mapping) and part in found:
@@ -92,23 +90,25 @@ def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _refuse_secrets(path: str, value: object) -> None:
-    """What a step returned is data: if it could name secrets, whoever writes the data could have them."""
+    """Refuse a reference to a secret in the output of a step: otherwise the author of the data could read secrets."""
     if isinstance(value, str) and SECRET_BEGINS.search(value):
         raise FieldError(f"${{{path}}}", "[hidden]", "holds a reference to a secret, which only a definition may")
     if isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, entry in value.items():
             _refuse_secrets(path, key)
-            _refuse_secrets(path, one)
+            _refuse_secrets(path, entry)
     elif isinstance(value, list | tuple):
-        for one in value:
-            _refuse_secrets(path, one)
+        for entry in value:
+            _refuse_secrets(path, entry)
 
 
 def _spelled(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-_LONGEST = 1000
+# ---- conditions ----------------------------------------------------------------------------------
+
+_LONGEST_CONDITION = 1000
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -116,20 +116,20 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, many: one in many,
-    ast.NotIn: lambda one, many: one not in many,
+    ast.In: lambda value, values: value in values,
+    ast.NotIn: lambda value, values: value not in values,
 }
-#: As JSON spells them.
+#: Constants as JSON spells them.
 _NAMES = {"true": True, "false": False, "null": None}
 
 
 def check_condition(field: str, text: str) -> frozenset[str]:
-    """The paths that a condition asks for; FieldError if it is none."""
+    """The paths in a condition; raise FieldError if the text is no condition."""
     return frozenset(_paths(field, _parsed(field, text)))
 
 
 def evaluate_condition(text: str, scope: Scope) -> bool:
-    """Whether the condition is true; FieldError if it asks for what is not there or compares what cannot be."""
+    """Whether the condition is true; raise FieldError if a path has no value or two values cannot be compared."""
     try:
         return bool(_value(_parsed("if", text), scope))
     except TypeError as error:
@@ -138,8 +138,8 @@ def evaluate_condition(text: str, scope: Scope) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parsed(field: str, text: str) -> ast.expr:
-    if len(text) > _LONGEST:
-        raise FieldError(field, text, f"has more than {_LONGEST} characters")
+    if len(text) > _LONGEST_CONDITION:
+        raise FieldError(field, text, f"has more than {_LONGEST_CONDITION} characters")
     plain = text.strip()
     if plain.startswith("${") and plain.endswith("}"):
         plain = plain[2:-1]
@@ -168,7 +168,7 @@ def _paths(field: str, node: ast.expr) -> list[str]:
             return [_path(field, node)]
         case _:
             raise FieldError(field, ast.unparse(node), "is not allowed in a condition")
-    return [path for one in inner for path in _paths(field, one)]
+    return [path for child in inner for path in _paths(field, child)]
 
 
 def _path(field: str, node: ast.expr) -> str:
@@ -187,7 +187,7 @@ def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
     found: Any
     match node:
         case ast.BoolOp(op=op, values=values):
-            found = (all if isinstance(op, ast.And) else any)(_value(one, scope) for one in values)
+            found = (all if isinstance(op, ast.And) else any)(_value(operand, scope) for operand in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             found = not _value(operand, scope)
         case ast.UnaryOp(operand=ast.Constant(value=int() | float() as number)):
@@ -195,7 +195,7 @@ def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
         case ast.Compare():
             found = _compared(node, scope)
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            found = [_value(one, scope) for one in elements]
+            found = [_value(element, scope) for element in elements]
         case ast.Constant(value=found):
             pass
         case ast.Name(id=name) if name in _NAMES:

@@ -1,7 +1,6 @@
-"""Events from outside, and which jobs they start.
+"""External events, and the jobs that they start.
 
-Every event has one entry for each job that listens to it, which says what became of it: a run, a place in a gathering,
-or the reason why nothing.
+Every event has one effect for each job that listens to it: a run, a place in a batch, or the reason why neither.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +19,17 @@ from gnomon.core.triggers import OnEvent
 
 
 class EventEffectKind(StrEnum):
-    """What became of an event, as far as one job is concerned."""
+    """The kind of effect that an event had on one job."""
 
     FIRED = "fired"
     QUEUED = "queued"
-    #: It waits for others, to start a run together with them.
+    #: It waits in a batch, to start one run together with other events.
     GATHERED = "gathered"
     SKIPPED = "skipped"
 
 
 class ExternalEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened."""
+    """An event that a caller emitted."""
 
     event_id: str
     tenant: str = "default"
@@ -43,7 +42,7 @@ class ExternalEvent(Struct, frozen=True, kw_only=True):
 
 
 class EventEffect(Struct, frozen=True, kw_only=True):
-    """What became of an event for one job."""
+    """The effect of an event on one job."""
 
     event_id: str
     schedule_uid: ScheduleUid
@@ -55,7 +54,7 @@ class EventEffect(Struct, frozen=True, kw_only=True):
 
 
 class EventBatch(Struct, frozen=True, kw_only=True):
-    """The events of one job that wait to start a run together."""
+    """The events of one job that wait to start one run together."""
 
     schedule_uid: ScheduleUid
     first_at: int
@@ -64,22 +63,22 @@ class EventBatch(Struct, frozen=True, kw_only=True):
 
 
 def event_id(tenant: str, name: str, key: str) -> str:
-    """The one event that a caller's key can have."""
+    """The id of the only event that a caller's key can have."""
     return f"evt_{sha256(chr(0).join((tenant, name, key)).encode()).hexdigest()[:32]}"
 
 
 def matches(where: Mapping[str, Any], body: object) -> bool:
-    """Whether the body has everything that is asked for: paths such as `model.name`, with the value they lead to."""
-    return all(_same(_at(body, path.split(".")), wanted) for path, wanted in where.items())
+    """Whether the body has the value of every path in `where`, such as `model.name`."""
+    return all(_same(_at(body, path.split(".")), expected) for path, expected in where.items())
 
 
-def _same(found: object, wanted: object) -> bool:
-    """Whether two values are equal as JSON has it: true is not 1."""
-    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        return found.keys() == wanted.keys() and all(_same(found[key], wanted[key]) for key in wanted)
-    if isinstance(found, list) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(_same, found, wanted))
-    return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted
+def _same(found: object, expected: object) -> bool:
+    """Whether two values are equal as JSON: true is not 1."""
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in expected)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
+    return isinstance(found, bool) == isinstance(expected, bool) and found == expected
 
 
 def _at(body: object, path: Sequence[str]) -> object:
@@ -94,7 +93,7 @@ _NOTHING = object()
 
 
 def event_skip_reason(schedule: Schedule, trigger: OnEvent, event: ExternalEvent) -> str | None:
-    """Why the event starts nothing, whatever else is under way."""
+    """The reason why the event cannot start a run of this job; None if it can, subject to overlap."""
     if schedule.paused_at is not None:
         return "paused"
     spec, at = schedule.spec, event.emitted_at
@@ -104,9 +103,9 @@ def event_skip_reason(schedule: Schedule, trigger: OnEvent, event: ExternalEvent
 
 
 def add_to_batch(trigger: OnEvent, so_far: EventBatch | None, uid: ScheduleUid, *, now: int) -> EventBatch:
-    """The gathering with one more event. A debounced one waits for silence, a batch for its first event or its size.
+    """The batch with one more event. Debouncing waits for silence; a batch waits from its first event, or until full.
 
-    One that is full is due at once: whoever gathered its last event starts the run, and the next event begins another.
+    A full batch is due at once: its last event starts the run, and the next event begins another batch.
     """
     first = now if so_far is None else so_far.first_at
     count = 1 if so_far is None else so_far.count + 1
@@ -117,13 +116,13 @@ def add_to_batch(trigger: OnEvent, so_far: EventBatch | None, uid: ScheduleUid, 
 
 
 def launch_for_events(
-    schedule: Schedule, events: Sequence[ExternalEvent], given: Mapping[str, Any], *, now: int
+    schedule: Schedule, events: Sequence[ExternalEvent], job_input: Mapping[str, Any], *, now: int
 ) -> LaunchRequest:
-    """The run that events start: it is given all that its job is, and the event, or all of them."""
+    """The run that events start: its input is that of the job, and the event or the list of events."""
     trigger = schedule.spec.trigger
-    # What was gathered is given as a list, even if its job has come to want each event by itself.
-    gathers = (isinstance(trigger, OnEvent) and trigger.is_batched) or len(events) > 1
-    told = [
+    # A batch is passed as a list, even if its job was changed to run once for each event.
+    batched = (isinstance(trigger, OnEvent) and trigger.is_batched) or len(events) > 1
+    bodies = [
         {
             "id": event.event_id,
             "name": event.name,
@@ -133,10 +132,10 @@ def launch_for_events(
         }
         for event in events
     ]
-    body = {**given, **({"events": told} if gathers else {"event": told[0]})}
+    merged = {**job_input, **({"events": bodies} if batched else {"event": bodies[0]})}
     run_id = keyed_run_id(schedule.tenant, schedule.uid, events[0].event_id)
     run = new_requested_run(run_id, schedule, source=Source.EVENT, now=now, key=events[0].key)
-    return LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(body))
+    return LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(merged))
 
 
 _KINDS = {
@@ -150,5 +149,5 @@ _KINDS = {
 
 
 def effect_of_launch(launching: LaunchOutcome) -> tuple[EventEffectKind, str]:
-    """How the ledger of events calls what became of a launch."""
+    """The kind and reason of an event's effect, from the outcome of its launch."""
     return _KINDS[launching]

@@ -1,4 +1,4 @@
-"""Starting runs that no tick asked for: by hand, through the API, from a dead letter."""
+"""Launching runs: requests without a tick (API, CLI, dead letter, event), first tasks of a run, and the run queue."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -14,12 +14,12 @@ from gnomon.core.runs.states import TaskState, WaitReason
 
 
 class LaunchOutcome(StrEnum):
-    """What became of the wish to start a run."""
+    """The outcome of a request to start a run."""
 
     STARTED = "started"
     #: It waits for earlier runs of its schedule to end.
     QUEUED = "queued"
-    #: The same wish was granted before.
+    #: A request with the same key has started the run before.
     ALREADY = "already"
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
@@ -28,18 +28,18 @@ class LaunchOutcome(StrEnum):
 
 
 class LaunchRequest(Struct, frozen=True, kw_only=True):
-    """A run that someone wants."""
+    """A request to start a run."""
 
     run: Run
     first_steps: tuple[str, ...]
-    #: What the run is given instead of the workflow's own input, as JSON.
+    #: The input of the run, as JSON; None for the workflow's own input.
     input: bytes | None = None
-    #: Start it beside others, whatever the overlap policy says.
+    #: Start it in parallel to others, whatever the overlap policy.
     force: bool = False
 
 
 def decide_launch(spec: Spec, *, active: int, queued: int, force: bool) -> tuple[LaunchOutcome, bool]:
-    """What becomes of a wish while so many runs are under way and waiting; whether it replaces those."""
+    """The outcome of a request while so many runs are active and queued, and whether it replaces them."""
     if force or spec.overlap is Overlap.ALLOW or not active + queued:
         return LaunchOutcome.STARTED, False
     match spec.overlap:
@@ -56,7 +56,7 @@ def decide_launch(spec: Spec, *, active: int, queued: int, force: bool) -> tuple
 def new_requested_run(
     run_id: RunId, schedule: Schedule, *, source: Source, now: int, key: str | None = None, user_id: str = ""
 ) -> Run:
-    """A run of a schedule's workflow that is wanted now."""
+    """A run of a schedule's workflow, requested now."""
     return Run(
         run_id=run_id,
         tenant=schedule.tenant,
@@ -76,7 +76,7 @@ def new_requested_run(
 
 
 def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ...]:
-    """The tasks of the steps that wait for no other."""
+    """The tasks of the steps that depend on no other step."""
     wait = WaitReason.QUEUE if run.queued else WaitReason.DELAY if run.fire_at > now else WaitReason.READY
     return tuple(
         Task(
@@ -98,26 +98,26 @@ class SkippedStep(Struct, frozen=True):
 
     step: str
     note: str
-    #: A step before it did not succeed; otherwise it was not to run.
+    #: A step before it did not succeed; otherwise its condition or rule excluded it.
     upstream_failed: bool = False
 
 
 def skipped_task(run: Run, why: SkippedStep, *, now: int) -> Task:
-    """The task of a step that will not run: over from the start, so that whoever looks sees why."""
+    """The task of a step that will not run: over from the start, with a note that says why."""
     [task] = first_tasks(run, (why.step,), now=now)
     failed = why.upstream_failed
     return replace(task, state=TaskState.CANCELLED, note=why.note, skipped=not failed, upstream_failed=failed)
 
 
 def next_tasks(run: Run, steps: Sequence[str], *, held: bool, now: int) -> tuple[Task, ...]:
-    """The tasks of steps whose turn has come while the run goes on."""
+    """The tasks of steps whose dependencies are over; `held` ones wait because of `max_parallel`."""
     wait = WaitReason.DEPS if held else WaitReason.READY
     return tuple(replace(task, available_at=now, wait_reason=wait) for task in first_tasks(run, tuple(steps), now=now))
 
 
 def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
-    """The tasks of the items of a step; those that have to wait for others wait."""
-    most = count if limit is None else limit
+    """The tasks of a step's items; those beyond `limit` wait for others to end."""
+    ready = count if limit is None else limit
     return tuple(
         Task(
             task_id=TaskId(f"{parent.task_id}.{number:06}"),
@@ -125,7 +125,7 @@ def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tupl
             run_id=parent.run_id,
             step=parent.step,
             state=TaskState.PENDING,
-            wait_reason=WaitReason.READY if number < most else WaitReason.DEPS,
+            wait_reason=WaitReason.READY if number < ready else WaitReason.DEPS,
             available_at=now,
             created_at=now,
             parent=parent.task_id,
@@ -136,18 +136,18 @@ def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tupl
 
 
 def sub_run_id(task: Task) -> RunId:
-    """The one run that an attempt of a step can start and wait for."""
+    """The id of the only run that an attempt of a step can start and wait for."""
     return keyed_run_id(task.tenant, task.task_id, str(task.fence))
 
 
 def keyed_run_id(tenant: str, scope: str, key: str) -> RunId:
-    """The one run that a caller's key can have within a scope, such as a job or a dead letter."""
+    """The id of the only run that a caller's key can have within a scope, such as a job or a dead letter."""
     digest = sha256(f"{tenant}\0{scope}\0{key}".encode()).hexdigest()
     return RunId(f"run_{digest[:32]}")
 
 
 class QueueAdvance(Struct, frozen=True):
-    """The counts of a schedule after runs have ended, and the waiting run whose turn it then is."""
+    """The counts of a schedule after runs have ended, and the queued run that starts next."""
 
     active: int
     queued: int
@@ -155,14 +155,14 @@ class QueueAdvance(Struct, frozen=True):
 
 
 def advance_queue(*, active: int, waiting: tuple[Run, ...]) -> QueueAdvance:
-    """The next of the waiting runs, oldest first, goes on if none is under way."""
+    """Release the oldest waiting run if none is active."""
     if active > 0 or not waiting:
         return QueueAdvance(active, len(waiting))
     return QueueAdvance(active + 1, len(waiting) - 1, waiting[0])
 
 
 class CancelOutcome(StrEnum):
-    """What became of the wish to end a run."""
+    """The outcome of a request to cancel a run."""
 
     #: It is over.
     CANCELLED = "cancelled"

@@ -1,4 +1,4 @@
-"""A step whose turn has come: what is to be done, exactly, or why not yet, or why not at all."""
+"""Preparing a due task: resolve its references, then ask the gate, fan it out, delay it, skip it, or fail it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -33,17 +33,17 @@ from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, When, Workflow
 from gnomon.errors import FieldError
 
-#: How many items a step may have.
+#: The largest number of items of a step.
 MOST_ITEMS = 100_000
-#: What all of them may be given together, in bytes.
+#: The largest size of the inputs of all items together, in bytes.
 LARGEST_ITEMS = 64 << 20
-#: How deep workflows may run workflows.
+#: How deep workflows may be nested.
 DEEPEST = 8
 PreparedTask = AdmissionRequest | FanOut | Admission
 
 
 def outputs_needed(step: Step) -> frozenset[str]:
-    """The steps whose outputs must be at hand before the step can be prepared."""
+    """The steps whose outputs must be loaded before the step can be prepared."""
     paths = [*references(step.input), *references(step.foreach), *references(step.delay_until)]
     if step.condition is not None:
         paths += check_condition("if", step.condition)
@@ -52,36 +52,36 @@ def outputs_needed(step: Step) -> frozenset[str]:
 
 
 def immediate_successors(held: Assignment, ended: TaskCompletion) -> list[ReadyTask]:
-    """The tasks that can start as soon as this ending counts, whatever else becomes of the run."""
+    """The tasks that can start as soon as this completion is written, whatever else happens in the run."""
     workflow, before = held.workflow, held.step.name
     if ended.state is not TaskState.SUCCEEDED or ended.graph is None or held.task.parent is not None:
         return []
     if workflow.max_parallel is not None:
-        # How many others are under way is for the store to say.
+        # Only the store knows how many other steps are running.
         return []
-    sure = tuple(step.name for step in workflow.steps if _is_immediate_successor(step, before))
-    made = next_tasks(held.run, sure, held=False, now=ended.ended_at)
+    steps = tuple(step.name for step in workflow.steps if _is_immediate_successor(step, before))
+    made = next_tasks(held.run, steps, held=False, now=ended.ended_at)
     behind = ended.task_id, ended.fence
     return [ReadyTask(task=task, run=held.run, input=held.given, behind=behind) for task in made]
 
 
-def has_other_successors(held: Assignment, sure: Sequence[ReadyTask]) -> bool:
-    """Whether more may follow from the end of this step than those tasks."""
-    return not sure or sum(held.step.name in step.depends_on for step in held.workflow.steps) > len(sure)
+def has_other_successors(held: Assignment, immediate: Sequence[ReadyTask]) -> bool:
+    """Whether the end of this step may lead to more than those tasks."""
+    return not immediate or sum(held.step.name in step.depends_on for step in held.workflow.steps) > len(immediate)
 
 
 def _is_immediate_successor(step: Step, before: str) -> bool:
-    """Whether a step calls its function at once, with what its run was given and what the step before it returned."""
+    """Whether a step calls its function at once, with nothing but the run's input and the output of `before`."""
     later = step.foreach or step.condition or step.delay_ms or step.delay_until
     at_once = step.depends_on == (before,) and step.when is not When.ANY_FAILED and bool(step.function)
     return at_once and not later and outputs_needed(step) <= {before}
 
 
 def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str, bytes | None]) -> Scope:
-    """What references in a step can lead to."""
+    """The values that references in a step can name."""
     run = waiting.run
     return {
-        "steps": {name: {"output": None if one is None else msgspec.json.decode(one)} for name, one in outputs.items()},
+        "steps": {name: {"output": None if raw is None else msgspec.json.decode(raw)} for name, raw in outputs.items()},
         "input": run_input(workflow, waiting),
         "run": {
             "id": run.run_id,
@@ -92,7 +92,7 @@ def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str
 
 
 def prepare_task(request: AdmissionRequest, scope: Scope, sub: Workflow | None, *, now: int) -> PreparedTask:
-    """What becomes of a task before anybody is asked about it. `sub` is the workflow that its step runs, if it does."""
+    """The task, prepared for the gate, or its outcome without it. `sub` is the workflow that its step runs, if any."""
     waiting, workflow, step = request.waiting, request.workflow, request.step
     try:
         if waiting.task.parent is None:
@@ -122,13 +122,13 @@ def _start(waiting: ReadyTask, step: Step, scope: Scope) -> int:
     start = waiting.task.created_at + (step.delay_ms or 0)
     if step.delay_until is None:
         return start
-    said = resolve_references(step.delay_until, scope)
+    text = resolve_references(step.delay_until, scope)
     try:
-        until = datetime.fromisoformat(said)
+        until = datetime.fromisoformat(text)
     except (TypeError, ValueError):
-        raise FieldError("delay_until", said, "is no ISO instant") from None
+        raise FieldError("delay_until", text, "is no ISO instant") from None
     if until.tzinfo is None:
-        raise FieldError("delay_until", said, "names no time zone")
+        raise FieldError("delay_until", text, "names no time zone")
     return max(start, ms_of(until))
 
 
@@ -136,8 +136,8 @@ def _with_input(request: AdmissionRequest, scope: Scope) -> AdmissionRequest:
     step = request.step
     if not any(True for _ in references(step.input)):
         return request
-    given = {**merged_input(request.workflow, step, request.waiting), **resolve_references(step.input, scope)}
-    return msgspec.structs.replace(request, input=given, own_input=msgspec.json.encode(given))
+    resolved = {**merged_input(request.workflow, step, request.waiting), **resolve_references(step.input, scope)}
+    return msgspec.structs.replace(request, input=resolved, own_input=msgspec.json.encode(resolved))
 
 
 def _fan_out_items(request: AdmissionRequest, scope: Scope) -> FanOut:
@@ -147,19 +147,19 @@ def _fan_out_items(request: AdmissionRequest, scope: Scope) -> FanOut:
         raise FieldError("foreach", items, "is no list")
     if len(items) > MOST_ITEMS:
         raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
-    # Exactly what the step says, and not the run's input as well: that may be the very list, for each of its items.
-    said = step.input or {"item": "${item}", "index": "${index}"}
-    given: list[bytes] = []
+    # Only the input of the step, without the run's input: that may be the very list, repeated for each of its items.
+    template = step.input or {"item": "${item}", "index": "${index}"}
+    inputs: list[bytes] = []
     size = 0
     for number, item in enumerate(items):
-        given.append(msgspec.json.encode(resolve_references(said, {**scope, "item": item, "index": number})))
-        size += len(given[-1])
+        inputs.append(msgspec.json.encode(resolve_references(template, {**scope, "item": item, "index": number})))
+        size += len(inputs[-1])
         if size > LARGEST_ITEMS:
             reason = (
-                f"is given more than {LARGEST_ITEMS} bytes in all: name large data instead of giving it to each item"
+                f"is given more than {LARGEST_ITEMS} bytes in all: pass references to large data to each item instead"
             )
             raise FieldError("foreach", f"{len(items)} items", reason)
-    return _fan_out(request, items=tuple(given), limit=step.max_parallel, output=None if items else b"[]")
+    return _fan_out(request, items=tuple(inputs), limit=step.max_parallel, output=None if items else b"[]")
 
 
 def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanOut | Admission:
@@ -186,12 +186,12 @@ def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanO
         parent_task=task.task_id,
         depth=run.depth + 1,
     )
-    given: dict[str, Any] = {**sub.input, **request.input}
-    launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(given))
+    merged: dict[str, Any] = {**sub.input, **request.input}
+    launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(merged))
     return _fan_out(request, launch=launch)
 
 
-def _fan_out(request: AdmissionRequest, **what: Any) -> FanOut:  # noqa: ANN401 - what it waits for
+def _fan_out(request: AdmissionRequest, **fields: Any) -> FanOut:  # noqa: ANN401 - fields of FanOut
     task = request.waiting.task
     return FanOut(
         task_id=task.task_id,
@@ -199,5 +199,5 @@ def _fan_out(request: AdmissionRequest, **what: Any) -> FanOut:  # noqa: ANN401 
         schedule_uid=request.waiting.run.schedule_uid,
         fence=task.fence,
         graph=request.workflow,
-        **what,
+        **fields,
     )

@@ -1,4 +1,4 @@
-"""Attempts that should have ended: which of them have, though nobody said so."""
+"""The reconciler's rule: which open attempts are lost or overdue, though no worker has reported their end."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from gnomon.core.runs.workflow import Workflow
 
 
 class OpenAttempt(Struct, frozen=True, kw_only=True):
-    """An attempt that has not ended, with what it is an attempt of."""
+    """An attempt that has not ended, with its task and run."""
 
     task: Task
     run: Run
@@ -16,25 +16,25 @@ class OpenAttempt(Struct, frozen=True, kw_only=True):
 
 
 class ReconcileTimeouts(Struct, frozen=True, kw_only=True):
-    """How long to wait for those who should speak."""
+    """How long the reconciler waits for reports of workers."""
 
-    #: From being handed out to the start.
+    #: From dispatch to the start.
     dispatch_ms: int = 60_000
-    #: From the start to the end, of a task that has no timeout of its own.
+    #: From the start to the end, for a task without a timeout of its own.
     running_ms: int = 24 * 60 * 60_000
-    #: A worker ends by itself what exceeds a timeout; after so much more, someone else does.
+    #: A worker itself ends an attempt that exceeds its timeout; the reconciler does after this much more.
     grace_ms: int = 30_000
-    #: For a step that has no timeout of its own.
+    #: The timeout of a step that has none of its own.
     default_timeout_ms: int = 300_000
 
 
 def overdue_outcome(
-    found: OpenAttempt, workflow: Workflow | None, *, now: int, patience: ReconcileTimeouts
+    found: OpenAttempt, workflow: Workflow | None, *, now: int, timeouts: ReconcileTimeouts
 ) -> AttemptOutcome | None:
-    """How the attempt is to be taken to have ended; None while it may go on. `now` is the store's clock."""
+    """The outcome of an attempt that counts as ended; None while it may go on. `now` is the store's clock."""
     attempt = found.attempt
     if attempt.worker == ENGINE:
-        # It ends with what it waits for.
+        # No worker runs it: it ends with the items or the run that it waits for.
         return None
     if attempt.lease_until <= now:
         if attempt.started_at is None:
@@ -43,17 +43,17 @@ def overdue_outcome(
         text = f"worker_lost: {attempt.worker} has not been heard of"
         return AttemptOutcome(result=Result.LOST, error=text, lease_until=attempt.lease_until)
     if attempt.started_at is None:
-        late = now - attempt.dispatched_at > patience.dispatch_ms
+        late = now - attempt.dispatched_at > timeouts.dispatch_ms
         return AttemptOutcome(result=Result.NEVER_STARTED, error="dispatch_failed: never started") if late else None
-    longest = _longest(found, workflow, patience)
+    longest = _longest(found, workflow, timeouts)
     if now - attempt.started_at > longest:
         return AttemptOutcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
     return None
 
 
-def _longest(found: OpenAttempt, workflow: Workflow | None, patience: ReconcileTimeouts) -> int:
-    """How long it may run: as long as its step says, and a little more for its worker to end it."""
+def _longest(found: OpenAttempt, workflow: Workflow | None, timeouts: ReconcileTimeouts) -> int:
+    """How long the attempt may run: the timeout of its step, and a grace period in which its worker should end it."""
     step = workflow.step(found.task.step) if workflow else None
     if step is not None and step.timeout_ms is not None:
-        return step.timeout_ms + patience.grace_ms
-    return min(patience.running_ms, patience.default_timeout_ms + patience.grace_ms)
+        return step.timeout_ms + timeouts.grace_ms
+    return min(timeouts.running_ms, timeouts.default_timeout_ms + timeouts.grace_ms)

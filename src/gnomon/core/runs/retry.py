@@ -1,4 +1,4 @@
-"""When a failed attempt is followed by the next one."""
+"""Delays before the next attempt of a failed task, and before the next routing of one without a worker."""
 
 from hashlib import sha256
 
@@ -9,7 +9,7 @@ _LONGEST_POWER = 64
 
 
 def delay_ms(retry: RetryPolicy, failures: int, share: float) -> int:
-    """How long to wait after so many attempts: grows with each, up to a limit, moved by the jitter.
+    """The delay after so many failed attempts: it grows with each, up to a limit, and is moved by the jitter.
 
     `share` is from [0, 1): 0 is the shortest delay that the jitter allows, almost 1 the longest.
     """
@@ -19,10 +19,10 @@ def delay_ms(retry: RetryPolicy, failures: int, share: float) -> int:
 
 
 def share_of(task_id: str, attempt: int) -> float:
-    """A number in [0, 1) for the delay after an attempt: spread evenly, and the same for whoever asks."""
+    """A number in [0, 1) for the delay after an attempt: evenly distributed, and the same on every node."""
     return hash_fraction(sha256(f"{task_id}:{attempt}".encode()).digest())
 
 
 def routing_delay_ms(tries: int, share: float) -> int:
-    """How long a task waits that nobody could take, after so many tries."""
+    """The delay before a task that no worker could take is routed again, after so many tries."""
     return min(1000 * (1 << min(tries, 10)) + round(500 * share), 30_000)

@@ -1,6 +1,6 @@
-"""Where a task goes: to which pool, and if not everybody there will do, to which worker.
+"""Routing: the pool of a task, and the worker if not every worker of the pool may take it.
 
-One function decides it, from what the task asks for, what `pools.yaml` says, and what is known of the workers.
+`route` decides from the requirements of the task, the table of `pools.yaml` and the known workers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +10,16 @@ from msgspec import Struct
 
 from gnomon.core.runs.workflow import Priority, RoutingRequirements
 
-#: Where workers are, and where tasks go, unless anybody says otherwise.
+#: The pool of workers and tasks that name none.
 DEFAULT_POOL = "default"
-#: Labels of a task that have a meaning of their own, and those that a worker must have, too.
+#: Labels of a task with a meaning of their own, and prefixes of labels that the worker must have, too.
 PREFERRED_POOL, PREFERRED_WORKER = "preferred_pool", "preferred_worker_id"
 PLACEMENT_LABEL_PREFIXES = ("placement.", "constraint.", "node.")
-#: In a table of topics: all that are not named.
+#: In the table of topics: every topic that is not named.
 ANY_TOPIC = "*"
-#: The lower, the sooner.
+#: Tasks of a lower rank are taken first.
 RANKS = {Priority.CRITICAL: -1, Priority.INTERACTIVE: 0, Priority.BATCH: 1}
-#: From so many percent on a worker is given nothing more.
+#: A worker with a load of this many percent gets no more tasks.
 OVERLOADED_PERCENT = 90
 _NO_REQUIREMENTS = RoutingRequirements()
 _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS = 500, 30_000
@@ -36,67 +36,67 @@ class ReasonCode(StrEnum):
 
 
 class Pools(Struct, frozen=True):
-    """What `pools.yaml` says: which pools a topic may go to, and what each pool is capable of, in lower case."""
+    """The table of `pools.yaml`: the pools of each topic, and the capabilities of each pool, in lower case."""
 
     topics: Mapping[str, tuple[str, ...]]
     capabilities: Mapping[str, frozenset[str]] = {}
 
 
 class WorkerCandidate(Struct, frozen=True, kw_only=True):
-    """A worker, as far as it matters for who gets a task."""
+    """A worker, with the properties that routing considers."""
 
     worker: str
     pool: str = DEFAULT_POOL
     functions: frozenset[str]
     slots: int
-    #: How many tasks it has, or is about to be given.
+    #: How many tasks it has, or is about to get.
     active: int = 0
-    #: In percent; None for what cannot be told.
+    #: Load in percent; None if unknown.
     cpu: int | None = None
     gpu: int | None = None
     #: In lower case.
     capabilities: frozenset[str] = frozenset()
     labels: Mapping[str, str] = {}
-    #: How many were placed with it lately.
+    #: How many tasks were recently placed with it.
     recent: int = 0
 
     def overloaded(self, percent: int) -> bool:
-        """Whether it is given nothing more, because its slots, its cores or its graphics card are so busy."""
+        """Whether the load of its slots, CPU or GPU is at least `percent`, so that it gets no more tasks."""
         full = self.slots > 0 and self.active * 100 >= self.slots * percent
         return full or (self.cpu or 0) >= percent or (self.gpu or 0) >= percent
 
     @property
     def score(self) -> float:
-        """How busy it is: the lowest is chosen."""
+        """Its load; routing chooses the lowest."""
         return self.active + (self.cpu or 0) / 100 + (self.gpu or 0) / 100
 
 
 class Placement(Struct, frozen=True, gc=False):
-    """Where a task waits to be taken."""
+    """The place where a task waits until a worker takes it."""
 
-    #: None is the default one.
+    #: None is the default pool.
     pool: str | None = None
-    #: The lower, the sooner.
+    #: Tasks of a lower rank are taken first.
     rank: int = 0
-    #: The only worker that may take it.
+    #: The only worker that may take it; None for any of the pool.
     directed_to: str | None = None
-    #: What whoever takes it must be able to run; None if all of the pool can.
+    #: The function that the worker must have registered; None if every worker of the pool has.
     function: str | None = None
 
 
 class WorkerPlacement(Struct, frozen=True):
-    """A placement, and the worker that was chosen for it, though others may be quicker."""
+    """A placement, and the worker chosen for it; another worker may take the task first."""
 
     placement: Placement
     worker: str
 
 
 class Unroutable(Struct, frozen=True):
-    """Why a task goes nowhere for now."""
+    """The reason why a task cannot be placed for now."""
 
     code: ReasonCode
     reason: str
-    #: When to ask again, if that is not for the usual backoff to say; then it is not counted either.
+    #: When to route again, if not after the usual backoff; such a try does not count.
     after_ms: int | None = None
 
     def __str__(self) -> str:
@@ -105,67 +105,77 @@ class Unroutable(Struct, frozen=True):
 
 def route(
     function: str,
-    wish: RoutingRequirements | None,
-    seats: Sequence[WorkerCandidate],
+    requirements: RoutingRequirements | None,
+    candidates: Sequence[WorkerCandidate],
     pools: Pools | None,
     *,
     overload_percent: int = OVERLOADED_PERCENT,
 ) -> WorkerPlacement | Unroutable:
-    """Where a task that calls the function goes. Without `pools` its workers take from its pool what they can.
+    """The placement of a task that calls the function. Without `pools` any able worker of its pool may take it.
 
-    With `pools`, whoever is overloaded is passed over; the least busy decides the pool, and among equals the one with
-    the fewest placements lately, then the first by name.
+    With `pools`, overloaded workers are passed over. The least busy worker decides the pool; among equals the one
+    with the fewest recent placements, then the first by name.
     """
-    wish = wish or _NO_REQUIREMENTS
-    names = _pools_for(function, wish, pools)
+    requirements = requirements or _NO_REQUIREMENTS
+    names = _pools_for(function, requirements, pools)
     if isinstance(names, Unroutable):
         return names
-    able = [seat for seat in seats if seat.pool in names and function in seat.functions]
-    needed = frozenset(wish.requires) if pools is None else frozenset()
-    placing = {key: value for key, value in wish.labels.items() if key.startswith(PLACEMENT_LABEL_PREFIXES)}
-    fit = [seat for seat in able if needed <= seat.capabilities and placing.items() <= seat.labels.items()]
+    able = [candidate for candidate in candidates if candidate.pool in names and function in candidate.functions]
+    needed = frozenset(requirements.requires) if pools is None else frozenset()
+    labels = {key: value for key, value in requirements.labels.items() if key.startswith(PLACEMENT_LABEL_PREFIXES)}
+    fit = [
+        candidate
+        for candidate in able
+        if needed <= candidate.capabilities and labels.items() <= candidate.labels.items()
+    ]
     if not fit:
-        return Unroutable(ReasonCode.NO_WORKERS, _no_candidate(function, names, seats, able, pools))
-    free = [seat for seat in fit if not seat.overloaded(overload_percent)]
-    for seat in free:
-        if seat.worker == wish.labels.get(PREFERRED_WORKER):
-            return _placed(seat, function, wish, seats, directed=True)
-    directed = bool(placing or needed)
+        return Unroutable(ReasonCode.NO_WORKERS, _no_candidate(function, names, candidates, able, pools))
+    free = [candidate for candidate in fit if not candidate.overloaded(overload_percent)]
+    for candidate in free:
+        if candidate.worker == requirements.labels.get(PREFERRED_WORKER):
+            return _placed(candidate, function, requirements, candidates, directed=True)
+    directed = bool(labels or needed)
     if not free and (directed or pools is not None):
         which = f"all {len(fit)} workers" if len(fit) > 1 else fit[0].worker
-        return Unroutable(ReasonCode.POOL_OVERLOADED, f"{which} of {_named(names)} {_have(fit)} enough to do")
-    best = min(free or fit, key=lambda seat: (seat.score, seat.recent, seat.worker))
-    return _placed(best, function, wish, seats, directed=directed)
+        state = "are overloaded" if len(fit) > 1 else "is overloaded"
+        return Unroutable(ReasonCode.POOL_OVERLOADED, f"{which} of {_named(names)} {state}")
+    best = min(free or fit, key=lambda candidate: (candidate.score, candidate.recent, candidate.worker))
+    return _placed(best, function, requirements, candidates, directed=directed)
 
 
-def _pools_for(function: str, wish: RoutingRequirements, pools: Pools | None) -> tuple[str, ...] | Unroutable:
-    """The pools that come into question."""
-    wanted = wish.pool or wish.labels.get(PREFERRED_POOL)
+def _pools_for(function: str, requirements: RoutingRequirements, pools: Pools | None) -> tuple[str, ...] | Unroutable:
+    """The pools that may run the task."""
+    pool = requirements.pool or requirements.labels.get(PREFERRED_POOL)
     if pools is None:
-        return (wanted or DEFAULT_POOL,)
-    topic = wish.topic or function
+        return (pool or DEFAULT_POOL,)
+    topic = requirements.topic or function
     names = pools.topics.get(topic) or pools.topics.get(ANY_TOPIC) or ()
     if not names:
         return Unroutable(ReasonCode.NO_POOL_MAPPING, f"no pool is named for the topic {topic!r}")
-    if wanted is not None:
-        if wanted not in names:
-            return Unroutable(ReasonCode.NO_POOL_MAPPING, f"the topic {topic!r} does not go to pool {wanted!r}")
-        names = (wanted,)
-    needed = frozenset(wish.requires)
+    if pool is not None:
+        if pool not in names:
+            return Unroutable(ReasonCode.NO_POOL_MAPPING, f"the topic {topic!r} does not go to pool {pool!r}")
+        names = (pool,)
+    needed = frozenset(requirements.requires)
     capable = tuple(name for name in names if needed <= pools.capabilities.get(name, frozenset()))
     if not capable:
-        lacking = f"no pool of the topic {topic!r} has all of {', '.join(wish.requires)}"
+        lacking = f"no pool of the topic {topic!r} has all of {', '.join(requirements.requires)}"
         return Unroutable(ReasonCode.NO_POOL_MAPPING, lacking)
     return capable
 
 
 def _placed(
-    best: WorkerCandidate, function: str, wish: RoutingRequirements, seats: Sequence[WorkerCandidate], *, directed: bool
+    best: WorkerCandidate,
+    function: str,
+    requirements: RoutingRequirements,
+    candidates: Sequence[WorkerCandidate],
+    *,
+    directed: bool,
 ) -> WorkerPlacement:
-    mixed = any(function not in seat.functions for seat in seats if seat.pool == best.pool)
+    mixed = any(function not in candidate.functions for candidate in candidates if candidate.pool == best.pool)
     placement = Placement(
         pool=None if best.pool == DEFAULT_POOL else best.pool,
-        rank=RANKS[wish.priority],
+        rank=RANKS[requirements.priority],
         directed_to=best.worker if directed else None,
         function=function if mixed and not directed else None,
     )
@@ -175,16 +185,16 @@ def _placed(
 def _no_candidate(
     function: str,
     names: Sequence[str],
-    seats: Sequence[WorkerCandidate],
+    candidates: Sequence[WorkerCandidate],
     able: Sequence[WorkerCandidate],
     pools: Pools | None,
 ) -> str:
-    """Why there is no worker."""
+    """The reason why there is no worker for the task."""
     if able:
         return f"no worker of {_named(names)} has the labels or capabilities that it asks for"
     if pools is None and tuple(names) == (DEFAULT_POOL,):
         return f"no worker has registered the function {function!r}"
-    if not any(seat.pool in names for seat in seats):
+    if not any(candidate.pool in names for candidate in candidates):
         return f"no worker of {_named(names)} is alive"
     return f"no worker of {_named(names)} has registered the function {function!r}"
 
@@ -193,25 +203,21 @@ def _named(names: Sequence[str]) -> str:
     return f"pool {names[0]!r}" if len(names) == 1 else f"the pools {', '.join(map(repr, names))}"
 
 
-def _have(fit: Sequence[WorkerCandidate]) -> str:
-    return "has" if len(fit) == 1 else "have"
-
-
 def tenant_limit_reached(tenant: str, limit: int, ahead: int) -> Unroutable:
-    """A task waits whose tenant has as many on their way as it may, behind so many others that wait for the same.
+    """The refusal of a task whose tenant has reached its limit, while `ahead` other tasks of it wait for the same.
 
-    As many as may be on their way ask again together, so that thousands that wait do not all ask all the time.
+    Waiting tasks are routed again in groups as large as the limit, so that thousands do not retry all the time.
     """
-    turns = 1 + ahead // limit
-    reason = f"tenant {tenant!r} has {limit} tasks on their way, which is its limit"
-    return Unroutable(ReasonCode.TENANT_LIMIT, reason, after_ms=min(turns * _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS))
+    group = 1 + ahead // limit
+    reason = f"tenant {tenant!r} has {limit} tasks in flight, which is its limit"
+    return Unroutable(ReasonCode.TENANT_LIMIT, reason, after_ms=min(group * _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS))
 
 
-def is_stranded(where: Placement, seats: Iterable[WorkerCandidate]) -> bool:
-    """Whether a task waits there for nobody: the one that it is for is gone, or nobody is left who can run it."""
+def is_stranded(where: Placement, candidates: Iterable[WorkerCandidate]) -> bool:
+    """Whether no worker can take a task from there: its worker is gone, or no worker of the pool has its function."""
     if where.directed_to is not None:
-        return all(seat.worker != where.directed_to for seat in seats)
+        return all(candidate.worker != where.directed_to for candidate in candidates)
     pool = where.pool or DEFAULT_POOL
     return where.function is not None and not any(
-        seat.pool == pool and where.function in seat.functions for seat in seats
+        candidate.pool == pool and where.function in candidate.functions for candidate in candidates
     )

@@ -1,4 +1,4 @@
-"""What runs: a versioned graph of steps, and how each of them is to be tried."""
+"""The workflow: a versioned graph of steps, with the delivery, retry, isolation and routing of each."""
 
 from enum import StrEnum
 from typing import Any
@@ -15,11 +15,11 @@ SHELL = "gnomon.shell"
 
 
 class Delivery(StrEnum):
-    """What is promised about starting the work."""
+    """The delivery guarantee of a workflow's tasks."""
 
-    #: An attempt whose worker was lost is followed by another.
+    #: A lost attempt is retried.
     AT_LEAST_ONCE = "at_least_once"
-    #: There is no second start, ever.
+    #: A task is never started a second time.
     AT_MOST_ONCE = "at_most_once"
 
 
@@ -33,17 +33,17 @@ class Isolation(StrEnum):
 
 
 class When(StrEnum):
-    """What must have become of the steps that a step depends on."""
+    """The outcome that the steps before a step must have for it to run."""
 
     ALL_SUCCESS = "all_success"
-    #: They are over, however they ended: for cleaning up.
+    #: They are over, however they ended: for clean-up.
     ALL_DONE = "all_done"
-    #: They are over, and at least one of them did not succeed: for telling someone.
+    #: They are over, and at least one of them did not succeed: for alerts.
     ANY_FAILED = "any_failed"
 
 
 class Priority(StrEnum):
-    """Which of the tasks that wait for a worker go first."""
+    """The order among tasks that wait for a worker."""
 
     CRITICAL = "critical"
     INTERACTIVE = "interactive"
@@ -51,11 +51,11 @@ class Priority(StrEnum):
 
 
 class RoutingRequirements(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step asks of those who run it."""
+    """The requirements of a step on the worker that runs it."""
 
-    #: The pool of workers that it is for; None if that follows from the topic.
+    #: The pool of workers; None if it follows from the topic.
     pool: str | None = None
-    #: What it is about, by which pools are found; None for the name of its function.
+    #: The topic, by which pools.yaml selects pools; None for the name of the function.
     topic: str | None = None
     #: Capabilities that its pool must have; in lower case.
     requires: tuple[str, ...] = ()
@@ -64,37 +64,37 @@ class RoutingRequirements(Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, gc=False):
-    """How often and when a failed attempt is followed by another."""
+    """How often and when a failed attempt is retried."""
 
-    #: All attempts together, the first and lost ones included.
+    #: The number of attempts, the first and lost ones included.
     max_attempts: int = 3
     initial_delay_ms: int = 30 * SECOND_MS
     multiplier: float = 2.0
     max_delay_ms: int = 300 * SECOND_MS
-    #: By which share a delay may be longer or shorter.
+    #: The fraction by which a delay may be longer or shorter.
     jitter: float = 0.1
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of a workflow's work."""
+    """One step of a workflow: a function call, a command, another workflow, or a delay."""
 
     name: str
     #: Empty if it runs another workflow, or only waits.
     function: str = ""
-    #: What a shell runs, if its function is SHELL; then its input may have `env`, `workdir` and `stdin`.
+    #: The shell command, if its function is SHELL; its input may then have `env`, `workdir` and `stdin`.
     command: str = ""
     #: The steps that must be over before this one starts.
     depends_on: tuple[str, ...] = ()
     when: When = When.ALL_SUCCESS
-    #: Skipped unless this holds.
+    #: The step is skipped unless this condition holds.
     condition: str | None = None
-    #: May take outputs of steps before it: `${steps.extract.output.path}`.
+    #: May refer to outputs of steps before it: `${steps.extract.output.path}`.
     input: dict[str, Any] = {}
     #: Another workflow to run and wait for.
     workflow: str | None = None
-    #: Done once for each item of a list, or of what a reference leads to.
+    #: The step runs once for each item of this list, or of the list that this reference names.
     foreach: str | list[Any] | None = None
-    #: How many items are done at once.
+    #: How many items run at once.
     max_parallel: int | None = None
     #: How long to wait, after the steps before it are over, before it starts.
     delay_ms: int | None = None
@@ -102,26 +102,26 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delay_until: str | None = None
     #: How long one attempt may take; None for the default of the worker.
     timeout_ms: int | None = None
-    #: None: what fails is not tried again, and what was lost with its worker is.
+    #: None: a failed attempt is not retried, a lost one is.
     retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
-    #: None: whoever is there may run it.
+    #: None: any worker with the function may run it.
     route: RoutingRequirements | None = None
 
     @property
     def is_command(self) -> bool:
-        """Whether a shell runs it."""
+        """Whether the step runs a shell command."""
         return self.function == SHELL
 
     @property
     def plain(self) -> bool:
-        """Whether it only calls its function, with what its run was given."""
+        """Whether the step only calls its function with the input of the run."""
         more = self.input or self.foreach or self.condition or self.delay_ms or self.delay_until
         return bool(self.function) and not more
 
 
 class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What runs: a versioned graph of steps. A simple job is one with a single step. A version never changes."""
+    """A versioned graph of steps. A simple job has a workflow with a single step. A version never changes."""
 
     workflow_id: str
     version: int
@@ -129,30 +129,30 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str = "default"
     description: str = ""
     tags: tuple[str, ...] = ()
-    #: What every run is given, unless it was triggered with something else.
+    #: The input of every run that was not triggered with an input of its own.
     input: dict[str, Any] = {}
     #: A JSON Schema that inputs must satisfy.
     input_schema: dict[str, Any] | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    #: Whether a run that has failed for good leaves a dead letter.
+    #: Whether a run that fails after all its attempts leaves a dead letter.
     dead_letter: bool = False
-    #: How many steps of a run are under way at once.
+    #: How many steps of a run may run at once.
     max_parallel: int | None = None
-    #: Whether the runs exclude each other by a lock that others can see.
+    #: Whether runs exclude each other by a lock that other programs can see.
     lock: bool = False
-    #: How long its history is kept; None for the default.
+    #: How long the history of its runs is kept; None for the default.
     retention_days: int | None = None
-    #: What is called when a run starts and ends.
+    #: The URL that is called when a run starts and ends.
     ping: Ping | None = None
 
     @property
     def first_steps(self) -> tuple[str, ...]:
-        """The steps that wait for no other."""
+        """The steps that depend on no other step."""
         return tuple(step.name for step in self.steps if not step.depends_on)
 
     @property
     def is_single_step(self) -> bool:
-        """Whether a run of it has one task and never another."""
+        """Whether a run of it has exactly one task."""
         return len(self.steps) == 1 and not self.steps[0].foreach
 
     def step(self, name: str) -> Step | None:

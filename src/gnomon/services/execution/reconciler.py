@@ -119,7 +119,7 @@ class Reconciler:
         if alive and found.attempt.worker not in {*alive, ENGINE}:
             outcome: AttemptOutcome | None = _orphaned_outcome(found)
         else:
-            outcome = overdue_outcome(found, workflow, now=now, patience=self._patience)
+            outcome = overdue_outcome(found, workflow, now=now, timeouts=self._patience)
         if outcome is None:
             return None
         step = None if workflow is None else step_of(workflow, waiting)

@@ -71,7 +71,7 @@ class Backfiller:
         schedule = await self._as_asked_for(backfill)
         if schedule is None:
             return await self._give_up(backfill, now)
-        ticks = Ticks(schedule.schedule_id, schedule.spec).kept
+        ticks = Ticks(schedule.schedule_id, schedule.spec).unskipped
         planned = planned_times(ticks, after=backfill.mark_at, until=backfill.until_at, limit=_BATCH)
         had = {}
         if planned:

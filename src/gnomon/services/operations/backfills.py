@@ -59,7 +59,7 @@ class BackfillService:
     ) -> Preview:
         """What a backfill would run, and what has had a run. Nothing is changed."""
         asked = await self._asked(job, from_at, until_at, tenant)
-        ticks = Ticks(job, asked.schedule.spec).kept
+        ticks = Ticks(job, asked.schedule.spec).unskipped
         # Of many years that takes long, here and below, and must not keep the clock waiting.
         planned = await asyncio.to_thread(
             planned_times, ticks, after=from_at - 1, until=asked.until_at, limit=MAX_PLANNED
@@ -141,7 +141,7 @@ class BackfillService:
             raise FieldError("to", _iso(until_at), "is yet to come: a backfill is about the past")
         if from_at > until_at:
             raise FieldError("from", _iso(from_at), "comes after the end")
-        ticks = Ticks(job, schedule.spec).kept
+        ticks = Ticks(job, schedule.spec).unskipped
         # What has not been decided is not for us to run: its own tick may yet.
         decided = min(until_at, schedule.mark_at)
         if schedule.paused_at is not None and ticks.count(after=decided, until=until_at):

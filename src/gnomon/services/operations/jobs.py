@@ -108,7 +108,7 @@ def upcoming_fires(schedule: Schedule, after: int, until: int, limit: int) -> It
     """The first fires of a job after `after` and up to `until`; none while it is paused."""
     if schedule.paused_at is not None:
         return
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec).kept, max(after, schedule.mark_at)
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).unskipped, max(after, schedule.mark_at)
     for _ in range(limit):
         planned = ticks.after(at)
         if planned is None or planned > until:

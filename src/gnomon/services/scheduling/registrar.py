@@ -254,7 +254,7 @@ def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
     if limit == 1 and coming is not None and coming > at and not spec.jitter_ms and not spec.exceptions:
         # Known already: whoever lists thousands of jobs looks at them alone.
         return (coming,)
-    ticks = Ticks(schedule.schedule_id, spec).kept
+    ticks = Ticks(schedule.schedule_id, spec).unskipped
     found: list[int] = []
     while len(found) < limit and (planned := ticks.after(at)) is not None:
         found.append(planned)
