@@ -188,7 +188,7 @@ def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(p
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--server", "nowhere", "jobs", "list"), 2, "is no address"),
+        (("--server", "nowhere", "jobs", "list"), 2, "is not an address"),
         (("--server", "http://127.0.0.1:1", "jobs", "list"), 1, "cannot be reached"),
         (("--profile", "none", "jobs", "list"), 2, "there is no profile 'none'"),
         (("--server", "http://127.0.0.1:1", "--profile", "x", "jobs", "list"), 2, "use one of them"),
@@ -318,7 +318,7 @@ def test_the_file_of_profiles_is_its_owners_alone(prompt: RemotePrompt) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (("--server", "nowhere"), "is no address"),
+        (("--server", "nowhere"), "is not an address"),
         (("--server", "http://x", "--token-file", "a", "--token-env", "B"), "use one of them"),
         (("--server", "http://x", "--token-env", "a b"), "is not the name of an environment variable"),
         (("--server", "http://x", "--key-file", "a"), "goes with --cert-file"),

@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -13,14 +13,12 @@ from gnomon.app.gateway import Gateway, RequestActor, open_local
 from gnomon.app.operations import Operations, database_url, load_settings
 from gnomon.app.remote_server import RemoteServer, choose_server, open_remote
 from gnomon.cli.flags import parsed_server_flags
-from gnomon.client.transport import ApiRequest, next_page_request
+from gnomon.client.transport import ApiRequest, iterate_items
 from gnomon.config.settings import Settings
-from gnomon.core.responses import ExecutionDetail, Page
+from gnomon.core.responses import Page
 from gnomon.errors import Unauthenticated, UsageError
 
 T = TypeVar("T")
-#: The delay between two polls of an execution doubles from the first value to the second.
-_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 #: The largest page that the API returns.
 _MAX_PAGE_SIZE = 1000
 
@@ -91,35 +89,18 @@ def send(target: Target, request: ApiRequest[T], *, make: bool = False) -> T:
 
 
 async def list_all(gateway: Gateway, request: ApiRequest[Page[T]], most: int | None = None) -> list[T]:
-    """The items of all pages, at most `most`."""
-    return [one async for one in _pages(gateway, request, most)]
-
-
-async def _pages(gateway: Gateway, request: ApiRequest[Page[T]], most: int | None) -> AsyncIterator[T]:
-    more: ApiRequest[Page[T]] | None = request
-    while more is not None:
-        page = await gateway.send(more)
-        for one in page.items:
-            if most == 0:
-                return
-            yield one
-            most = None if most is None else most - 1
-        more = next_page_request(page, more) if most != 0 else None
+    """The items of all pages, at most `most`; pages beyond those are not requested."""
+    found: list[T] = []
+    async for item in iterate_items(gateway.send, request):
+        found.append(item)
+        if len(found) == most:
+            break
+    return found
 
 
 def page_size(limit: int | None = None) -> int:
     """The page size for a list of at most `limit` items."""
     return _MAX_PAGE_SIZE if limit is None else min(limit, _MAX_PAGE_SIZE)
-
-
-async def poll_until_done(gateway: Gateway, request: ApiRequest[ExecutionDetail]) -> AsyncIterator[ExecutionDetail]:
-    """Yield the execution at every poll until it has completed; the last one is completed."""
-    delay = _MIN_POLL_SECONDS
-    while (found := await gateway.send(request)).completed_at is None:
-        yield found
-        await asyncio.sleep(delay)
-        delay = min(2 * delay, _MAX_POLL_SECONDS)
-    yield found
 
 
 def current_user() -> str:

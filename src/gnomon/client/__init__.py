@@ -1,4 +1,4 @@
-"""Talking to a scheduler over HTTP: `Client` waits for each answer, `AsyncClient` is awaited. Both say the same."""
+"""HTTP clients of a scheduler: `Client` blocks, `AsyncClient` is awaited. Both have the same methods."""
 
 from gnomon.client.async_client import AsyncClient
 from gnomon.client.sync_client import Client

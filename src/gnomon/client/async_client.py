@@ -1,7 +1,5 @@
-"""The client that is awaited."""
+"""The asyncio client, on aiohttp."""
 
-import asyncio
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -9,48 +7,32 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from gnomon.client import requests
 from gnomon.client.methods import ClientMethods
 from gnomon.client.transport import (
-    DEFAULT_ADDRESS,
-    DEFAULT_TIMEOUT_SECONDS,
     STREAM_TARGET,
     STREAM_TIMEOUT_SECONDS,
     ApiRequest,
     EventStreamParser,
     decode_response,
-    endpoint_at,
     error_from_response,
-    next_page_request,
-    request_headers,
+    iterate_items,
+    wait_until_done,
 )
-from gnomon.core import responses
-from gnomon.core.responses import Page, StreamChange
-from gnomon.errors import Unavailable
+from gnomon.core.responses import ExecutionDetail, Page, StreamChange
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
 
 T = TypeVar("T")
 P = ParamSpec("P")
-#: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.
-_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 
 
 class AsyncClient(ClientMethods):
-    """The same as `Client`, for coroutines; many requests may be under way at once."""
+    """The same as `Client`, for coroutines; it can send many requests at once."""
 
-    def __init__(
-        self,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        token: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._endpoint = endpoint_at(address, token)
-        self._timeout = timeout
-        self._tls = tls
-        self._session: ClientSession | None = None
+    _session: "ClientSession | None" = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,79 +43,73 @@ class AsyncClient(ClientMethods):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def finished(self, execution_id: str) -> responses.ExecutionDetail:
-        """The execution, once it is over."""
-        patience = _MIN_POLL_SECONDS
-        while (found := await self.execution(execution_id)).completed_at is None:
-            await asyncio.sleep(patience)
-            patience = min(2 * patience, _MAX_POLL_SECONDS)
-        return found
+    async def finished(self, execution_id: str) -> ExecutionDetail:
+        """Wait until the execution has completed and return it."""
+        return await wait_until_done(self.send, requests.execution(execution_id))
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[AsyncIterator[StreamChange]]:
-        """What changes from now on, as it changes; it ends when the server hangs up."""
-        answer = await self._open_stream()
+        """The changes from now on, as they happen; the stream ends when the server closes the connection."""
+        response = await self._open_stream()
         try:
-            yield self._read_changes(answer.content)
+            yield self._read_changes(response.content)
         finally:
-            answer.close()
+            response.close()
 
     async def _open_stream(self) -> "ClientResponse":
         from aiohttp import ClientError, ClientTimeout
-        from yarl import URL
 
-        url, patience = (
-            URL(self._endpoint.address + STREAM_TARGET, encoded=True),
-            ClientTimeout(sock_read=STREAM_TIMEOUT_SECONDS),
-        )
+        timeout = ClientTimeout(sock_read=STREAM_TIMEOUT_SECONDS)
         try:
-            answer = await self._connect().get(url, headers=self._endpoint.headers, timeout=patience)
-            if answer.status != HTTPStatus.OK:
-                raise error_from_response(answer.status, await answer.read())
-            # The server says first that it is listening.
-            await answer.content.readline()
+            response = await self._connect().get(
+                self._url(STREAM_TARGET), headers=self._endpoint.headers, timeout=timeout
+            )
+            if response.status != HTTPStatus.OK:
+                raise error_from_response(response.status, await response.read())
+            # The first line confirms the subscription: later changes are in the stream.
+            await response.content.readline()
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(
-                f"{self._endpoint.address} cannot be reached: {str(error) or type(error).__name__}"
-            ) from None
-        return answer
+            raise self._endpoint.unreachable(error) from None
+        return response
 
     async def _read_changes(self, lines: AsyncIterable[bytes]) -> AsyncIterator[StreamChange]:
         from aiohttp import ClientError
 
-        listening = EventStreamParser()
+        parser = EventStreamParser()
         try:
             async for line in lines:
-                if (change := listening.feed_line(line)) is not None:
+                if (change := parser.feed_line(line)) is not None:
                     yield change
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{self._endpoint.address} hung up: {str(error) or type(error).__name__}") from None
+            raise self._endpoint.disconnected(error) from None
 
     async def send(self, request: ApiRequest[T]) -> T:
-        """The answer to a request; the error that the server told of, if it did."""
+        """Send a request and return its response, or raise the error that the server reports."""
         from aiohttp import ClientError
-        from yarl import URL
 
-        url = URL(self._endpoint.address + request.target, encoded=True)
+        headers = self._endpoint.headers_for(request)
         try:
             async with self._connect().request(
                 request.method,
-                url,
+                self._url(request.target),
                 data=request.content,
-                headers=request_headers(request, self._endpoint),
+                headers=headers,
                 allow_redirects=False,
-            ) as answer:
-                status, content = answer.status, await answer.read()
+            ) as response:
+                status, content = response.status, await response.read()
         except (ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(
-                f"{self._endpoint.address} cannot be reached: {str(error) or type(error).__name__}"
-            ) from None
+            raise self._endpoint.unreachable(error) from None
         return decode_response(request, status, content)
+
+    def _url(self, target: str) -> "URL":
+        from yarl import URL
+
+        return URL(self._endpoint.address + target, encoded=True)
 
     def _connect(self) -> "ClientSession":
         if self._session is None:
@@ -143,10 +119,10 @@ class AsyncClient(ClientMethods):
             self._session = ClientSession(connector=connector, timeout=ClientTimeout(total=self._timeout))
         return self._session
 
-    # ---- how the methods of the table are made -----------------------------------------------
+    # ---- binding the methods of the table ----------------------------------------------------
 
     def bind_single(self, make: Callable[P, ApiRequest[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-        """See Answered."""
+        """See SingleMethod."""
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -155,24 +131,19 @@ class AsyncClient(ClientMethods):
         return method
 
     def bind_list(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, Coroutine[Any, Any, list[T]]]:
-        """See Listed."""
+        """See ListMethod."""
 
         @wraps(make)
         async def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return [one async for one in self.bind_pages(make)(*args, **kwargs)]
+            return [item async for item in iterate_items(self.send, make(*args, **kwargs))]
 
         return method
 
     def bind_pages(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, AsyncIterator[T]]:
-        """See Paged."""
+        """See PagedMethod."""
 
         @wraps(make)
-        async def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-            request: ApiRequest[Page[T]] | None = make(*args, **kwargs)
-            while request is not None:
-                found = await self.send(request)
-                for one in found.items:
-                    yield one
-                request = next_page_request(found, request)
+        def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+            return iterate_items(self.send, make(*args, **kwargs))
 
         return method

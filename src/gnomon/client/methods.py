@@ -1,10 +1,11 @@
-"""What both clients offer: one table, from which each makes methods of its own kind."""
+"""The methods of both clients in one table; each client binds them to its own way of sending a request."""
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from gnomon.client import requests
-from gnomon.client.transport import ApiRequest
+from gnomon.client.transport import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, ApiRequest, endpoint_at
 from gnomon.core.responses import Page
 
 if TYPE_CHECKING:
@@ -15,11 +16,15 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class SingleMethod(Generic[P, T]):
-    """A method that asks and gives back the answer."""
+class _Method(Generic[P, T]):
+    """A method that builds a request; it has the docstring and the signature of the function that builds it."""
 
     def __init__(self, make: Callable[P, ApiRequest[T]]) -> None:
         self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
+
+
+class SingleMethod(_Method[P, T]):
+    """A method that returns the response."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -32,11 +37,8 @@ class SingleMethod(Generic[P, T]):
         return self if client is None else client.bind_single(self.make)
 
 
-class ListMethod(Generic[P, T]):
-    """A method that asks and gives back all that there is, however many pages that takes."""
-
-    def __init__(self, make: Callable[P, ApiRequest[Page[T]]]) -> None:
-        self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
+class ListMethod(_Method[P, Page[T]]):
+    """A method that returns the items of all pages as a list."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -49,11 +51,8 @@ class ListMethod(Generic[P, T]):
         return self if client is None else client.bind_list(self.make)
 
 
-class PagedMethod(Generic[P, T]):
-    """A method that asks and gives back what is on one page after the other, as it is asked for."""
-
-    def __init__(self, make: Callable[P, ApiRequest[Page[T]]]) -> None:
-        self.make, self.__doc__, self.__wrapped__ = make, make.__doc__, make
+class PagedMethod(_Method[P, Page[T]]):
+    """A method that iterates over the items of all pages and requests a page when it is needed."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -67,7 +66,19 @@ class PagedMethod(Generic[P, T]):
 
 
 class ClientMethods:
-    """Everything that can be asked for."""
+    """The server of a client, and a method for every operation of the API."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        token: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._endpoint = endpoint_at(address, token)
+        self._timeout = timeout
+        self._tls = tls
 
     health = SingleMethod(requests.health)
 

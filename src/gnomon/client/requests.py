@@ -1,111 +1,149 @@
-"""Everything that can be asked for, as requests: what `Client` and `AsyncClient` offer, and what the command line asks.
+"""One function per API operation; each builds the request and names the type of its response.
 
-The parameters of each are those of the method of the same name.
+`Client` and `AsyncClient` have a method for each function, with the same parameters; the command line sends the
+requests themselves.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from gnomon.client.transport import ApiRequest, api_path
 from gnomon.core import responses
-from gnomon.core.responses import (
-    AuditRecord,
-    BackfillDetail,
-    BackfillPreview,
-    HealthReport,
-    JobDetail,
-    JobResumed,
-    JobsPlanned,
-    Launched,
-    Page,
-    ScheduleDetail,
-    ScheduleRegistered,
-    WhyAnswer,
-)
+from gnomon.core.responses import Page
+
+T = TypeVar("T")
 
 
-def _idempotency_header(key: str | None) -> Mapping[str, str]:
-    return {} if key is None else {"Idempotency-Key": key}
+def _get(path: str, answer: type[T], query: Mapping[str, object] | None = None) -> ApiRequest[T]:
+    return ApiRequest(method="GET", path=path, answer=answer, query=query or {})
 
 
-def _if_match_header(etag: str | None) -> Mapping[str, str]:
+def _post(
+    path: str,
+    answer: type[T],
+    body: Mapping[str, Any] | None = None,
+    *,
+    query: Mapping[str, object] | None = None,
+    key: str | None = None,
+) -> ApiRequest[T]:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return ApiRequest(method="POST", path=path, answer=answer, query=query or {}, body=body, headers=headers)
+
+
+def _if_match(etag: str | None) -> Mapping[str, str]:
     return {} if etag is None else {"If-Match": f'"{etag}"'}
 
 
-def _request_body(**fields: object) -> dict[str, Any]:
-    """What was said, as a body: what was not is left out."""
+def _set_fields(**fields: object) -> dict[str, Any]:
+    """The fields without those that are None or False."""
     return {name: value for name, value in fields.items() if value is not None and value is not False}
 
 
-def health() -> ApiRequest[HealthReport]:
-    """How the scheduler is, part by part."""
-    return ApiRequest(method="GET", path="/v1/health", answer=HealthReport)
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def health() -> ApiRequest[responses.HealthReport]:
+    """The health of the scheduler and of each component."""
+    return _get("/v1/health", responses.HealthReport)
 
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
 def register(job: Mapping[str, Any]) -> ApiRequest[responses.JobApplied]:
-    """Register a job, in the words of a jobs file. The same again changes nothing."""
-    return ApiRequest(method="POST", path=api_path("jobs"), answer=responses.JobApplied, body=job)
+    """Create or update a job, given in the format of a jobs file. Idempotent."""
+    return _post(api_path("jobs"), responses.JobApplied, job)
 
 
 def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> ApiRequest[responses.JobApplied]:
-    """Change a job to what is said; `etag` refuses if it has changed since that was seen."""
-    where = api_path("jobs", name)
-    return ApiRequest(method="PUT", path=where, answer=responses.JobApplied, body=job, headers=_if_match_header(etag))
+    """Replace the definition of a job; with `etag`, fail if the job has changed since that ETag was read."""
+    path = api_path("jobs", name)
+    return ApiRequest(method="PUT", path=path, answer=responses.JobApplied, body=job, headers=_if_match(etag))
 
 
 def apply(
     jobs: Sequence[Mapping[str, Any]], *, prune: bool = False, prune_tag: str | None = None
 ) -> ApiRequest[Page[responses.JobApplied]]:
-    """Make jobs stand as they are written, all of them or none; `prune` removes those that are not among them."""
-    body = {"jobs": list(jobs), **_request_body(prune=prune, prune_tag=prune_tag)}
-    return ApiRequest(method="POST", path=api_path("apply"), answer=Page[responses.JobApplied], body=body)
+    """Create or update jobs, atomically; `prune` deletes all other jobs, `prune_tag` all others with that tag."""
+    body = {"jobs": list(jobs), **_set_fields(prune=prune, prune_tag=prune_tag)}
+    return _post(api_path("apply"), Page[responses.JobApplied], body)
+
+
+def plan(
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    days: int = 14,
+    prune: bool = False,
+    prune_tag: str | None = None,
+    fires: int | None = None,
+) -> ApiRequest[responses.JobsPlanned]:
+    """The fields and fires that applying these jobs would change."""
+    body = {"jobs": list(jobs), "days": days, "prune": prune, "prune_tag": prune_tag}
+    body |= {} if fires is None else {"fires": fires}
+    return _post(api_path("plan"), responses.JobsPlanned, body)
 
 
 def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[responses.JobSummary]]:
-    """Every job by name, read page by page as it is asked for."""
-    return ApiRequest(
-        method="GET", path=api_path("jobs"), answer=Page[responses.JobSummary], query={"tag": tag, "limit": page}
-    )
+    """All jobs by name; `page` is the number of jobs per request."""
+    return _get(api_path("jobs"), Page[responses.JobSummary], {"tag": tag, "limit": page})
 
 
 def job(name: str, *, coming: int = 5, last: int = 10) -> ApiRequest[responses.JobDetail]:
-    """All there is to know about a job, with some planned times to come and some of the last decisions."""
-    query = {"coming": coming, "last": last}
-    return ApiRequest(method="GET", path=api_path("jobs", name), answer=responses.JobDetail, query=query)
+    """A job with its definition, its next `coming` planned times and its `last` ticks."""
+    return _get(api_path("jobs", name), responses.JobDetail, {"coming": coming, "last": last})
 
 
 def delete(name: str, *, etag: str | None = None) -> ApiRequest[None]:
-    """End a job. Its history stays; `etag` refuses if it has changed since that was seen."""
-    return ApiRequest(method="DELETE", path=api_path("jobs", name), answer=None, headers=_if_match_header(etag))
+    """Delete a job and keep its history; with `etag`, fail if the job has changed since that ETag was read."""
+    return ApiRequest(method="DELETE", path=api_path("jobs", name), answer=None, headers=_if_match(etag))
 
 
 def trigger(
     name: str,
-    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
     *,
     key: str | None = None,
     force: bool = False,
 ) -> ApiRequest[responses.Started]:
-    """Start an execution of a job; the same key starts one, however often it is asked for."""
-    body, where = _request_body(input=input, force=force), api_path("jobs", name, "trigger")
-    return ApiRequest(method="POST", path=where, answer=responses.Started, body=body, headers=_idempotency_header(key))
+    """Start an execution of a job; a repeated request with the same `key` starts no second one."""
+    return _post(api_path("jobs", name, "trigger"), responses.Started, _set_fields(input=input, force=force), key=key)
 
 
 def pause(name: str) -> ApiRequest[responses.JobDetail]:
-    """Let no planned time of a job start anything until it is resumed."""
-    return ApiRequest(method="POST", path=api_path("jobs", name, "pause"), answer=responses.JobDetail)
+    """Pause a job: no planned time starts a run until the job is resumed."""
+    return _post(api_path("jobs", name, "pause"), responses.JobDetail)
+
+
+def resume(
+    name: str, *, missed: str = "skip", since: datetime | None = None, over: str | None = None
+) -> ApiRequest[responses.JobResumed]:
+    """Resume a paused job; `missed` selects which of the runs missed during the pause are started.
+
+    It is `skip`, `latest`, `all`, `since` (with the instant `since`) or `spread` (with the duration `over`, such as
+    10m).
+    """
+    body = _set_fields(missed=missed, since=_iso(since), over=over)
+    return _post(api_path("jobs", name, "resume"), responses.JobResumed, body)
+
+
+def skip(name: str, at: datetime, *, move_to: datetime | None = None) -> ApiRequest[responses.JobDetail]:
+    """Skip one coming planned time of a job, or move it to another time."""
+    return _post(api_path("jobs", name, "skip"), responses.JobDetail, _set_fields(at=_iso(at), move_to=_iso(move_to)))
+
+
+def unskip(name: str, at: datetime) -> ApiRequest[responses.JobDetail]:
+    """Undo the skip or move of a planned time."""
+    return _post(api_path("jobs", name, "unskip"), responses.JobDetail, {"at": _iso(at)})
 
 
 def planned(
     *, hours: int = 24, since: datetime | None = None, page: int = 1000
 ) -> ApiRequest[Page[responses.PlannedFire]]:
-    """The planned times of all jobs in the next hours, the earliest first."""
+    """The planned times of all jobs in the next hours, earliest first."""
     query = {"hours": hours, "since": since, "limit": page}
-    return ApiRequest(method="GET", path=api_path("schedule"), answer=Page[responses.PlannedFire], query=query)
+    return _get(api_path("schedule"), Page[responses.PlannedFire], query)
 
 
 def ticks(
@@ -117,194 +155,17 @@ def ticks(
     until: datetime | str | None = None,
     page: int = 100,
 ) -> ApiRequest[Page[responses.LedgerTick]]:
-    """What became of planned times, of one job or of all, the newest first."""
+    """The ticks of one job or of all jobs, newest first: planned times and the decision on each."""
     query = {"job": job, "kind": kind, "status": status, "since": since, "until": until, "limit": page}
-    return ApiRequest(method="GET", path=api_path("ticks"), answer=Page[responses.LedgerTick], query=query)
+    return _get(api_path("ticks"), Page[responses.LedgerTick], query)
 
 
-def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequest[WhyAnswer]:
-    """Why a job did what it did at a moment, or the last few times, and what it will do next."""
-    return ApiRequest(
-        method="GET", path=api_path("jobs", name, "why"), answer=WhyAnswer, query={"at": at, "last": last}
-    )
+def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequest[responses.WhyAnswer]:
+    """Why a job ran or did not run at a time, or at its last ticks, and when it runs next."""
+    return _get(api_path("jobs", name, "why"), responses.WhyAnswer, {"at": at, "last": last})
 
 
-# ---- executions ----------------------------------------------------------------------------------
-
-
-def executions(*, page: int = 100, **asked: object) -> ApiRequest[Page[responses.Execution]]:
-    """Executions, the newest first, by job, status, trigger, tag, since and until."""
-    query = {"limit": page, **asked}
-    return ApiRequest(method="GET", path=api_path("executions"), answer=Page[responses.Execution], query=query)
-
-
-def execution(execution_id: str) -> ApiRequest[responses.ExecutionDetail]:
-    """All there is to know about an execution; of a step that is done for each of many, the first hundred."""
-    return ApiRequest(method="GET", path=api_path("executions", execution_id), answer=responses.ExecutionDetail)
-
-
-def items(
-    execution_id: str, step: str, *, state: str | None = None, page: int = 100
-) -> ApiRequest[Page[responses.ItemDetail]]:
-    """The items of a step that is done for each of many, in their order."""
-    query = {"state": state, "limit": page}
-    where = api_path("executions", execution_id, "steps", step, "items")
-    return ApiRequest(method="GET", path=where, answer=Page[responses.ItemDetail], query=query)
-
-
-def cancel(execution_id: str) -> ApiRequest[responses.Ended]:
-    """End an execution: what waits at once, what runs as soon as it stops."""
-    return ApiRequest(method="POST", path=api_path("executions", execution_id, "cancel"), answer=responses.Ended)
-
-
-def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[responses.LogEntry]]:
-    """What the steps of an execution have said, in the order of time."""
-    query = {"since": since, "limit": page}
-    return ApiRequest(
-        method="GET", path=api_path("executions", execution_id, "logs"), answer=Page[responses.LogEntry], query=query
-    )
-
-
-def submit(
-    function: str,
-    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
-    *,
-    key: str | None = None,
-    **terms: object,
-) -> ApiRequest[responses.Started]:
-    """Run a function once, without a job; `terms` are fields of a job, such as timeout and retry."""
-    body = {"function": function, **terms, **_request_body(input=input)}
-    return ApiRequest(
-        method="POST", path=api_path("tasks"), answer=responses.Started, body=body, headers=_idempotency_header(key)
-    )
-
-
-# ---- dead letters --------------------------------------------------------------------------------
-
-
-def dead_letters(
-    *, job: str | None = None, resolved: bool = False, page: int = 100
-) -> ApiRequest[Page[responses.DeadLetterSummary]]:
-    """Dead letters that nobody has dealt with; all of them if `resolved`."""
-    query = {"job": job, "resolved": resolved, "limit": page}
-    return ApiRequest(
-        method="GET", path=api_path("dead-letters"), answer=Page[responses.DeadLetterSummary], query=query
-    )
-
-
-def dead_letter(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
-    """A dead letter with every attempt."""
-    return ApiRequest(method="GET", path=api_path("dead-letters", dead_letter_id), answer=responses.DeadLetterDetail)
-
-
-def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[responses.Started]:
-    """Run again what has failed, as a new execution."""
-    where = api_path("dead-letters", dead_letter_id, "replay")
-    return ApiRequest(method="POST", path=where, answer=responses.Started, headers=_idempotency_header(key))
-
-
-def replay_all(*, job: str | None = None) -> ApiRequest[Page[responses.Replay]]:
-    """Replay every dead letter that nobody has dealt with; what became of each comes back."""
-    where = api_path("dead-letters", "replay-all")
-    return ApiRequest(method="POST", path=where, answer=Page[responses.Replay], query={"job": job})
-
-
-def resolve(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
-    """Mark a dead letter as dealt with."""
-    where = api_path("dead-letters", dead_letter_id)
-    return ApiRequest(method="PATCH", path=where, answer=responses.DeadLetterDetail, body={"resolved": True})
-
-
-# ---- events, workflows, workers ------------------------------------------------------------------
-
-
-def emit(name: str, body: object = None, *, key: str | None = None) -> ApiRequest[responses.EventDetail]:
-    """Say that something happened, and start the jobs that listen to it."""
-    said = {"name": name, "body": body}
-    return ApiRequest(
-        method="POST",
-        path=api_path("events"),
-        answer=responses.EventDetail,
-        body=said,
-        headers=_idempotency_header(key),
-    )
-
-
-def events(*, name: str | None = None, page: int = 100) -> ApiRequest[Page[responses.EventDetail]]:
-    """Events, the newest first, each with what became of it."""
-    return ApiRequest(
-        method="GET", path=api_path("events"), answer=Page[responses.EventDetail], query={"name": name, "limit": page}
-    )
-
-
-def event(event_id: str) -> ApiRequest[responses.EventDetail]:
-    """An event, and what became of it for every job that listens."""
-    return ApiRequest(method="GET", path=api_path("events", event_id), answer=responses.EventDetail)
-
-
-def deploy(definition: Mapping[str, Any]) -> ApiRequest[responses.WorkflowDeployed]:
-    """Keep a workflow as a new version, and let its triggers stand."""
-    return ApiRequest(method="POST", path=api_path("workflows"), answer=responses.WorkflowDeployed, body=definition)
-
-
-def workflows(*, page: int = 100) -> ApiRequest[Page[responses.WorkflowSummary]]:
-    """Every workflow by name, in its newest version."""
-    return ApiRequest(
-        method="GET", path=api_path("workflows"), answer=Page[responses.WorkflowSummary], query={"limit": page}
-    )
-
-
-def workflow(workflow_id: str, *, version: int | None = None) -> ApiRequest[dict[str, Any]]:
-    """A version of a workflow, as it is deployed; the newest if none is named."""
-    return ApiRequest(
-        method="GET", path=api_path("workflows", workflow_id), answer=dict[str, Any], query={"version": version}
-    )
-
-
-def workers() -> ApiRequest[Page[responses.WorkerDetail]]:
-    """The workers that are alive."""
-    return ApiRequest(method="GET", path=api_path("workers"), answer=Page[responses.WorkerDetail])
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
-
-
-def plan(
-    jobs: Sequence[Mapping[str, Any]],
-    *,
-    days: int = 14,
-    prune: bool = False,
-    prune_tag: str | None = None,
-    fires: int | None = None,
-) -> ApiRequest[JobsPlanned]:
-    """What applying jobs would do, in fields and in fires."""
-    body = {"jobs": list(jobs), "days": days, "prune": prune, "prune_tag": prune_tag}
-    body |= {} if fires is None else {"fires": fires}
-    return ApiRequest(method="POST", path=api_path("plan"), answer=JobsPlanned, body=body)
-
-
-def resume(
-    name: str, *, missed: str = "skip", since: datetime | None = None, over: str | None = None
-) -> ApiRequest[JobResumed]:
-    """Let a job go on from now; `missed` says which of the runs that its pause swallowed take place.
-
-    That is `skip`, `latest`, `all`, `since` a time, or `spread` over some time, such as 10m.
-    """
-    body = {"missed": missed, "since": _iso(since), "over": over}
-    said = {field: value for field, value in body.items() if value is not None}
-    return ApiRequest(method="POST", path=api_path("jobs", name, "resume"), answer=JobResumed, body=said)
-
-
-def skip(name: str, at: datetime, *, move_to: datetime | None = None) -> ApiRequest[JobDetail]:
-    """Let one coming planned time of a job start nothing, or start it at another time."""
-    body = {"at": _iso(at)} | ({} if move_to is None else {"move_to": _iso(move_to)})
-    return ApiRequest(method="POST", path=api_path("jobs", name, "skip"), answer=JobDetail, body=body)
-
-
-def unskip(name: str, at: datetime) -> ApiRequest[JobDetail]:
-    """Let a planned time that was skipped or moved fire when it was planned, after all."""
-    return ApiRequest(method="POST", path=api_path("jobs", name, "unskip"), answer=JobDetail, body={"at": _iso(at)})
+# ---- backfills -----------------------------------------------------------------------------------
 
 
 def backfill(
@@ -315,72 +176,189 @@ def backfill(
     max_parallel: int = 1,
     again: bool = False,
     key: str | None = None,
-) -> ApiRequest[BackfillDetail]:
-    """Run the planned times of the past from the first to the last that had no run; `again` also those that had.
+) -> ApiRequest[responses.BackfillDetail]:
+    """Run the past planned times from `first` to `last` that had no run; with `again`, all of them.
 
-    The same key is the same backfill, however often it is asked for.
+    A repeated request with the same `key` returns the same backfill.
     """
     body = {"from": _iso(first), "to": _iso(last), "max_parallel": max_parallel, "again": again}
-    where, headers = api_path("jobs", name, "backfill"), {} if key is None else {"Idempotency-Key": key}
-    return ApiRequest(method="POST", path=where, answer=BackfillDetail, body=body, headers=headers)
+    return _post(api_path("jobs", name, "backfill"), responses.BackfillDetail, body, key=key)
 
 
-def preview_backfill(name: str, first: datetime, last: datetime, *, again: bool = False) -> ApiRequest[BackfillPreview]:
-    """What a backfill would run."""
-    body, where = {"from": _iso(first), "to": _iso(last), "again": again}, api_path("jobs", name, "backfill", "preview")
-    return ApiRequest(method="POST", path=where, answer=BackfillPreview, body=body)
+def preview_backfill(
+    name: str, first: datetime, last: datetime, *, again: bool = False
+) -> ApiRequest[responses.BackfillPreview]:
+    """The planned times that a backfill would run."""
+    body = {"from": _iso(first), "to": _iso(last), "again": again}
+    return _post(api_path("jobs", name, "backfill", "preview"), responses.BackfillPreview, body)
 
 
-def backfills(*, job: str | None = None, page: int = 100) -> ApiRequest[Page[BackfillDetail]]:
-    """Backfills and how far they have come, the newest first, read page by page as it is asked for."""
-    query = {"job": job, "limit": page}
-    return ApiRequest(method="GET", path=api_path("backfills"), answer=Page[BackfillDetail], query=query)
+def backfills(*, job: str | None = None, page: int = 100) -> ApiRequest[Page[responses.BackfillDetail]]:
+    """Backfills and their progress, newest first."""
+    return _get(api_path("backfills"), Page[responses.BackfillDetail], {"job": job, "limit": page})
 
 
-def backfill_state(backfill_id: str) -> ApiRequest[BackfillDetail]:
-    """A backfill and how far it has come."""
-    return ApiRequest(method="GET", path=api_path("backfills", backfill_id), answer=BackfillDetail)
+def backfill_state(backfill_id: str) -> ApiRequest[responses.BackfillDetail]:
+    """A backfill and its progress."""
+    return _get(api_path("backfills", backfill_id), responses.BackfillDetail)
 
 
-def cancel_backfill(backfill_id: str) -> ApiRequest[BackfillDetail]:
-    """Start nothing more of a backfill; what is under way goes on."""
-    return ApiRequest(method="POST", path=api_path("backfills", backfill_id, "cancel"), answer=BackfillDetail)
+def cancel_backfill(backfill_id: str) -> ApiRequest[responses.BackfillDetail]:
+    """Cancel a backfill: no more runs start, active runs continue."""
+    return _post(api_path("backfills", backfill_id, "cancel"), responses.BackfillDetail)
 
 
-def audit(*, page: int = 100, **asked: object) -> ApiRequest[Page[AuditRecord]]:
-    """Who changed what, the newest first, by actor, action, kind, name, since and until."""
-    return ApiRequest(method="GET", path=api_path("audit"), answer=Page[AuditRecord], query={"limit": page, **asked})
+# ---- executions ----------------------------------------------------------------------------------
 
 
-def upsert_schedule(said: Mapping[str, Any]) -> ApiRequest[ScheduleRegistered]:
-    """Make a schedule of a workflow say what is said. Saying it again changes nothing."""
-    return ApiRequest(method="POST", path=api_path("schedules", "upsert"), answer=ScheduleRegistered, body=said)
+def executions(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.Execution]]:
+    """Executions, newest first; filters are job, status, trigger, tag, since and until."""
+    return _get(api_path("executions"), Page[responses.Execution], {"limit": page, **filters})
 
 
-def pause_schedule(schedule_id: str, *, paused: bool = True) -> ApiRequest[ScheduleDetail]:
-    """Pause a schedule, or let it go on."""
+def execution(execution_id: str) -> ApiRequest[responses.ExecutionDetail]:
+    """An execution with its steps and attempts; of a `foreach` step, the first hundred items."""
+    return _get(api_path("executions", execution_id), responses.ExecutionDetail)
+
+
+def items(
+    execution_id: str, step: str, *, state: str | None = None, page: int = 100
+) -> ApiRequest[Page[responses.ItemDetail]]:
+    """The items of a `foreach` step, in order."""
+    path = api_path("executions", execution_id, "steps", step, "items")
+    return _get(path, Page[responses.ItemDetail], {"state": state, "limit": page})
+
+
+def cancel(execution_id: str) -> ApiRequest[responses.Ended]:
+    """Cancel an execution: pending steps at once, running steps as soon as they stop."""
+    return _post(api_path("executions", execution_id, "cancel"), responses.Ended)
+
+
+def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[responses.LogEntry]]:
+    """The log lines of an execution, in order of time."""
+    return _get(api_path("executions", execution_id, "logs"), Page[responses.LogEntry], {"since": since, "limit": page})
+
+
+def submit(
+    function: str,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
+    *,
+    key: str | None = None,
+    **terms: object,
+) -> ApiRequest[responses.Started]:
+    """Run a function once, without a job; `terms` are fields of a job, such as timeout and retry."""
+    body = {"function": function, **terms, **_set_fields(input=input)}
+    return _post(api_path("tasks"), responses.Started, body, key=key)
+
+
+# ---- dead letters --------------------------------------------------------------------------------
+
+
+def dead_letters(
+    *, job: str | None = None, resolved: bool = False, page: int = 100
+) -> ApiRequest[Page[responses.DeadLetterSummary]]:
+    """Unresolved dead letters; with `resolved`, all of them."""
+    query = {"job": job, "resolved": resolved, "limit": page}
+    return _get(api_path("dead-letters"), Page[responses.DeadLetterSummary], query)
+
+
+def dead_letter(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
+    """A dead letter and its attempts."""
+    return _get(api_path("dead-letters", dead_letter_id), responses.DeadLetterDetail)
+
+
+def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[responses.Started]:
+    """Run the failed task of a dead letter again, as a new execution."""
+    return _post(api_path("dead-letters", dead_letter_id, "replay"), responses.Started, key=key)
+
+
+def replay_all(*, job: str | None = None) -> ApiRequest[Page[responses.Replay]]:
+    """Replay every unresolved dead letter; the response has the result of each."""
+    return _post(api_path("dead-letters", "replay-all"), Page[responses.Replay], query={"job": job})
+
+
+def resolve(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
+    """Mark a dead letter as resolved."""
+    path = api_path("dead-letters", dead_letter_id)
+    return ApiRequest(method="PATCH", path=path, answer=responses.DeadLetterDetail, body={"resolved": True})
+
+
+# ---- events, workflows, schedules ----------------------------------------------------------------
+
+
+def emit(name: str, body: object = None, *, key: str | None = None) -> ApiRequest[responses.EventDetail]:
+    """Emit an event and start the jobs that listen for it; a repeated `key` has no effect."""
+    return _post(api_path("events"), responses.EventDetail, {"name": name, "body": body}, key=key)
+
+
+def events(*, name: str | None = None, page: int = 100) -> ApiRequest[Page[responses.EventDetail]]:
+    """Events and their effects, newest first."""
+    return _get(api_path("events"), Page[responses.EventDetail], {"name": name, "limit": page})
+
+
+def event(event_id: str) -> ApiRequest[responses.EventDetail]:
+    """An event and its effect on every job that listens for it."""
+    return _get(api_path("events", event_id), responses.EventDetail)
+
+
+def deploy(definition: Mapping[str, Any]) -> ApiRequest[responses.WorkflowDeployed]:
+    """Store a workflow definition as a new version and register its triggers. Idempotent."""
+    return _post(api_path("workflows"), responses.WorkflowDeployed, definition)
+
+
+def workflows(*, page: int = 100) -> ApiRequest[Page[responses.WorkflowSummary]]:
+    """The newest version of every workflow, by name."""
+    return _get(api_path("workflows"), Page[responses.WorkflowSummary], {"limit": page})
+
+
+def workflow(workflow_id: str, *, version: int | None = None) -> ApiRequest[dict[str, Any]]:
+    """The definition of a workflow, as it can be deployed; the newest version by default."""
+    return _get(api_path("workflows", workflow_id), dict[str, Any], {"version": version})
+
+
+def upsert_schedule(definition: Mapping[str, Any]) -> ApiRequest[responses.ScheduleRegistered]:
+    """Create or update a schedule of a workflow. Idempotent."""
+    return _post(api_path("schedules", "upsert"), responses.ScheduleRegistered, definition)
+
+
+def pause_schedule(schedule_id: str, *, paused: bool = True) -> ApiRequest[responses.ScheduleDetail]:
+    """Pause a schedule, or resume it with `paused=False`."""
     body = {"schedule_id": schedule_id, "paused": paused}
-    return ApiRequest(method="POST", path=api_path("schedules", "pause"), answer=ScheduleDetail, body=body)
+    return _post(api_path("schedules", "pause"), responses.ScheduleDetail, body)
 
 
-def schedule(schedule_id: str, *, coming: int = 5, last: int = 10) -> ApiRequest[ScheduleDetail]:
-    """A schedule with its next planned times and its last decisions."""
-    query = {"coming": coming, "last": last}
-    return ApiRequest(method="GET", path=api_path("schedules", schedule_id), answer=ScheduleDetail, query=query)
+def schedule(schedule_id: str, *, coming: int = 5, last: int = 10) -> ApiRequest[responses.ScheduleDetail]:
+    """A schedule with its next `coming` planned times and its `last` ticks."""
+    return _get(api_path("schedules", schedule_id), responses.ScheduleDetail, {"coming": coming, "last": last})
 
 
 def delete_schedule(schedule_id: str) -> ApiRequest[None]:
-    """End a schedule. Its history stays."""
+    """Delete a schedule and keep its history."""
     return ApiRequest(method="DELETE", path=api_path("schedules", schedule_id), answer=None)
 
 
 def start(
     workflow_id: str, version: int, scheduled_for: datetime, key: str, *, user_id: str | None = None
-) -> ApiRequest[Launched]:
-    """Start a run of a version of a workflow, once for each key; `started` is false if there is no such workflow."""
-    body = {"workflow_id": workflow_id, "version": version, "scheduled_for": scheduled_for.isoformat()}
-    said = {**body, "idempotency_key": key} | ({} if user_id is None else {"user_id": user_id})
-    headers = {"Idempotency-Key": key}
-    return ApiRequest(
-        method="POST", path=api_path("run-launcher", "start"), answer=Launched, body=said, headers=headers
-    )
+) -> ApiRequest[responses.Launched]:
+    """Start a run of a workflow version, once per key; `started` is false if there is no such workflow."""
+    body = {
+        "workflow_id": workflow_id,
+        "version": version,
+        "scheduled_for": scheduled_for.isoformat(),
+        "idempotency_key": key,
+        **_set_fields(user_id=user_id),
+    }
+    return _post(api_path("run-launcher", "start"), responses.Launched, body, key=key)
+
+
+# ---- workers, audit ------------------------------------------------------------------------------
+
+
+def workers() -> ApiRequest[Page[responses.WorkerDetail]]:
+    """The live workers."""
+    return _get(api_path("workers"), Page[responses.WorkerDetail])
+
+
+def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
+    """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
+    return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})

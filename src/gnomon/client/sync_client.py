@@ -1,4 +1,4 @@
-"""The client that waits for each answer."""
+"""The blocking client, on the standard library's http.client."""
 
 import http.client
 import ssl
@@ -21,23 +21,21 @@ from gnomon.client.transport import (
     ApiRequest,
     EventStreamParser,
     decode_response,
-    endpoint_at,
     error_from_response,
     next_page_request,
-    request_headers,
+    poll_delays,
 )
-from gnomon.core import responses
-from gnomon.core.responses import Page, StreamChange
-from gnomon.errors import Unavailable
+from gnomon.core.responses import ExecutionDetail, Page, StreamChange
 
 T = TypeVar("T")
 P = ParamSpec("P")
-#: How long to wait between two looks at an execution that goes on: soon at first, then less and less often.
-_MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 
 
 class Client(ClientMethods):
-    """A scheduler at an address. The token is the one that is given, or that of the environment (GNOMON_TOKEN)."""
+    """A scheduler at an address. The token defaults to that of the environment (GNOMON_TOKEN).
+
+    Threads may share a client; it sends one request at a time.
+    """
 
     def __init__(
         self,
@@ -47,9 +45,7 @@ class Client(ClientMethods):
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._endpoint = endpoint_at(address, token)
-        self._timeout = timeout
-        self._tls = tls
+        super().__init__(address, token=token, timeout=timeout, tls=tls)
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
 
@@ -62,24 +58,27 @@ class Client(ClientMethods):
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._lock:
             self._disconnect()
 
-    def finished(self, execution_id: str, *, timeout: float | None = None) -> responses.ExecutionDetail:
-        """The execution, once it is over; TimeoutError if that takes longer."""
+    def finished(self, execution_id: str, *, timeout: float | None = None) -> ExecutionDetail:
+        """Wait until the execution has completed and return it; TimeoutError after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        patience = _MIN_POLL_SECONDS
+        delays = poll_delays()
         while (found := self.execution(execution_id)).completed_at is None:
-            if until is not None and time.monotonic() + patience > until:
+            delay = next(delays)
+            if until is not None and time.monotonic() + delay > until:
                 raise TimeoutError(f"{execution_id} is still {found.status}")
-            time.sleep(patience)
-            patience = min(2 * patience, _MAX_POLL_SECONDS)
+            time.sleep(delay)
         return found
 
     @contextmanager
     def changes(self) -> Iterator[Iterator[StreamChange]]:
-        """What changes from now on, as it changes, on a connection of its own; it ends when the server hangs up."""
+        """The changes from now on, as they happen, on a connection of their own.
+
+        The stream ends when the server closes the connection.
+        """
         connection = self._connect(timeout=STREAM_TIMEOUT_SECONDS)
         try:
             yield self._read_changes(self._open_stream(connection))
@@ -88,53 +87,55 @@ class Client(ClientMethods):
 
     def _open_stream(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
         try:
-            connection.request(
-                "GET", urlsplit(self._endpoint.address).path + STREAM_TARGET, headers=dict(self._endpoint.headers)
-            )
-            answer = connection.getresponse()
-            if answer.status != HTTPStatus.OK:
-                raise error_from_response(answer.status, answer.read())
-            # The server says first that it is listening.
-            answer.readline()
+            connection.request("GET", self._prefix + STREAM_TARGET, headers=dict(self._endpoint.headers))
+            response = connection.getresponse()
+            if response.status != HTTPStatus.OK:
+                raise error_from_response(response.status, response.read())
+            # The first line confirms the subscription: later changes are in the stream.
+            response.readline()
         except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"{self._endpoint.address} cannot be reached: {error}") from None
-        return answer
+            raise self._endpoint.unreachable(error) from None
+        return response
 
-    def _read_changes(self, answer: http.client.HTTPResponse) -> Iterator[StreamChange]:
-        listening = EventStreamParser()
+    def _read_changes(self, response: http.client.HTTPResponse) -> Iterator[StreamChange]:
+        parser = EventStreamParser()
         try:
-            while line := answer.readline():
-                if (change := listening.feed_line(line)) is not None:
+            while line := response.readline():
+                if (change := parser.feed_line(line)) is not None:
                     yield change
         except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"{self._endpoint.address} hung up: {error}") from None
+            raise self._endpoint.disconnected(error) from None
 
     def send(self, request: ApiRequest[T]) -> T:
-        """The answer to a request; the error that the server told of, if it did."""
+        """Send a request and return its response, or raise the error that the server reports."""
         with self._lock:
-            kept = self._connection is not None
+            reused = self._connection is not None
             try:
                 status, content = self._exchange(request)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
                 self._disconnect()
-                if not kept or not _is_idempotent(request):
-                    raise Unavailable(f"{self._endpoint.address} hung up: {error}") from None
-                # It was hung up on us while nothing was asked.
+                if not reused or not request.is_idempotent:
+                    raise self._endpoint.disconnected(error) from None
+                # The server closed the idle connection between two requests.
                 status, content = self._exchange(request)
             except (OSError, http.client.HTTPException) as error:
                 self._disconnect()
-                raise Unavailable(f"{self._endpoint.address} cannot be reached: {error}") from None
+                raise self._endpoint.unreachable(error) from None
         return decode_response(request, status, content)
 
     def _exchange(self, request: ApiRequest[Any]) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = self._connect()
-        prefix = urlsplit(self._endpoint.address).path
         self._connection.request(
-            request.method, prefix + request.target, request.content, request_headers(request, self._endpoint)
+            request.method, self._prefix + request.target, request.content, self._endpoint.headers_for(request)
         )
-        answer = self._connection.getresponse()
-        return answer.status, answer.read()
+        response = self._connection.getresponse()
+        return response.status, response.read()
+
+    @property
+    def _prefix(self) -> str:
+        """The path that the address itself has."""
+        return urlsplit(self._endpoint.address).path
 
     def _connect(self, timeout: float | None = None) -> http.client.HTTPConnection:
         seconds = self._timeout if timeout is None else timeout
@@ -150,10 +151,10 @@ class Client(ClientMethods):
             self._connection.close()
             self._connection = None
 
-    # ---- how the methods of the table are made -----------------------------------------------
+    # ---- binding the methods of the table ----------------------------------------------------
 
     def bind_single(self, make: Callable[P, ApiRequest[T]]) -> Callable[P, T]:
-        """See Answered."""
+        """See SingleMethod."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -162,28 +163,26 @@ class Client(ClientMethods):
         return method
 
     def bind_list(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, list[T]]:
-        """See Listed."""
+        """See ListMethod."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            return list(self.bind_pages(make)(*args, **kwargs))
+            return list(self._iterate_items(make(*args, **kwargs)))
 
         return method
 
     def bind_pages(self, make: Callable[P, ApiRequest[Page[T]]]) -> Callable[P, Iterator[T]]:
-        """See Paged."""
+        """See PagedMethod."""
 
         @wraps(make)
         def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            request: ApiRequest[Page[T]] | None = make(*args, **kwargs)
-            while request is not None:
-                found = self.send(request)
-                yield from found.items
-                request = next_page_request(found, request)
+            return self._iterate_items(make(*args, **kwargs))
 
         return method
 
-
-def _is_idempotent(request: ApiRequest[Any]) -> bool:
-    """Whether asking twice is the same as asking once."""
-    return request.method != "POST" or "Idempotency-Key" in request.headers
+    def _iterate_items(self, request: ApiRequest[Page[T]]) -> Iterator[T]:
+        more: ApiRequest[Page[T]] | None = request
+        while more is not None:
+            page = self.send(more)
+            yield from page.items
+            more = next_page_request(page, more)

@@ -20,8 +20,9 @@ from gnomon.cli.output import (
     print_table,
     printable,
 )
-from gnomon.cli.target import Target, echo, list_all, page_size, poll_until_done, send, with_gateway
+from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
+from gnomon.client.transport import poll_until_done
 from gnomon.core.model import ENGINE, TickStatus
 from gnomon.core.responses import (
     AttemptDetail,
@@ -156,7 +157,7 @@ def logs(execution_id: str, target: Target, form: Format, *, follow: bool) -> No
 async def _follow(gateway: Gateway, execution_id: str) -> None:
     seen: set[tuple[str, int | None, int]] = set()
     since: datetime | None = None
-    async for _ in poll_until_done(gateway, requests.execution(execution_id)):
+    async for _ in poll_until_done(gateway.send, requests.execution(execution_id)):
         said = await list_all(gateway, requests.logs(execution_id, since=since))
         fresh = [one for one in said if (one.step, one.item, one.line) not in seen]
         seen.update((one.step, one.item, one.line) for one in fresh)

@@ -22,9 +22,9 @@ from gnomon.cli.output import (
     printable,
     progress_spinner,
 )
-from gnomon.cli.target import Target, echo, list_all, page_size, poll_until_done, send, with_gateway
+from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
-from gnomon.client.transport import ApiRequest
+from gnomon.client.transport import ApiRequest, wait_until_done
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import ms_of
 from gnomon.core.jobs.job import Job, warnings
@@ -188,8 +188,7 @@ def trigger(
             sys.stdout.flush()
         elif not wait:
             print_data(done, form)
-        seen = [one async for one in poll_until_done(gateway, requests.execution(done.execution_id))] if wait else []
-        return seen[-1] if seen else None
+        return await wait_until_done(gateway.send, requests.execution(done.execution_id)) if wait else None
 
     run = with_gateway(target, work)
     if run is None:
