@@ -1,8 +1,9 @@
 """The declarative scheduler: a list of tasks, two methods, and a memory that outlives the process."""
 
 from gnomon.declarative.event_log import Counters
+from gnomon.declarative.events import Event
 from gnomon.declarative.registrations import Registration
 from gnomon.declarative.scheduler import Scheduler, counters_of
 from gnomon.declarative.state import MemoryState, State
 
-__all__ = ["Counters", "MemoryState", "Registration", "Scheduler", "State", "counters_of"]
+__all__ = ["Counters", "Event", "MemoryState", "Registration", "Scheduler", "State", "counters_of"]

@@ -10,14 +10,24 @@ if TYPE_CHECKING:
     from gnomon.adapters.memory import MemoryStore
     from gnomon.core.model import Result
     from gnomon.testing.checker import check
-    from gnomon.testing.clock import VirtualClock
+    from gnomon.testing.clock import DrivenClock, VirtualClock
     from gnomon.testing.faults import FaultProbabilities
     from gnomon.testing.scheduler import Scheduler
     from gnomon.testing.simulation import Simulation
 
-__all__ = ["FaultProbabilities", "MemoryStore", "Result", "Scheduler", "Simulation", "VirtualClock", "check"]
+__all__ = [
+    "DrivenClock",
+    "FaultProbabilities",
+    "MemoryStore",
+    "Result",
+    "Scheduler",
+    "Simulation",
+    "VirtualClock",
+    "check",
+]
 
 _MODULES = {
+    "DrivenClock": "gnomon.testing.clock",
     "FaultProbabilities": "gnomon.testing.faults",
     "MemoryStore": "gnomon.adapters.memory",
     "Result": "gnomon.core.model",
