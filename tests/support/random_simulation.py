@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +16,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
+from gnomon.ports.execution import Gate
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.recorder import SimulationStore
@@ -105,16 +105,17 @@ USUAL_HABITS = WorkloadModel(
 )
 
 
-class RandomGate:
+class RandomGate(Gate):
     """Denies some tasks, puts others off, and holds some outputs back."""
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
 
-    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        del request
         later = GateDecision(GateVerdict.LATER, "not now", after_ms=20_000)
         moods = [GateDecision(GateVerdict.ALLOW), later, GateDecision(GateVerdict.DENY, "not at all")]
-        return [self._dice.choices(moods, (96, 3, 1))[0] for _ in requests]
+        return self._dice.choices(moods, (96, 3, 1))[0]
 
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished

@@ -1,7 +1,6 @@
 """A job and everybody around it, for telling what happened and asking why."""
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Result, RunId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.ports.execution import Gate
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -33,14 +33,15 @@ _NAME = "report"
 _EVERYTHING = frozenset(range(SHARDS))
 
 
-class FixedGate:
+class FixedGate(Gate):
     """Rules as a test says."""
 
     def __init__(self, ruled: GateDecision) -> None:
         self._ruled = ruled
 
-    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
-        return [self._ruled for _ in requests]
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        del request
+        return self._ruled
 
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished

@@ -1,21 +1,29 @@
-"""The gate that is always open."""
-
-from collections.abc import Sequence
+"""The gate that allows everything."""
 
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.ports.execution import Gate
 
 _ALLOWED = GateDecision(GateVerdict.ALLOW)
 
 
-class OpenGate:
-    """Lets everything in, and everything out."""
+class OpenGate(Gate):
+    """Allows every task and releases every output, at once."""
 
-    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
+    def admit_now(self, request: AdmissionRequest) -> GateDecision:
+        """See Gate.admit_now."""
+        del request
+        return _ALLOWED
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
         """See Gate.admit."""
-        return [_ALLOWED] * len(requests)
+        return self.admit_now(request)
+
+    def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        """See Gate.release_now."""
+        del finished
+        return OutputRelease(output=output)
 
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         """See Gate.release."""
-        del finished
-        return OutputRelease(output=output)
+        return self.release_now(finished, output)

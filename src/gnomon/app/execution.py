@@ -6,10 +6,10 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.config.settings import Settings
+from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import FunctionRunner, NotifyingRunner
@@ -27,14 +27,14 @@ from gnomon.services.operations.events import EventBatcher
 class RemoteDispatch:
     """What a scheduler does about tasks that it does not execute."""
 
-    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events) -> None:
+    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, gate: Gate) -> None:
         self._events = events
         #: Set to say that tasks may be ready.
         self.dispatch = asyncio.Event()
         #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
         self.gather, self.backfill = asyncio.Event(), asyncio.Event()
         shelf = WorkflowCache(store)
-        self.dispatcher = Dispatcher(store, shelf, OpenGate(), clock, events, settings)
+        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
         self.dispatcher.on_unadmitted = self.dispatch.set
         self.dispatcher.admission_cache = NoAdmissionCache()
         self.reconciler = Reconciler(store, shelf, clock, events, settings)
@@ -84,6 +84,7 @@ class LocalExecution:
         events: Events,
         functions: Functions,
         imports: Sequence[str],
+        gate: Gate,
     ) -> None:
         self._events = events
         self._alone = False
@@ -91,7 +92,7 @@ class LocalExecution:
         self.dispatch, self.work = asyncio.Event(), asyncio.Event()
         #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
         self.gather, self.backfill = asyncio.Event(), asyncio.Event()
-        shelf, gate = WorkflowCache(store), OpenGate()
+        shelf = WorkflowCache(store)
         runner = self.runner = build_runner(functions, settings, imports, wake=self.work)
         self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
         self.dispatcher.on_scheduled = self.work.set
@@ -126,7 +127,7 @@ class LocalExecution:
         dispatcher.take_with_commit = worker.take_with_admission
         dispatcher.admission_cache = worker.admission_cache
         worker.admission_cache.on_low = self.dispatch.set
-        # The gate is open, so that the next step can be passed on without asking anybody.
+        # Tasks that the gate allows at once are passed on in the commit that creates them.
         worker.write_and_admit = dispatcher.write_and_admit
 
     async def _work(self) -> float:

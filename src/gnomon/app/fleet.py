@@ -5,7 +5,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import RandomIds
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
@@ -42,8 +41,10 @@ async def run_nats_dispatch(node: "Node", bureau: "RemoteDispatch", stop: asynci
         await asyncio.gather(
             run_loop("courier", courier.step, stop=stop, wake=courier.wake, events=events),
             run_loop("collector", collector.step, stop=stop, events=events),
+            run_loop("collector", collector.write_released, stop=stop, wake=collector.wake, events=events),
         )
     finally:
+        collector.close()
         with suppress(Exception):  # whatever is wrong with the connection, it is let go of
             await side.close()
             await client.close()
@@ -89,7 +90,7 @@ def _wire_publisher_and_consumer(
     name = RandomIds().new("courier", clock.now())
     courier = TaskPublisher(node.store, shelf, side, clock, node.events, settings=node.settings, courier=name)
     guard = node.coordination.deduplicator
-    collector = ResultConsumer(node.store, shelf, side, OpenGate(), guard, clock, node.events, settings=node.settings)
+    collector = ResultConsumer(node.store, shelf, side, node.gate, guard, clock, node.events, settings=node.settings)
     collector.sent = courier.sent
     collector.on_ended = courier.record_returned
     collector.on_workers_changed = partial(_on_worker_change, courier, bureau)
@@ -103,7 +104,7 @@ def _wire_publisher_and_consumer(
     dispatcher.router.on_directed = courier.expect_directed_tasks
     dispatcher.take_with_commit = courier.take_with_admission
     courier.admission_cache.on_low = bureau.dispatch.set
-    # The gate is open, so that the next step can be passed on without asking anybody.
+    # Tasks that the gate allows at once are passed on in the commit that creates them.
     collector.write_and_admit = node.ticker.write_and_admit = node.launcher.write_and_admit = dispatcher.write_and_admit
     node.observability.health.attach_backoffs({"courier": courier.backoff, "collector": collector.backoff})
     return courier, collector

@@ -14,12 +14,14 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import Coordination, attach_hints, sync_clock
 from gnomon.app.execution import LocalExecution, RemoteDispatch
+from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import EventTap, Maintenance
 from gnomon.app.observability import Observability, free_bytes
 from gnomon.app.operations import open_server_store, redact_password, schedule_defaults
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic
+from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.loop import run_loop
@@ -40,7 +42,7 @@ _POLL_SECONDS = 1.0
 class Node:
     """One process's share: a store, a registrar for operators, and the services that decide, dispatch and execute."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the choices that a process has
         self,
         store: SqlStore,
         settings: Settings,
@@ -50,11 +52,13 @@ class Node:
         functions: Functions | None = None,
         imports: Sequence[str] = (),
         dispatches: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         clock, ids = StoreSyncedClock(), RandomIds()
         self.store, self.settings, self._lock = store, settings, lock
         #: On a server, set by its clock, as all are who share it; on a file it is the machine's.
         self.clock = clock
+        self.gate = gate or build_gate(settings)
         self._hints = attach_hints(store, settings, events)
         self.observability = Observability(store, settings, clock, events)
         self.events = events = EventTap(self.observability.events)
@@ -71,10 +75,12 @@ class Node:
         self.maintenance.pinger.deciding = lambda: self.ticker.health is TickerHealth.OK
         events.listener = self.maintenance.pinger.heard
         self.local_execution = (
-            None if functions is None else LocalExecution(store, settings, clock, events, functions, imports)
+            None if functions is None else LocalExecution(store, settings, clock, events, functions, imports, self.gate)
         )
         self.remote_dispatch = (
-            RemoteDispatch(store, settings, clock, events) if dispatches and self.local_execution is None else None
+            RemoteDispatch(store, settings, clock, events, self.gate)
+            if dispatches and self.local_execution is None
+            else None
         )
         self.launcher = Launcher(store, store, store, store, clock, ids)
         doers = self.local_execution or self.remote_dispatch
@@ -96,8 +102,12 @@ class Node:
         functions: Functions | None = None,
         imports: Sequence[str] = (),
         dispatches: bool = False,
+        gate: Gate | None = None,
     ) -> Self:
-        """A node on the store that the settings name. With functions it executes, too; else it may dispatch."""
+        """A node on the store that the settings name. With functions it executes, too; else it may dispatch.
+
+        Without a gate it has the one that the settings ask for.
+        """
         path = sqlite_path(settings.database.url)
         if path is not None:
             store, lock = await open_sqlite(path), FileLock(path)
@@ -111,6 +121,7 @@ class Node:
             functions=functions,
             imports=imports,
             dispatches=dispatches,
+            gate=gate,
         )
         if lock is None:
             await node.set_clock()
@@ -150,7 +161,7 @@ class Node:
             self.ticker.on_runs_created = self.local_execution.dispatch.set
             self.maintenance.run_repairer.on_ready = self.local_execution.dispatch.set
             self.local_execution.runner.on_start = self.maintenance.pinger.started
-            # The gate is open, so what is decided can be passed on without asking anybody.
+            # Tasks that the gate allows at once are passed on in the commit that creates them.
             self.ticker.write_and_admit = self.local_execution.dispatcher.write_and_admit
             # On a file that is ours alone, whatever others had in hand died with them.
             await self.local_execution.begin(alone=self._lock is not None)
@@ -220,6 +231,9 @@ class Node:
                 self._lock.release()
 
     async def _drain(self) -> None:
+        doers = self.local_execution or self.remote_dispatch
+        if doers is not None:
+            doers.dispatcher.close()
         if self.local_execution is not None:
             await self.local_execution.worker.drain()
         await self.maintenance.pinger.drain()

@@ -8,7 +8,6 @@ from typing import Self
 
 from msgspec import Struct
 
-from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher
@@ -17,6 +16,7 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import attach_hints, sync_clock
 from gnomon.app.execution import build_runner
+from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import EventTap, build_pinger
 from gnomon.app.observability import Observability, free_bytes, observed
 from gnomon.app.operations import open_existing_store
@@ -63,8 +63,16 @@ class WorkerProcess:
         runner = build_runner(shift.functions, settings, shift.imports, wake=self.wake)
         name = RandomIds().new("worker", clock.now())
         self.worker = Worker(
-            store, WorkflowCache(store), runner, OpenGate(), clock, self.events, settings=settings, worker=name
+            store,
+            WorkflowCache(store),
+            runner,
+            build_gate(settings),
+            clock,
+            self.events,
+            settings=settings,
+            worker=name,
         )
+        self.worker.on_taken = self.wake.set
         self._load_meter = LoadSampler()
         self.worker.registration.measure = self._load_meter.load
         self._pinger = build_pinger(store, settings, clock, self.events)

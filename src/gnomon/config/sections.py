@@ -87,6 +87,8 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_launches: int = 3
     #: How many waiting tasks pass the gate together.
     batch: int = 500
+    #: How long the gate may take to decide about a task, or about its output.
+    gate_timeout_ms: int = 5_000
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

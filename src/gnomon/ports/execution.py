@@ -1,4 +1,4 @@
-"""Who decides what may run, and what may come out of it."""
+"""The gate that decides about tasks and their output, and the runner that executes them."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -12,14 +12,37 @@ from gnomon.ports.tasks import AttemptRef
 
 
 class Gate(Protocol):
-    """Stands before every task and behind it."""
+    """Decides whether a task may run (the input side) and whether its output may be stored (the output side).
 
-    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
-        """A ruling on each request, in their order."""
+    Each side has two methods. The `_now` method answers from memory: it does no I/O and returns None if it cannot
+    answer. Only its answers may share a commit with the tick that creates a task, because the ticker, the API and the
+    worker must not wait for a gate. If it returns None, the dispatcher (or the worker) calls the other method, which
+    may take its time and must not block the event loop.
+
+    The input side fails closed: while `admit` raises, hangs or returns an invalid answer, the task stays PENDING with
+    the wait reason `policy` and a note, and is asked about again with backoff. The output side fails open: the output
+    is stored unchanged, and the attempt's log and the event `output_unchecked` say that it was not checked.
+
+    A gate may be asked about the same task several times, also by several processes at once. It must not count a
+    request twice.
+    """
+
+    def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
+        """The decision about a task, if it can be made at once."""
+        del request
+        return None
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        """The decision about a task."""
         ...
 
+    def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease | None:
+        """The decision about a task's output, if it can be made at once."""
+        del finished, output
+        return None
+
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
-        """What is let out of what a task has returned."""
+        """The decision about a task's output."""
         ...
 
 

@@ -84,8 +84,8 @@ def graph(dice: Random, name: str) -> Workflow:
 class SeededGate(OpenGate):
     """Says the same of the same task to everyone."""
 
-    async def admit(self, requests: Sequence[AdmissionRequest]) -> Sequence[GateDecision]:
-        return [self._ruled(one.waiting) for one in requests]
+    def admit_now(self, request: AdmissionRequest) -> GateDecision:
+        return self._ruled(request.waiting)
 
     def _ruled(self, one: ReadyTask) -> GateDecision:
         mood = sha256(f"{one.task.task_id} {one.task.available_at}".encode()).digest()[0]

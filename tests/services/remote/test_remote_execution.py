@@ -735,10 +735,10 @@ async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
 async def test_what_comes_out_passes_the_gate_at_the_server(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def held_back(*_: object) -> OutputRelease:
+    def held_back(*_: object) -> OutputRelease:
         return OutputRelease(output=None, quarantine="looks like a secret")
 
-    monkeypatch.setattr(fleet.gate, "release", held_back)
+    monkeypatch.setattr(fleet.gate, "release_now", held_back)
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.remote_runner.end_all(output=b'"xyz"')

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.model import Run, RunId, ScheduleUid, Task, TaskId
+from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
@@ -18,6 +18,10 @@ from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
+#: The shortest and the longest time after which a gate may want to be asked again: at once would be a busy loop.
+_SHORTEST_LATER_MS, _LONGEST_LATER_MS = 100, 7 * 24 * 60 * MINUTE_MS
+#: How many characters of a gate's reason are kept, and how many of a value that it should not have returned.
+_LONGEST_REASON, _LONGEST_SHOWN = 500, 60
 
 
 class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
@@ -67,15 +71,80 @@ class GateDecision(Struct, frozen=True):
 
     ruling: GateVerdict
     reason: str = ""
+    #: For LATER: how long to wait before the gate is asked again.
     after_ms: int = 0
+    #: The task that the answer is about, if the gate says so; an answer about another task is invalid.
+    task_id: TaskId | None = None
 
 
 class OutputRelease(Struct, frozen=True, kw_only=True):
     """The decision of a gate on the output of a task."""
 
+    #: The output to store: the task's own, or another one in its place.
     output: bytes | None
     #: The reason for holding the output back; None if it is released.
     quarantine: str | None = None
+
+
+def check_decision(request: AdmissionRequest, answer: object) -> GateDecision:
+    """The answer, with a reason that a store can keep; ValueError if it is no valid answer to the request."""
+    if not isinstance(answer, GateDecision):
+        raise ValueError(f"it returned {type(answer).__name__}, not a decision")  # noqa: TRY004 - an invalid answer
+    if problem := _decision_problem(request, answer):
+        raise ValueError(problem)
+    reason = clean_reason(answer.reason)
+    after_ms = max(answer.after_ms, _SHORTEST_LATER_MS) if answer.ruling is GateVerdict.LATER else answer.after_ms
+    if reason == answer.reason and after_ms == answer.after_ms:
+        return answer
+    return replace(answer, reason=reason, after_ms=after_ms)
+
+
+def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | None:
+    """Why a decision is invalid. Its fields may hold objects of any type."""
+    if not isinstance(answer.ruling, GateVerdict):
+        return f"it returned the unknown verdict {_shown(answer.ruling)}"
+    if not isinstance(answer.reason, str):
+        return f"it returned a reason of type {type(answer.reason).__name__}"
+    if type(answer.after_ms) is not int or not 0 <= answer.after_ms <= _LONGEST_LATER_MS:
+        return f"it returned a delay of {_shown(answer.after_ms)} ms"
+    if answer.task_id not in (None, request.waiting.task.task_id):
+        return f"it answered about the task {_shown(answer.task_id)}"
+    return None
+
+
+def check_release(output: bytes | None, answer: object) -> OutputRelease:
+    """The answer, with a reason that a store can keep; ValueError if it is no valid answer about the output."""
+    if not isinstance(answer, OutputRelease):
+        raise ValueError(f"it returned {type(answer).__name__}, not a release")  # noqa: TRY004 - an invalid answer
+    if problem := _release_problem(output, answer):
+        raise ValueError(problem)
+    return replace(answer, quarantine=clean_reason(answer.quarantine)) if answer.quarantine else answer
+
+
+def _release_problem(output: bytes | None, answer: OutputRelease) -> str | None:
+    """Why a release is invalid. Its fields may hold objects of any type."""
+    if not isinstance(answer.quarantine, str | None):
+        return f"it returned a quarantine of type {type(answer.quarantine).__name__}"
+    if answer.output is output or answer.output is None:
+        return None
+    if not isinstance(answer.output, bytes):
+        return f"it returned an output of type {type(answer.output).__name__}"
+    try:
+        msgspec.json.decode(answer.output)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "it returned an output that is not JSON"
+    return None
+
+
+def clean_reason(reason: str) -> str:
+    """The reason as one line of bounded length, without characters that a store or a terminal cannot take."""
+    printable = "".join(char if char.isprintable() else " " for char in reason[:_LONGEST_REASON])
+    line = " ".join(printable.split())
+    return line if len(reason) <= _LONGEST_REASON else f"{line}…"
+
+
+def _shown(value: object) -> str:
+    return clean_reason(repr(value)[:_LONGEST_SHOWN])
 
 
 class Admission(Struct, frozen=True, kw_only=True, gc=False):

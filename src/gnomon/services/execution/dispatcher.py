@@ -23,12 +23,14 @@ from gnomon.core.runs.admission import (
 )
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.prepare import PreparedTask, outputs_needed, prepare_task, reference_scope
+from gnomon.core.runs.routing import Unroutable
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import QueuePosition, TaskQueue
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.gate_client import AdmissionGate, Decided
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff, yield_between_batches
@@ -43,6 +45,10 @@ _YIELD_EVERY = 50
 #: What tasks have returned, as JSON: what is not among it is read.
 Outputs = Mapping[str, bytes | None]
 _NO_OUTPUTS: Outputs = {}
+#: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
+_REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
+#: Later than the time of any task.
+_NEVER = 1 << 62
 #: Before every task that waits for its time.
 _QUEUE_START: QueuePosition = (-(2**62), "")
 #: What becomes of a task, and what was asked about it, if anything had to be asked.
@@ -57,7 +63,6 @@ class Dispatcher:
     ) -> None:
         self._place = place
         self._workflow_cache = shelf
-        self._gate = gate
         self._clock = clock
         self._events = events
         self._batch = settings.execution.batch
@@ -78,6 +83,11 @@ class Dispatcher:
         self._admitted_at = float("-inf")
         #: Behind which place to look for what was turned away; None if that was looked at.
         self._turned_away: QueuePosition | None = None
+        #: The gate's answers wake the dispatcher, as everything does that only a step can deal with.
+        self._gate = AdmissionGate(
+            gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self._on_gate_answer
+        )
+        self._read_at = float("-inf")
         self.backoff = Backoff(events, "dispatcher")
 
     def retry_unroutable(self) -> None:
@@ -92,38 +102,80 @@ class Dispatcher:
             return behind
         now, began = self._clock.now(), self._clock.elapsed()
         try:
-            ready = await self._place.waiting(now, limit=self._batch)
-            if not ready:
+            ready = await self._ready(now)
+            if not ready and self._gate.calls.next_answer_in() > 0:
                 wait = await self._nothing_ready(now)
                 self.backoff.worked()
                 return wait
             await self._workflow_cache.preload(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) async for waiting in yield_between_batches(ready, _YIELD_EVERY)]
             await self._unfold([one for one in found if isinstance(one, FanOut)], now)
-            ruled = await self._ruled([one for one in found if not isinstance(one, FanOut)], now)
-            done = await self._admit(ruled, now) if ruled else frozenset()
+            await self._decide([one for one in found if not isinstance(one, FanOut)], ready, now)
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        self._announce([one for one, _ in ruled if one.task_id in done], ready)
         # There may be more: look again at once, unless there is nobody to take it.
         self._admitted_at = self._clock.elapsed()
         aside = (_YIELD_RATIO - 1) * (self._admitted_at - began) if self.yield_to_ticker() else 0.0
         return max(aside, self._behind())
 
+    async def _ready(self, now: int) -> Sequence[ReadyTask]:
+        """The tasks whose time has come, without those that the gate is being asked about."""
+        asked = len(self._gate)
+        if self._read_again_in() > 0:
+            return ()
+        self._read_at = self._clock.elapsed()
+        ready = await self._place.waiting(now, limit=self._batch + asked)
+        return [one for one in ready if not self._gate.is_asked(one.task)] if asked else ready
+
+    def _read_again_in(self) -> float:
+        """Seconds until more tasks are read: while requests wait for a free call to the gate, not in every step."""
+        if len(self._gate) >= _MAX_ASKED_BATCHES * self._batch:
+            return _REREAD_SECONDS
+        return max(0.0, self._read_at + _REREAD_SECONDS - self._clock.elapsed()) if self._gate.calls.queued else 0.0
+
+    async def _decide(
+        self, prepared: Sequence[AdmissionRequest | Admission], ready: Sequence[ReadyTask], now: int
+    ) -> None:
+        """Have the gate decide about the requests, and store all decisions that there are."""
+        requests = [one for one in prepared if isinstance(one, AdmissionRequest)]
+        decided, unanswered = self._gate.decide_now(requests)
+        self._gate.ask(unanswered)
+        collected = await self._gate.collect()
+        ruled: list[_Decided] = [(one, None) for one in prepared if isinstance(one, Admission)]
+        ruled += await self._ruled([*decided, *collected], now)
+        done = await self._admit(ruled, now) if ruled else frozenset()
+        self._gate.settle(collected)
+        self._announce(
+            [one for one, _ in ruled if one.task_id in done], [*ready, *(request.waiting for request, _ in collected)]
+        )
+
     async def _nothing_ready(self, now: int) -> float:
         """How long to wait. There is time to look at what was turned away, if somebody has come for whom it may be."""
-        if self._turned_away is None:
-            return self._until(await self._place.next_available_at())
+        if self._turned_away is None or self._gate.calls.queued:
+            return await self._until_next()
         after, self._turned_away = self._turned_away, None
         found = await self._place.unroutable_tasks(after=after, limit=self._batch)
-        ruled = await self._admissible(found, now, _NO_OUTPUTS)
+        ruled = await self._admissible(found, now, _NO_OUTPUTS, ask=True)
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
             self._turned_away = last.available_at, last.task_id
         done = await self._admit(ruled, now) if ruled else frozenset()
         self._announce([one for one, _ in ruled if one.task_id in done], found)
         return 0.0
+
+    async def _until_next(self) -> float:
+        """Seconds until the next task has its time, or the gate should have answered."""
+        asked = len(self._gate)
+        if not asked:
+            return self._until(await self._place.next_available_at())
+        again, answer = self._read_again_in(), self._gate.calls.next_answer_in()
+        if again > 0:
+            return min(again, answer)
+        # The tasks that the gate is being asked about are among the first.
+        first = await self._place.waiting(_NEVER, limit=asked + 1)
+        others = [one.task.available_at for one in first if not self._gate.is_asked(one.task)]
+        return min(self._until(min(others, default=None)), answer)
 
     def _behind(self) -> float:
         """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
@@ -155,8 +207,8 @@ class Dispatcher:
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
-        Only for a gate that answers at once. What cannot be admitted like this is found by a step, and is no failure of
-        the writing. `outputs` are those that are being written.
+        Only tasks that the gate allows at once are admitted. All others are found by a step, and are no failure of the
+        writing. `outputs` are those that are being written.
         """
         if not made:
             return await write()
@@ -173,27 +225,50 @@ class Dispatcher:
             self.on_unadmitted()
         return done
 
-    async def _admissible(self, made: Sequence[ReadyTask], now: int, outputs: Outputs) -> list[_Decided]:
+    async def _admissible(
+        self, made: Sequence[ReadyTask], now: int, outputs: Outputs, *, ask: bool = False
+    ) -> list[_Decided]:
+        """The admissions of those that can be taken and that the gate allows at once.
+
+        With `ask`, the gate is asked about the others that can be taken; a step finds its answers.
+        """
         try:
             await self._workflow_cache.preload(waiting.run for waiting in made)
             found = [await self._prepared(waiting, now, outputs) for waiting in made]
-            ruled = await self._ruled([one for one in found if isinstance(one, AdmissionRequest)], now)
+            requests = [one for one in found if isinstance(one, AdmissionRequest)]
+            decided, unanswered = self._gate.decide_now(requests)
+            if ask and unanswered:
+                places = await self.router.place_all(unanswered)
+                self._gate.ask(
+                    request
+                    for request, where in zip(unanswered, places, strict=True)
+                    if not isinstance(where, Unroutable)
+                )
+            ruled = await self._ruled(decided, now)
         except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
+
+    def _on_gate_answer(self) -> None:
+        self.on_unadmitted()
+
+    def close(self) -> None:
+        """Cancel the calls to the gate. Nothing is lost: tasks without a stored decision are asked about again."""
+        self._gate.close()
 
     async def _unfold(self, unfoldings: Sequence[FanOut], now: int) -> None:
         if unfoldings:
             await self._place.fan_out(unfoldings, now=now)
 
-    async def _ruled(self, prepared: Sequence[AdmissionRequest | Admission], now: int) -> list[_Decided]:
-        requests = [one for one in prepared if isinstance(one, AdmissionRequest)]
-        ruled: list[_Decided] = [(one, None) for one in prepared if isinstance(one, Admission)]
-        if requests:
-            places = await self.router.place_all(requests)
-            rulings = await self._gate.admit(requests)
-            for request, ruling, where in zip(requests, rulings, places, strict=True):
-                ruled.append((admission_for(request, ruling, where, now=now, limits=self._limits), request))
+    async def _ruled(self, decided: Sequence[Decided], now: int) -> list[_Decided]:
+        """The admissions that follow from the gate's decisions."""
+        if not decided:
+            return []
+        places = await self.router.place_all([request for request, _ in decided])
+        ruled: list[_Decided] = [
+            (admission_for(request, decision, where, now=now, limits=self._limits), request)
+            for (request, decision), where in zip(decided, places, strict=True)
+        ]
         return self._limited(ruled) if self.router.limited else ruled
 
     def _limited(self, ruled: Sequence[_Decided]) -> list[_Decided]:

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec.structs import replace
-
 from gnomon.config.settings import Settings
 from gnomon.core.leases import LEASE_TRUST_FRACTION
 from gnomon.core.model import Result
@@ -20,6 +18,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, TaskQueue
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.dispatcher import Outputs, give_up_limits
+from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
 from gnomon.services.loop import Backoff
@@ -56,7 +55,7 @@ class Worker:
         worker: str,
     ) -> None:
         self._place, self._workflow_cache = place, shelf
-        self._runner, self._gate = runner, gate
+        self._runner = runner
         self._clock, self._events = clock, events
         self._settings, self._limits = settings.worker, give_up_limits(settings.execution)
         self.worker = worker
@@ -68,13 +67,17 @@ class Worker:
         self.write_and_admit: WriteAndAdmit | None = None
         #: Not yet begun.
         self._to_start: list[_TakenAt] = []
-        #: Finished and not yet past the gate; ended, and reported to nobody yet.
+        #: The gate's answers about outputs wake the worker, as everything does that happens outside of a step.
+        self._outputs = OutputGate(
+            gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self._on_gate_answer
+        )
+        #: Finished, and nobody has looked at it; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
         self._unreported: list[TaskCompletion] = []
         self._overrunning, self._taking = 0, False
         #: Called when what ended may have made something else ready, now or later.
         self.on_ready: Callable[[], None] = lambda: None
-        #: Called when something was taken outside of a step.
+        #: Called when something was taken, or released by the gate, outside of a step.
         self.on_taken: Callable[[], None] = lambda: None
         self._renewed_at = self._alive_at = float("-inf")
         self._look_for_cancelled, self._draining, self._fenced = False, False, False
@@ -98,12 +101,9 @@ class Worker:
     async def step(self) -> float:
         """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
         self._finished += self._runner.finished()
+        await self._release()
         try:
-            try:
-                await self._release()
-            finally:
-                # Whatever becomes of the gate, we are alive.
-                await self._renew_leases()
+            await self._renew_leases()
             if self._to_start:
                 # What was taken along is begun before anything else is asked for.
                 await self._start()
@@ -114,9 +114,9 @@ class Worker:
             return self.backoff.failed(error)
         self.backoff.worked()
         # There may be more, and some may have ended already.
-        return (
-            0.0 if took or self._unreported or self._to_start else min(self._settings.poll_secs, self._renewal_due_in())
-        )
+        if took or self._unreported or self._to_start:
+            return 0.0
+        return min(self._settings.poll_secs, self._renewal_due_in(), self._outputs.calls.next_answer_in())
 
     async def _report_and_take(self) -> bool:
         """What has ended is written down, and what can be taken is ours and begun. Whether there may be more."""
@@ -200,8 +200,7 @@ class Worker:
             )
 
     async def _take(self, *, along: bool = False) -> bool:
-        in_use = max(self._runner.occupied, len(self._held) - len(self._unreported))
-        free = self._settings.slots - in_use - len(self._to_start)
+        free = self._settings.slots - self._in_use() - len(self._to_start)
         self._watch_overrunning()
         admission_number = self.admission_cache.admission_number(along=along)
         if self._draining or self._taking or free <= 0 or self.admission_cache.known_empty(admission_number):
@@ -224,6 +223,11 @@ class Worker:
         if len(taken) < free:
             self.admission_cache.mark_empty(admission_number, (waiting for waiting, _ in self._to_start))
         return bool(taken)
+
+    def _in_use(self) -> int:
+        """How many slots are in use. Bodies whose output is with the gate need none, but as many may wait for it."""
+        ended = len(self._unreported) + min(len(self._outputs), self._settings.slots)
+        return max(self._runner.occupied, len(self._held) - ended)
 
     def _watch_overrunning(self) -> None:
         """Whoever watches learns of slots that are taken by what was given up on and does not stop."""
@@ -293,18 +297,26 @@ class Worker:
         return assignment, None
 
     async def _release(self) -> None:
-        """What has finished has passed the gate; what has not waits for the next step."""
+        """What has finished is ready to be reported, or the gate is asked about its output."""
         while self._finished:
-            self._unreported.append(await self._ended(self._finished[0]))
+            one = self._finished[0]
+            released = self._outputs.release_now(one)
+            if released is None:
+                self._outputs.ask(one)
+            else:
+                self._end(one, released)
             del self._finished[0]
+        for one, outcome in await self._outputs.collect():
+            self._end(one, outcome)
+            self._outputs.settle([attempt_ref(one)])
 
-    async def _ended(self, finished: Finished) -> TaskCompletion:
-        outcome = finished.outcome
-        if outcome.result is Result.SUCCEEDED:
-            released = await self._gate.release(finished.assignment, outcome.output)
-            if released.quarantine is not None or released.output is not outcome.output:
-                outcome = replace(outcome, output=released.output, quarantine=released.quarantine)
-        return complete_attempt(finished.assignment, outcome, now=self._clock.now(), limits=self._limits)
+    def _on_gate_answer(self) -> None:
+        self.on_taken()
+
+    def _end(self, finished: Finished, outcome: AttemptOutcome) -> None:
+        self._unreported.append(
+            complete_attempt(finished.assignment, outcome, now=self._clock.now(), limits=self._limits)
+        )
 
     # ---- being alive -------------------------------------------------------------------------
 
@@ -364,15 +376,22 @@ class Worker:
             await self.step()
             await asyncio.wait([closing], timeout=_DRAIN_POLL_SECONDS)
         await closing
-        for _ in range(_LAST_TRIES):
-            await self.step()
-            if not self._unreported and not self._finished:
-                break
-            await self._clock.sleep(_DRAIN_POLL_SECONDS)
+        await self._report_last()
+        self._outputs.close()
         try:
             await self._place.deregister_worker(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)
+
+    async def _report_last(self) -> None:
+        """Report what has ended; the gate has its usual time to answer, and the store has a few tries."""
+        tries = 0
+        while tries < _LAST_TRIES:
+            await self.step()
+            if not self._unreported and not self._outputs:
+                return
+            tries += not self._outputs
+            await self._clock.sleep(_DRAIN_POLL_SECONDS)
 
 
 def placeholder_assignment(waiting: ReadyTask) -> Assignment:

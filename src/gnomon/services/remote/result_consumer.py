@@ -20,7 +20,7 @@ from gnomon.core.runs.prepare import immediate_successors
 from gnomon.core.subjects import SCHEDULERS, report_ack_wait_ms
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, Deduplicator, DedupState
-from gnomon.ports.execution import Gate
+from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.messaging import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -32,6 +32,7 @@ from gnomon.ports.messaging import (
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, HostLoad, TaskQueue, WorkerInfo
 from gnomon.services.execution.dispatcher import give_up_limits
+from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.worker import WriteAndAdmit, placeholder_assignment
 from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
 from gnomon.services.loop import Backoff, yield_between_batches
@@ -50,6 +51,8 @@ _YIELD_EVERY = 25
 #: How soon reports come again that could not be written down, or put away.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
+#: The longest time between two looks at what the gate has released.
+_IDLE_SECONDS = 10.0
 #: Nobody has more slots than this, whatever is said.
 _MOST_SLOTS = 100_000
 
@@ -79,7 +82,13 @@ class ResultConsumer:
         self._place = place
         self._workflow_cache = shelf
         self._queue = queue
-        self._gate = gate
+        #: Set when the gate was asked, or has decided, about an output.
+        self.wake = asyncio.Event()
+        self._outputs = OutputGate(
+            gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self.wake.set
+        )
+        #: Messages with endings whose output is with the gate, and the attempts that they wait for.
+        self._unreleased: list[tuple[_Message, set[AttemptRef]]] = []
         #: Which messages somebody has dealt with: what comes again need not be written down again.
         self._guard = guard
         self._clock = clock
@@ -155,7 +164,7 @@ class ResultConsumer:
         """They are written down, and gone. One that cannot be holds up no other."""
         names = [said.id for _, said in messages]
         try:
-            await self._write_reports([said.data for _, said in messages])
+            unreleased = await self._write_reports([said.data for _, said in messages])
         except Exception as error:
             await asyncio.gather(*(self._guard.give_up(SCHEDULERS, name) for name in names))
             if isinstance(error, Unavailable):
@@ -166,8 +175,65 @@ class ResultConsumer:
                 for one in messages:
                     await self._process([one])
             return
-        await asyncio.gather(*(self._guard.mark_processed(SCHEDULERS, name) for name in names))
+        waiting = [(one, _attempts_of(one) & unreleased.keys()) for one in messages]
+        self._unreleased += [(one, attempts) for one, attempts in waiting if attempts]
+        for finished in unreleased.values():
+            # Not before all that has begun is written: an answer may be written at once.
+            self._outputs.ask(finished)
+        if unreleased:
+            self.wake.set()
+        await self._acknowledge([one for one, attempts in waiting if not attempts])
+
+    async def _acknowledge(self, messages: Sequence[_Message]) -> None:
+        await asyncio.gather(*(self._guard.mark_processed(SCHEDULERS, said.id) for _, said in messages))
         await self._queue.acknowledge([one for one, _ in messages])
+
+    async def write_released(self) -> float:
+        """Write the endings whose output the gate has decided about. Returns how many seconds to wait before the next.
+
+        A message with such endings is acknowledged after all of them are written. If that fails it comes again.
+        """
+        try:
+            await self._write_released(await self._outputs.collect())
+        except Unavailable as error:
+            return self.backoff.failed(error)
+        return min(self._outputs.calls.next_answer_in(), _IDLE_SECONDS)
+
+    async def _write_released(self, released: Sequence[tuple[Finished, AttemptOutcome]]) -> None:
+        known = {attempt_ref(one): one.assignment for one, _ in released}
+        try:
+            await self._report([self._completion(one.assignment, outcome) for one, outcome in released], known)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one that cannot be written must not hold up the others
+            if len(released) > 1:
+                for one in released:
+                    await self._write_released([one])
+                return
+            await self._give_back(known.keys(), error)
+            return
+        self._forget(known.keys())
+        await self._acknowledge(self._take_released(known.keys()))
+
+    def _take_released(self, attempts: Collection[AttemptRef]) -> list[_Message]:
+        """The messages that waited for nothing but these attempts; the attempts are settled."""
+        self._outputs.settle(attempts)
+        left = [(one, waits_for.difference(attempts)) for one, waits_for in self._unreleased]
+        self._unreleased = [(one, waits_for) for one, waits_for in left if waits_for]
+        return [one for one, waits_for in left if not waits_for]
+
+    async def _give_back(self, attempts: Collection[AttemptRef], error: Exception) -> None:
+        """The messages that wait for these attempts come again."""
+        self._outputs.settle(attempts)
+        back = [one for one, waits_for in self._unreleased if not waits_for.isdisjoint(attempts)]
+        self._unreleased = [one for one in self._unreleased if one[1].isdisjoint(attempts)]
+        for one, envelope in back:
+            await self._guard.give_up(SCHEDULERS, envelope.id)
+            await self._retry_or_dead_letter(one, error)
+
+    def close(self) -> None:
+        """Cancel the calls to the gate. Messages that are not acknowledged come again, to any server."""
+        self._outputs.close()
 
     async def _retry_or_dead_letter(self, one: InboundMessage, error: Exception) -> None:
         """It comes again in a while; and if it has come too often, it is kept for people."""
@@ -179,7 +245,8 @@ class ResultConsumer:
 
     # ---- what has begun and ended ------------------------------------------------------------
 
-    async def _write_reports(self, reports: Sequence[WorkerReport]) -> None:
+    async def _write_reports(self, reports: Sequence[WorkerReport]) -> dict[AttemptRef, Finished]:
+        """Write what has begun and ended. Return the endings about whose output the gate has to be asked first."""
         started: dict[str, list[AttemptRef]] = defaultdict(list)
         ended: dict[AttemptRef, tuple[EndedReport, str]] = {}
         for one in reports:
@@ -191,11 +258,17 @@ class ResultConsumer:
                     ended[held] = end, one.worker
         known = await self._known([*(held for many in started.values() for held in many), *ended])
         endings: list[TaskCompletion] = []
+        unreleased: dict[AttemptRef, Finished] = {}
         async for held, (end, worker) in yield_between_batches(list(ended.items()), _YIELD_EVERY):
-            if held in known:
-                endings.append(await self._ending(known[held], end, worker))
-            else:
+            if held not in known:
                 self._late(held, end.result)
+                continue
+            finished = Finished(known[held], self._outcome(end, worker))
+            released = self._outputs.release_now(finished)
+            if released is None:
+                unreleased[held] = finished
+            else:
+                endings.append(self._completion(known[held], released))
         now = self._clock.now()
         # In one breath, so that they share a commit, and in this order.
         beginnings = [self._place.begin(held, now=now, worker=name) for name, held in started.items() if held]
@@ -204,7 +277,11 @@ class ResultConsumer:
             if isinstance(failure, BaseException):
                 raise failure
         self.on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
-        self.on_ended(ended.keys())
+        self._forget(ended.keys() - unreleased.keys())
+        return unreleased
+
+    def _forget(self, ended: Collection[AttemptRef]) -> None:
+        self.on_ended(ended)
         for held in ended:
             self.sent.pop(held, None)
 
@@ -230,14 +307,11 @@ class ResultConsumer:
             given=waiting.input,
         )
 
-    async def _ending(self, held: Assignment, told: EndedReport, worker: str) -> TaskCompletion:
-        outcome = told.outcome()
-        if outcome.result in _NOT_EXECUTED:
-            outcome = replace(outcome, reported_by=worker)
-        if outcome.result is Result.SUCCEEDED:
-            released = await self._gate.release(held, outcome.output)
-            if released.quarantine is not None or released.output is not outcome.output:
-                outcome = replace(outcome, output=released.output, quarantine=released.quarantine)
+    def _outcome(self, ended: EndedReport, worker: str) -> AttemptOutcome:
+        outcome = ended.outcome()
+        return replace(outcome, reported_by=worker) if outcome.result in _NOT_EXECUTED else outcome
+
+    def _completion(self, held: Assignment, outcome: AttemptOutcome) -> TaskCompletion:
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
     async def _report(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
@@ -347,6 +421,10 @@ class ResultConsumer:
                 [complete_attempt(one, outcome, now=now, limits=self._limits) for one in known.values()], known
             )
         return unwanted
+
+
+def _attempts_of(message: _Message) -> set[AttemptRef]:
+    return {(end.task_id, end.fence) for end in message[1].data.ended}
 
 
 def _batches(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
