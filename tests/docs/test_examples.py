@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.runners.registry import FUNCTIONS
+
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,6 +27,14 @@ def blocks(language: str) -> list[object]:
     return found
 
 
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions and jobs that one example registers are not those of the next, which may use the same names."""
+    for name in ("_functions", "_jobs", "_origins"):
+        monkeypatch.setattr(FUNCTIONS, name, dict(getattr(FUNCTIONS, name)))
+
+
+@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("program", blocks("python"))
 def test_a_python_example_runs_as_printed(program: str) -> None:
     exec(compile(program, "example", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own documentation
