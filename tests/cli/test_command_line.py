@@ -66,7 +66,7 @@ def test_explain_notes_the_day_on_which_clocks_change() -> None:
 
     assert shown[-1] == (
         "Sun 2026-03-08 03:00 EDT  Sun 2026-03-08 07:00 UTC  "
-        "clocks go forward from 02:00 to 03:00: what falls in between fires once, at 03:00"
+        "clocks go forward from 02:00 to 03:00: skipped times fire once, at 03:00"
     )
 
 
@@ -75,7 +75,7 @@ def test_explain_notes_a_change_once() -> None:
 
     assert [line[52:] for line in shown[5:]] == [
         "",
-        "clocks go forward from 02:00 to 03:00: fires go on by elapsed time",
+        "clocks go forward from 02:00 to 03:00: fires follow elapsed time",
         "",
         "",
     ]
@@ -127,7 +127,7 @@ def test_explain_speaks_json() -> None:
             {
                 "at": "2026-03-08T03:00:00-04:00",
                 "effect": "made_up",
-                "sentence": "clocks go forward from 02:00 to 03:00: what falls in between fires once, at 03:00",
+                "sentence": "clocks go forward from 02:00 to 03:00: skipped times fire once, at 03:00",
             }
         ],
     }

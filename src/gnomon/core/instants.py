@@ -12,6 +12,8 @@ DAY_SECONDS = 86_400
 #: The first and the last second that a `datetime` can show.
 FIRST_SECOND = int((datetime.min.replace(tzinfo=UTC) - EPOCH).total_seconds())
 LAST_SECOND = int((datetime.max.replace(tzinfo=UTC, microsecond=0) - EPOCH).total_seconds())
+#: Later than any instant, in milliseconds.
+FOREVER = 1 << 62
 
 
 def second_of(instant: datetime) -> int:

@@ -85,7 +85,7 @@ def test_a_pause_swallows_what_is_planned_after_it_began_and_until_it_ended(minu
 @pytest.mark.guarantee("S1")
 def test_a_tick_whose_entry_is_gone_is_said_to_be() -> None:
     one = explain_subject(
-        JobEvidence(life=LIFE), ExplainedSubject(at=NOON + 150 * MINUTE, planned=True), now=NOON + 9 * HOUR
+        JobEvidence(timeline=LIFE), ExplainedSubject(at=NOON + 150 * MINUTE, planned=True), now=NOON + 9 * HOUR
     )
 
     assert (one.kind, one.reason) == (ExplanationKind.UNKNOWN, "no_entry")

@@ -123,7 +123,7 @@ def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
     found = told(job(), job(schedule="15 2 * * *"))
 
     [day] = found.odd_days
-    assert day.what == "clocks go forward from 02:00 to 03:00: what falls in between fires once, at 03:00"
+    assert day.what == "clocks go forward from 02:00 to 03:00: skipped times fire once, at 03:00"
     # Both fire at three on that day, so that nothing moves on it.
     assert not [one for one in found.fires.changes if is_on_clock_change_day(one, day)]
     assert (found.fires.same, found.fires.count(FireChangeKind.MOVED)) == (1, 13)

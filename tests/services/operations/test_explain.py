@@ -97,7 +97,7 @@ async def fired_late(timeline: WhyScenario) -> None:
 @asked(
     "12:10",
     (
-        "It was made up for: nobody decided it before 13:00, 50 min late, and catch-up is latest. Its run"
+        "It was caught up: it was not decided before 13:00, 50 min late, and catch-up is latest. Its run"
         " run_12:10 completed at 13:00:05, after 5.0 s."
     ),
 )
@@ -111,7 +111,7 @@ async def made_up_for(timeline: WhyScenario) -> None:
 @asked(
     "12:20",
     (
-        "It was made up for: nobody decided it before 12:35, 15 min late, and catch-up is spread. It was"
+        "It was caught up: it was not decided before 12:35, 15 min late, and catch-up is spread. It was"
         " spread out to 12:35:20. Its run run_12:20 is to start at 12:35:20, in 20.0 s."
     ),
     "It will start at 12:35:20, in 20.0 s, the time of its run.",
@@ -242,7 +242,7 @@ async def skipped_in_a_pause_that_goes_on(timeline: WhyScenario) -> None:
 @asked(
     "12:20",
     (
-        "It was left to a newer tick: both were due when they were decided, at 12:45, and with catch-up"
+        "It was coalesced into a newer tick: both were due when they were decided, at 12:45, and with catch-up"
         " latest only the newest fires. That was the one at 12:40. The same goes for all 3 ticks from 12:10"
         " to 12:30."
     ),
@@ -256,7 +256,7 @@ async def left_to_a_newer_tick(timeline: WhyScenario) -> None:
 @asked(
     "12:10",
     (
-        "It was left to a newer tick: both were due when they were decided, at 12:35, and overlap is"
+        "It was coalesced into a newer tick: both were due when they were decided, at 12:35, and overlap is"
         " replace, so that each would have replaced the one before. That was the one at 12:30. The same goes"
         " for both ticks from 12:10 to 12:20."
     ),
@@ -270,7 +270,7 @@ async def left_to_a_newer_tick_that_would_have_replaced_it(timeline: WhyScenario
 @asked(
     "12:20",
     (
-        "It was missed: nobody decided it before 14:05, 1 h 45 min late; the grace is 1 min, and catch-up is"
+        "It was missed: it was not decided before 14:05, 1 h 45 min late; the grace is 1 min, and catch-up is"
         " none. The same goes for all 12 ticks from 12:10 to 14:00."
     ),
 )
@@ -283,7 +283,7 @@ async def missed_while_nobody_was_there(timeline: WhyScenario) -> None:
 @asked(
     "2026-03-03 12:00",
     (
-        "It was missed: nobody decided it before Fri 2026-03-06 10:00 UTC, 2 d 22 h late; catch-up is all,"
+        "It was missed: it was not decided before Fri 2026-03-06 10:00 UTC, 2 d 22 h late; catch-up is all,"
         " but only for the last 1 d. The same goes for both ticks from 12:00 to Wed 2026-03-04 12:00 UTC."
     ),
 )
@@ -387,7 +387,7 @@ async def fired_by_an_earlier_revision(timeline: WhyScenario) -> None:
     "2026-03-29 02:30",
     (
         "It fired on time. It stands for a time that was skipped; clocks go forward from 02:00 to 03:00:"
-        " what falls in between fires once, at 03:00. Its run run_01:00 has not started."
+        " skipped times fire once, at 03:00. Its run run_01:00 has not started."
     ),
     "It has been ready since 03:00, and no dispatcher has looked at it yet. Is gnomon up running?",
 )
@@ -399,7 +399,7 @@ async def made_up_for_what_clocks_skipped(timeline: WhyScenario) -> None:
 
 @asked(
     "2026-03-29 02:30",
-    "There was no 02:30 that day; clocks go forward from 02:00 to 03:00: what falls in between does not fire.",
+    "There was no 02:30 that day; clocks go forward from 02:00 to 03:00: skipped times do not fire.",
 )
 async def not_made_up_for_what_clocks_skipped(timeline: WhyScenario) -> None:
     await timeline.job("30 2 * * *", timezone="Europe/Berlin", dst={"gap": "skip"})
@@ -411,10 +411,7 @@ async def not_made_up_for_what_clocks_skipped(timeline: WhyScenario) -> None:
     "2026-10-25 02:30",
     "It fired on time. Its run run_00:30 has not started.",
     "It has been ready since 02:30, and no dispatcher has looked at it yet. Is gnomon up running?",
-    (
-        "It was the second time round; clocks go back from 03:00 to 02:00: what falls in the repeated time"
-        " fires the first time only."
-    ),
+    ("It was the second time round; clocks go back from 03:00 to 02:00: repeated times fire the first time only."),
 )
 async def once_although_the_time_came_twice(timeline: WhyScenario) -> None:
     await timeline.job("30 2 * * *", timezone="Europe/Berlin")
@@ -772,7 +769,7 @@ async def started_by_an_event(timeline: WhyScenario) -> None:
 @asked(
     "12:10",
     (
-        "The event model.drift, emitted by watcher, started nothing: the job waits only for those with"
+        "The event model.drift, emitted by watcher, started nothing: the job accepts only events with"
         ' {"model":"prices"}.'
     ),
 )
@@ -850,7 +847,7 @@ async def no_dispatcher(timeline: WhyScenario) -> None:
     "12:01",
     "It fired on time. Its run run_12:01 has not started.",
     (
-        "It cannot be handed out: no worker has registered the function 'reports.unknown'. Alive, without"
+        "It cannot be dispatched: no worker has registered the function 'reports.unknown'. Alive, without"
         " it: w1. It will be tried again at 12:01:01.413, in 1.4 s."
     ),
 )
@@ -864,7 +861,7 @@ async def nobody_knows_the_function(timeline: WhyScenario) -> None:
     None,
     "bob triggered it. Its run run_12:00 has not started.",
     (
-        "It cannot be handed out: no worker has registered the function 'reports.make'. No worker is alive."
+        "It cannot be dispatched: no worker has registered the function 'reports.make'. No worker is alive."
         " It will be tried again at 12:00:01.172, in 1.2 s."
     ),
 )
@@ -987,7 +984,7 @@ async def denied(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    "It has been ready for a worker since 12:00:01, and none has taken it: the 1 slot of w1 is in use.",
+    "It has been ready for a worker since 12:00:01, and none took it: the 1 slot of w1 is in use.",
     "bob triggered it. Its run run_12:00 has been running since 12:00.",
     "It has been with w1 since 12:00, under fence 1.",
 )
@@ -1118,7 +1115,7 @@ async def paused_after_its_only_run_had_failed(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    "It has been ready for a worker since 12:00, and none has taken it: no worker is alive.",
+    "It has been ready for a worker since 12:00, and none took it: no worker is alive.",
 )
 async def nobody_is_left_to_take_it(timeline: WhyScenario) -> None:
     await timeline.job(None)
@@ -1131,7 +1128,7 @@ async def nobody_is_left_to_take_it(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    "It has been ready for a worker since 12:00, and none has taken it: w1 could, and will soon.",
+    "It has been ready for a worker since 12:00, and none took it: w1 could, and will soon.",
 )
 async def somebody_could_take_it(timeline: WhyScenario) -> None:
     await timeline.job(None)
@@ -1143,7 +1140,7 @@ async def somebody_could_take_it(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    ("It cannot be handed out: no worker of pool 'gpu' is alive. It will be tried again at 12:00:01.172, in 1.2 s."),
+    ("It cannot be dispatched: no worker of pool 'gpu' is alive. It will be tried again at 12:00:01.172, in 1.2 s."),
 )
 async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
@@ -1156,7 +1153,7 @@ async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
     None,
     "bob triggered it. Its run run_12:00 has not started.",
     (
-        "It cannot be handed out: no pool is named for the topic 'video'. It will be tried again at"
+        "It cannot be dispatched: no pool is named for the topic 'video'. It will be tried again at"
         " 12:00:01.172, in 1.2 s."
     ),
 )
@@ -1170,10 +1167,7 @@ async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    (
-        "It has been ready for a worker since 12:00, and none has taken it: no worker alive knows"
-        " reports.make in pool gpu."
-    ),
+    ("It has been ready for a worker since 12:00, and none took it: no worker alive knows reports.make in pool gpu."),
 )
 async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
@@ -1187,7 +1181,7 @@ async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    "It has been ready for a worker since 12:00, and none has taken it: it is for w2 alone, which is not alive.",
+    "It has been ready for a worker since 12:00, and none took it: it is for w2 alone, which is not alive.",
 )
 async def the_only_one_that_may_take_it_has_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, labels={"node.zone": "eu"})
@@ -1205,7 +1199,7 @@ def card(name: str, **said: Any) -> WorkerInfo:  # noqa: ANN401 - any field of a
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    "It was handed to w2 at 12:00, which has not begun it.",
+    "It was sent to w2 at 12:00, which has not started it.",
 )
 async def handed_out_and_not_begun(timeline: WhyScenario) -> None:
     await timeline.job(None)
@@ -1235,7 +1229,7 @@ async def to_be_tried_again_after_its_worker_was_lost(timeline: WhyScenario) -> 
     None,
     "bob triggered it. Its run run_12:00 has not started.",
     (
-        "It cannot be handed out: no worker has registered the function 'reports.new'. By now one has. It"
+        "It cannot be dispatched: no worker has registered the function 'reports.new'. By now one has. It"
         " will be tried again at 12:00:01.172, in 1.2 s."
     ),
 )

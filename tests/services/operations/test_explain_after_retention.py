@@ -55,8 +55,7 @@ async def test_of_a_tick_that_was_removed_it_is_said_from_when_on_ticks_are_kept
 
     assert (one.kind, one.reason) == (ExplanationKind.UNKNOWN, "removed")
     assert one.sentence == (
-        "It was planned, but what became of it is no longer known: "
-        "history from before Thu 2026-03-05 12:30 UTC is not kept."
+        "It was planned, but its outcome is no longer known: history from before Thu 2026-03-05 12:30 UTC is not kept."
     )
 
 
@@ -86,7 +85,7 @@ async def test_that_nobody_triggered_a_job_is_not_claimed_of_a_time_that_is_not_
 
     assert (one.kind, one.reason) == (ExplanationKind.UNKNOWN, "removed")
     assert one.sentence == (
-        "What happened then is no longer known: history from before Tue 2026-03-03 12:00 UTC is not kept."
+        "The runs of that time are no longer known: history from before Tue 2026-03-03 12:00 UTC is not kept."
         " The job runs only when it is triggered."
     )
 

@@ -14,12 +14,12 @@ from gnomon.core.timezones import OffsetSpan
 Effect = Literal["none", "made_up", "skipped", "once", "twice", "elapsed"]
 
 _SENTENCES: dict[Effect, str] = {
-    "none": "no fire falls there",
-    "made_up": "what falls in between fires once, at {resumes}",
-    "skipped": "what falls in between does not fire",
-    "once": "what falls in the repeated time fires the first time only",
-    "twice": "what falls in the repeated time fires both times",
-    "elapsed": "fires go on by elapsed time",
+    "none": "no fire is affected",
+    "made_up": "skipped times fire once, at {resumes}",
+    "skipped": "skipped times do not fire",
+    "once": "repeated times fire the first time only",
+    "twice": "repeated times fire both times",
+    "elapsed": "fires follow elapsed time",
 }
 
 

@@ -1,5 +1,5 @@
-"""Why a tick became what it became, why there was none, and what a run waits for: from evidence, never by guessing.
+"""Explanations (`gnomon why`): why a tick fired or not, why there was none, and what a run waits for.
 
-The ledger, the revisions and the pauses of a schedule go in, with its runs and who could carry them out; sentences that
-a person reads come out, with what they rest on.
+The functions are pure. They take evidence (ledger entries, revisions and pauses of a schedule, its runs, the live
+workers) and return sentences for people, with the facts that they rest on. They never guess.
 """

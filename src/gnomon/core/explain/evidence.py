@@ -1,10 +1,11 @@
-"""A schedule's whole life: what it said when, when it was paused, and which ticks that made at any time."""
+"""The evidence of an explanation (timeline, ticks, runs, workers), its subjects, and the explanations themselves."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
+from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Attempt, Decision, Run, RunId, Schedule, Spec, Task, TaskId, Tick
 from gnomon.core.retention import RetentionHorizons
@@ -13,11 +14,9 @@ from gnomon.core.runs.routing import DEFAULT_POOL, Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.time_expressions import TimeRange
 
-_FOREVER = 1 << 62
-
 
 class SpecVersion(Struct, frozen=True, kw_only=True):
-    """What a schedule said from some moment on."""
+    """A revision of a schedule's spec, valid from `from_at` on."""
 
     revision: int
     spec: Spec
@@ -26,7 +25,7 @@ class SpecVersion(Struct, frozen=True, kw_only=True):
 
 
 class PauseInterval(Struct, frozen=True, kw_only=True):
-    """A stretch in which it was paused; it goes on while `until_at` is None."""
+    """An interval in which the schedule was paused; it is still paused while `until_at` is None."""
 
     from_at: int
     by: str
@@ -44,9 +43,9 @@ class VersionTicks(Struct, frozen=True):
 
 
 class ScheduleTimeline(Struct, frozen=True, kw_only=True):
-    """A schedule from its creation to now, or to its end."""
+    """The history of a schedule from its creation to now, or to its deletion."""
 
-    #: As it is, or was at the end.
+    #: Its current state, or its last.
     schedule: Schedule
     #: Oldest first; there is at least one.
     versions: tuple[SpecVersion, ...]
@@ -60,34 +59,31 @@ class ScheduleTimeline(Struct, frozen=True, kw_only=True):
         return self.deleted_at is None and self.schedule.paused_at is not None
 
     def version_at(self, at: int) -> SpecVersion:
-        """What it said about a tick at that time; before its beginning, what it said first."""
-        found = [one.version for one in self._version_ticks() if one.after < at <= one.until]
+        """The version that decides about a tick at that time; before its creation, the first version."""
+        found = [part.version for part in self._version_ticks() if part.after < at <= part.until]
         return found[0] if found else self.versions[0 if at <= self.versions[0].from_at else -1]
 
     def version(self, revision: int) -> SpecVersion:
-        """That revision, or the newest before it that is known."""
-        return max((one for one in self.versions if one.revision <= revision), key=lambda one: one.revision)
-
-    def next_version(self, version: SpecVersion) -> SpecVersion | None:
-        """What it said after that."""
-        return next((one for one in self.versions if one.revision > version.revision), None)
+        """That revision, or the newest known one before it."""
+        known = (version for version in self.versions if version.revision <= revision)
+        return max(known, key=lambda version: version.revision)
 
     def pause_at(self, at: int) -> PauseInterval | None:
-        """The pause that swallows a tick at that time."""
+        """The pause that suppresses a tick at that time."""
         found = (
-            one
-            for one in self.pause_intervals
-            if one.from_at < at <= (_FOREVER if one.until_at is None else one.until_at)
+            pause
+            for pause in self.pause_intervals
+            if pause.from_at < at <= (FOREVER if pause.until_at is None else pause.until_at)
         )
         return next(found, None)
 
     def planned(self, first: int, last: int, *, most: int) -> list[int]:
-        """The ticks planned from `first` up to `last`, oldest first, but no more than so many."""
+        """The ticks planned from `first` up to `last`, oldest first, at most `most`."""
         found: list[int] = []
-        for stretch in self._version_ticks():
-            at = max(first - 1, stretch.after)
-            while len(found) < most and (tick := stretch.ticks.after(at)) is not None:
-                if tick > min(last, stretch.until):
+        for part in self._version_ticks():
+            at = max(first - 1, part.after)
+            while len(found) < most and (tick := part.ticks.after(at)) is not None:
+                if tick > min(last, part.until):
                     break
                 found.append(tick)
                 at = tick
@@ -95,29 +91,35 @@ class ScheduleTimeline(Struct, frozen=True, kw_only=True):
 
     def before(self, at: int) -> int | None:
         """The last tick planned before that time."""
-        for stretch in reversed(list(self._version_ticks())):
-            found = stretch.ticks.up_to(min(at - 1, stretch.until))
-            if found is not None and found > stretch.after:
+        for part in reversed(list(self._version_ticks())):
+            found = part.ticks.up_to(min(at - 1, part.until))
+            if found is not None and found > part.after:
                 return found
         return None
 
     def after(self, at: int) -> int | None:
         """The first tick planned after that time."""
-        for stretch in self._version_ticks():
-            if stretch.until > at:
-                found = stretch.ticks.after(max(at, stretch.after))
-                if found is not None and found <= stretch.until:
+        for part in self._version_ticks():
+            if part.until > at:
+                found = part.ticks.after(max(at, part.after))
+                if found is not None and found <= part.until:
                     return found
         return None
 
     def _version_ticks(self) -> Iterator[VersionTicks]:
-        ends = [*(one.from_at for one in self.versions[1:]), _FOREVER if self.deleted_at is None else self.deleted_at]
+        ends = [
+            *(version.from_at for version in self.versions[1:]),
+            FOREVER if self.deleted_at is None else self.deleted_at,
+        ]
         for version, until in zip(self.versions, ends, strict=True):
             yield VersionTicks(version, Ticks(self.schedule.schedule_id, version.spec), version.from_at, until)
 
 
+# ---- evidence ------------------------------------------------------------------------------------
+
+
 class WorkerEvidence(Struct, frozen=True, kw_only=True):
-    """A worker that is alive."""
+    """A live worker."""
 
     worker: str
     functions: tuple[str, ...]
@@ -128,46 +130,46 @@ class WorkerEvidence(Struct, frozen=True, kw_only=True):
 
 
 class RunEvidence(Struct, frozen=True, kw_only=True):
-    """What a run is made of."""
+    """The tasks, attempts and workflow of a run."""
 
     tasks: tuple[Task, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    #: What it goes by; None if that is not known, or no longer matters.
+    #: None if it is unknown, or the run is over.
     workflow: Workflow | None = None
 
 
 class EventEvidence(Struct, frozen=True):
-    """An event to which the job listens, and what became of it."""
+    """An event to which the job listens, and its effect."""
 
     event: ExternalEvent
     entry: EventEffect | None
 
 
 class DeletedPredecessor(Struct, frozen=True, kw_only=True):
-    """An earlier job of the same name."""
+    """A deleted job of the same name."""
 
     deleted_at: int
     deleted_by: str
 
 
 class ExplainedSubject(Struct, frozen=True, kw_only=True):
-    """One thing to explain: a tick, a run that no tick asked for, an event, or a moment without any of them."""
+    """One subject to explain: a tick, a run without a tick, an event, or a moment without any of them."""
 
-    #: The planned time of a tick, when a run was wanted, when an event was emitted, or the moment that was asked about.
+    #: The planned time of a tick, the time a run was requested or an event was emitted, or the requested moment.
     at: int
-    #: Without an entry in the ledger it is what would be decided now.
+    #: Without an entry in the ledger, the decision that would be taken now.
     decision: Decision | None = None
     entry: Tick | None = None
     run: Run | None = None
     event_evidence: EventEvidence | None = None
-    #: The moment was asked about, and may be more exact than a tick.
+    #: The requested moment; it may be more exact than a tick.
     moment: TimeRange | None = None
-    #: It is, or was, a tick.
+    #: Whether it is a tick.
     planned: bool = False
 
     @property
     def started(self) -> RunId | None:
-        """The run that came of it, whether that is still kept or not."""
+        """The run that the subject started, whether it is still retained or not."""
         if self.run is not None:
             return self.run.run_id
         if self.entry is not None:
@@ -180,85 +182,88 @@ class ExplainedSubject(Struct, frozen=True, kw_only=True):
 
 
 class JobEvidence(Struct, frozen=True, kw_only=True):
-    """All that is known about a job around what is to be explained."""
+    """The evidence about a job around the subjects to explain."""
 
-    life: ScheduleTimeline
+    timeline: ScheduleTimeline
     earlier: DeletedPredecessor | None = None
     #: Newest first.
     ticks: tuple[Tick, ...] = ()
-    #: Newest first; those near what is explained, and those near now.
+    #: Newest first; those near the subjects, and those near now.
     runs: tuple[Run, ...] = ()
     events: tuple[EventEvidence, ...] = ()
-    #: Of the runs that are explained.
-    ran: Mapping[RunId, RunEvidence] = {}
-    hands: tuple[WorkerEvidence, ...] = ()
-    #: Where those of their tasks wait that wait for a worker.
+    #: The details of the explained runs.
+    run_evidence: Mapping[RunId, RunEvidence] = {}
+    workers: tuple[WorkerEvidence, ...] = ()
+    #: The placements of their tasks that wait for a worker.
     placements: Mapping[TaskId, Placement] = {}
-    #: From when on runs, and ticks, are kept; None if all that is asked about is.
-    kept: RetentionHorizons | None = None
+    #: The times from which runs and ticks are retained; None if all requested ones are.
+    horizons: RetentionHorizons | None = None
+
+
+# ---- explanations --------------------------------------------------------------------------------
 
 
 class ExplanationKind(StrEnum):
-    """What an explanation comes to."""
+    """The result of an explanation."""
 
     FIRED = "fired"
     QUEUED = "queued"
     SKIPPED = "skipped"
     COALESCED = "coalesced"
     MISSED = "missed"
-    #: An event waits for others, to start a run together with them.
+    #: An event waits in a batch, to start one run together with others.
     GATHERED = "gathered"
     #: A run was started without a tick.
     STARTED = "started"
-    #: Its time has come, and nobody has decided it yet.
+    #: Its time has come, and no scheduler has decided it yet.
     OVERDUE = "overdue"
     COMING = "coming"
-    #: It would come, but for a pause.
+    #: A pause will suppress it.
     HELD = "held"
     #: Nothing was planned.
     NO_TICK = "no_tick"
-    #: It was planned, and the ledger has no entry for it; or whatever happened then is no longer kept.
+    #: It was planned, and the ledger has no entry for it; or the history of that time is no longer retained.
     UNKNOWN = "unknown"
 
 
 class SubjectExplanation(Struct, frozen=True, kw_only=True):
-    """What became of a tick, a run, an event or a moment, and why."""
+    """The explanation of a tick, a run, an event or a moment."""
 
     #: The planned time; without a tick, the moment itself.
     at: int
     kind: ExplanationKind
-    #: A word for machines.
+    #: The reason as a code for programs.
     reason: str
-    #: The same for people.
+    #: The reason as text for people.
     sentence: str
-    #: Whose clocks the sentence goes by.
+    #: The time zone of the times in the sentence.
     timezone: str
-    #: What the schedule said then, and under which revision.
+    #: The description of the schedule at that time, and its revision.
     schedule: str
     revision: int
     decision: Decision | None = None
     decided_at: int | None = None
-    #: Around a moment that was no tick.
+    #: The ticks around a moment without one.
     previous_at: int | None = None
     next_at: int | None = None
     run: Run | None = None
     tasks: tuple[Task, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    #: What each step that is not over waits for, a sentence each.
+    #: One sentence for each open step: what it waits for.
     waits: tuple[str, ...] = ()
 
 
 class JobExplanation(Struct, frozen=True, kw_only=True):
-    """What there is to say to someone who asks why."""
+    """The answer to a question about a job."""
 
     job: str
     timezone: str
-    #: What the schedule says now, or said last.
+    #: The description of the schedule now, or before its deletion.
     schedule: str
     explanations: tuple[SubjectExplanation, ...]
-    #: The next tick, or why there is none; None if a moment was asked about.
+    #: The next tick, or why there is none; None if the question was about a moment.
     coming: SubjectExplanation | None = None
-    #: How many more ticks there are within the moment that was asked about.
+    #: How many more subjects there are at the requested moment.
     more: int = 0
-    #: Something may have happened before this, and is no longer kept; None if nothing did.
+    #: History from before this time is no longer retained; None if all of it is.
     forgotten_before: int | None = None

@@ -1,4 +1,4 @@
-"""Runs that no tick asked for, and events: who or what started them, or why nothing came of it."""
+"""The explanation of one subject: a tick, a run without a tick, an event, or a moment without any of them."""
 
 from collections.abc import Mapping
 
@@ -19,31 +19,113 @@ from gnomon.core.model import Reason, Run, Source
 from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.core.triggers import OnEvent
 
-#: Who wanted it.
+_NOTHING = RunEvidence()
+
+
+def explain_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: int) -> SubjectExplanation:
+    """The kind, reason, sentence and facts of a subject."""
+    timeline, run, entry = evidence.timeline, subject.run, subject.entry
+    version = timeline.version_at(subject.at) if entry is None else timeline.version(entry.revision)
+    clocks = TimeFormatter(version.spec.timezone, subject.at)
+    kind, reason, sentence = _explanation_parts(evidence, subject, clocks, now)
+    details = _NOTHING if run is None else evidence.run_evidence.get(run.run_id, _NOTHING)
+    if run is not None:
+        sentence = f"{sentence} {explain_run(run, details, clocks, now=now)}"
+    elif subject.started is not None:
+        sentence = f"{sentence} Its run {subject.started} is no longer kept."
+    no_tick = kind is ExplanationKind.NO_TICK
+    return SubjectExplanation(
+        at=subject.at,
+        kind=kind,
+        reason=reason,
+        sentence=sentence,
+        timezone=version.spec.timezone,
+        schedule=version.spec.trigger.describe(),
+        revision=version.revision,
+        decision=None if entry is None else entry.decision,
+        decided_at=None if entry is None else entry.decided_at,
+        previous_at=timeline.before(subject.at) if no_tick else None,
+        next_at=timeline.after(subject.at if subject.moment is None else subject.moment.last_at) if no_tick else None,
+        run=run,
+        tasks=details.tasks,
+        attempts=details.attempts,
+        waits=() if run is None else tuple(explain_waits(evidence, run, clocks, now=now)),
+    )
+
+
+def _explanation_parts(
+    evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, now: int
+) -> tuple[ExplanationKind, str, str]:
+    if subject.event_evidence is not None:
+        return explain_event(evidence, subject.event_evidence, clocks)
+    if subject.planned:
+        return _tick_explanation(evidence, subject, clocks, now)
+    if subject.run is not None:
+        return ExplanationKind.STARTED, *explain_start(subject.run)
+    reason, sentence = NoTickExplainer(evidence, subject, clocks, now=now).explain()
+    return ExplanationKind.UNKNOWN if reason == REASON_REMOVED else ExplanationKind.NO_TICK, reason, sentence
+
+
+def _tick_explanation(
+    evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, now: int
+) -> tuple[ExplanationKind, str, str]:
+    decision = subject.decision
+    # A tick that a pause suppresses is certain before it is written; any other is not.
+    certain = subject.entry is not None or (decision is not None and decision.reason is Reason.PAUSED)
+    if decision is None or not certain:
+        kind, reason, sentence = explain_undecided(evidence, subject, clocks, now=now)
+    else:
+        kind, reason = ExplanationKind(decision.kind.value), decision.reason.value
+        sentence = explain_decision(evidence, subject, decision, clocks, now=now)
+    return kind, reason, sentence + _made_up_for(evidence, subject) + _schedule_text(evidence, subject)
+
+
+def _schedule_text(evidence: JobEvidence, subject: ExplainedSubject) -> str:
+    """The description of the schedule at that time, if it has changed since."""
+    timeline = evidence.timeline
+    version = timeline.version_at(subject.at) if subject.entry is None else timeline.version(subject.entry.revision)
+    then = version.spec.trigger.describe()
+    if then == timeline.versions[-1].spec.trigger.describe():
+        return ""
+    return f" The schedule said {then} then (revision {version.revision})."
+
+
+def _made_up_for(evidence: JobEvidence, subject: ExplainedSubject) -> str:
+    """A remark if the tick fires instead of times that clocks skipped."""
+    trigger = evidence.timeline.version_at(subject.at).spec.trigger
+    change = clock_change_at(trigger, subject.at)
+    if change is None or subject.at != made_up_fire_at(trigger, subject.at):
+        return ""
+    return f" It stands for a time that was skipped; {change.describe()}."
+
+
+# ---- runs without a tick, and events -------------------------------------------------------------
+
+#: The sentence about a run without a tick, by its source.
 START_SENTENCES: Mapping[Source, str] = {
     Source.MANUAL: "{who} triggered it.",
     Source.API: "It was started through the API, for {who}.",
     Source.EVENT: "Events started it.",
     Source.CRON: "A tick started it.",
-    Source.BACKFILL: "It made up for a planned time of the past, because {who} wanted that.",
+    Source.BACKFILL: "It is a backfill of a past planned time, requested by {who}.",
 }
-#: What became of an event, by its entry.
+#: The sentence about an event, by the kind and reason of its effect.
 EVENT_SENTENCES: Mapping[tuple[EventEffectKind, str], str] = {
     (EventEffectKind.FIRED, "matched"): "started it",
     (EventEffectKind.QUEUED, "behind_a_run"): "queued a run: another was under way, and overlap is {overlap}",
     (EventEffectKind.GATHERED, "waits_for_others"): "waits for others: the job runs {schedule}",
     (EventEffectKind.SKIPPED, "paused"): "started nothing: {paused}",
     (EventEffectKind.SKIPPED, "outside_window"): "started nothing: the job is active only {window}",
-    (EventEffectKind.SKIPPED, "where"): "started nothing: the job waits only for those with {where}",
+    (EventEffectKind.SKIPPED, "where"): "started nothing: the job accepts only events with {where}",
     (EventEffectKind.SKIPPED, "overlap"): "started nothing: another run was under way, and overlap is skip",
     (
         EventEffectKind.SKIPPED,
         "queue_full",
-    ): "started nothing: {limit} runs waited already, as many as queue_limit allows",
+    ): "started nothing: {limit} runs were queued already, as many as queue_limit allows",
     (
         EventEffectKind.SKIPPED,
         "gone",
-    ): "started nothing: the job was deleted before the events that it waited for were over",
+    ): "started nothing: the job was deleted before its batch was due",
 }
 _KINDS = {
     EventEffectKind.FIRED: ExplanationKind.FIRED,
@@ -61,108 +143,30 @@ def explain_start(run: Run) -> tuple[str, str]:
     return run.source.value, START_SENTENCES[run.source].format(who=who)
 
 
-def explain_event(evidence: JobEvidence, one: EventEvidence, clocks: TimeFormatter) -> tuple[ExplanationKind, str, str]:
+def explain_event(
+    evidence: JobEvidence, found: EventEvidence, clocks: TimeFormatter
+) -> tuple[ExplanationKind, str, str]:
     """The kind, the reason and the sentence of an event."""
-    event = f"The event {one.event.name}, emitted by {one.event.actor},"
-    entry = one.entry
+    event, entry = found.event, found.entry
+    subject = f"The event {event.name}, emitted by {event.actor},"
     if entry is None:
-        return ExplanationKind.SKIPPED, "not_listening", f"{event} started nothing: the job did not listen to it then."
-    spec = evidence.life.version_at(one.event.emitted_at).spec
-    told = EVENT_SENTENCES[entry.kind, entry.reason].format(
+        return ExplanationKind.SKIPPED, "not_listening", f"{subject} started nothing: the job did not listen to it."
+    spec = evidence.timeline.version_at(event.emitted_at).spec
+    effect = EVENT_SENTENCES[entry.kind, entry.reason].format(
         overlap=spec.overlap,
         schedule=spec.trigger.describe(),
-        paused=explain_pause(evidence, one.event.emitted_at, clocks),
+        paused=explain_pause(evidence, event.emitted_at, clocks),
         window=format_active_window(spec.start_at, spec.end_at, clocks.zone),
         where=spec.trigger.where if isinstance(spec.trigger, OnEvent) else "",
         limit=spec.queue_limit,
     )
-    return _KINDS[entry.kind], entry.reason, f"{event} {told}."
+    return _KINDS[entry.kind], entry.reason, f"{subject} {effect}."
 
 
 def format_active_window(start_at: int | None, end_at: int | None, zone: str) -> str:
-    """From when to when a schedule has ticks, if it says so."""
+    """The active window of a schedule in words."""
     if start_at is None and end_at is None:
         return "at all times"
     start = "" if start_at is None else f"from {instant_phrase(start_at, zone)} on"
     end = "" if end_at is None else f"before {instant_phrase(end_at, zone)}"
     return " and ".join(filter(None, (start, end)))
-
-
-_NOTHING = RunEvidence()
-
-
-def explain_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: int) -> SubjectExplanation:
-    """What became of the subject, and why."""
-    life, run, entry = evidence.life, subject.run, subject.entry
-    version = life.version_at(subject.at) if entry is None else life.version(entry.revision)
-    clocks = TimeFormatter(version.spec.timezone, subject.at)
-    kind, reason, sentence = _explanation_parts(evidence, subject, clocks, now)
-    ran = _NOTHING if run is None else evidence.ran.get(run.run_id, _NOTHING)
-    if run is not None:
-        sentence = f"{sentence} {explain_run(run, ran, clocks, now=now)}"
-    elif subject.started is not None:
-        sentence = f"{sentence} Its run {subject.started} is no longer kept."
-    silent = kind is ExplanationKind.NO_TICK
-    return SubjectExplanation(
-        at=subject.at,
-        kind=kind,
-        reason=reason,
-        sentence=sentence,
-        timezone=version.spec.timezone,
-        schedule=version.spec.trigger.describe(),
-        revision=version.revision,
-        decision=None if entry is None else entry.decision,
-        decided_at=None if entry is None else entry.decided_at,
-        previous_at=life.before(subject.at) if silent else None,
-        next_at=life.after(subject.at if subject.moment is None else subject.moment.last_at) if silent else None,
-        run=run,
-        tasks=ran.tasks,
-        attempts=ran.attempts,
-        waits=() if run is None else tuple(explain_waits(evidence, run, clocks, now=now)),
-    )
-
-
-def _explanation_parts(
-    evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, now: int
-) -> tuple[ExplanationKind, str, str]:
-    if subject.event_evidence is not None:
-        return explain_event(evidence, subject.event_evidence, clocks)
-    if subject.planned:
-        return _tick_explanation(evidence, subject, clocks, now)
-    if subject.run is not None:
-        return ExplanationKind.STARTED, *explain_start(subject.run)
-    reason, sentence = NoTickExplainer(evidence, subject, clocks, now=now).told()
-    return ExplanationKind.UNKNOWN if reason == REASON_REMOVED else ExplanationKind.NO_TICK, reason, sentence
-
-
-def _tick_explanation(
-    evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, now: int
-) -> tuple[ExplanationKind, str, str]:
-    decision = subject.decision
-    # What a pause swallows is certain before it is written down; anything else is not.
-    certain = subject.entry is not None or (decision is not None and decision.reason is Reason.PAUSED)
-    if decision is None or not certain:
-        kind, reason, sentence = explain_undecided(evidence, subject, clocks, now=now)
-    else:
-        kind, reason = ExplanationKind(decision.kind.value), decision.reason.value
-        sentence = explain_decision(evidence, subject, decision, clocks, now=now)
-    return kind, reason, sentence + _made_up_for(evidence, subject) + _schedule_text(evidence, subject)
-
-
-def _schedule_text(evidence: JobEvidence, subject: ExplainedSubject) -> str:
-    """What the schedule said, if it says something else by now."""
-    life = evidence.life
-    version = life.version_at(subject.at) if subject.entry is None else life.version(subject.entry.revision)
-    then = version.spec.trigger.describe()
-    if then == life.versions[-1].spec.trigger.describe():
-        return ""
-    return f" The schedule said {then} then (revision {version.revision})."
-
-
-def _made_up_for(evidence: JobEvidence, subject: ExplainedSubject) -> str:
-    """That it stands for times that clocks skipped."""
-    trigger = evidence.life.version_at(subject.at).spec.trigger
-    change = clock_change_at(trigger, subject.at)
-    if change is None or subject.at != made_up_fire_at(trigger, subject.at):
-        return ""
-    return f" It stands for a time that was skipped; {change.describe()}."

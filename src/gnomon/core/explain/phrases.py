@@ -1,4 +1,4 @@
-"""Instants, spans and errors as they stand in a sentence."""
+"""Phrases of explanations: instants, errors, counts and lists of names."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,26 +9,26 @@ from msgspec import Struct
 from gnomon.core.instants import instant_of
 from gnomon.core.model import SECOND_MS
 
-#: How long it may take to be looked at before that is odd.
+#: A delay of the scheduler or dispatcher beyond this is unusual.
 USUAL_DELAY_MS = 5 * SECOND_MS
 _LONGEST_ERROR = 200
 _MOST_NAMES = 3
 
 
 def instant_phrase(at: int, zone: str) -> str:
-    """An instant on the clocks of a zone: its day, as much of its time as there is, and which clocks."""
+    """An instant in a time zone: its day, its time without trailing zeros, and the abbreviation of the zone."""
     local = _local(at, zone)
     return f"{local:%a %Y-%m-%d} {_time(at, local)} {local:%Z}"
 
 
 class TimeFormatter(Struct, frozen=True):
-    """How instants are written beside the one that everything is about: what is the same that day is left out."""
+    """Writes instants relative to the subject of an explanation: a day and zone that are the same are left out."""
 
     zone: str
     about_at: int
 
     def __call__(self, at: int) -> str:
-        """The instant, as far as it differs."""
+        """The instant, with its day and zone only if they differ."""
         about, local = _local(self.about_at, self.zone), _local(at, self.zone)
         if about.date() == local.date() and about.tzname() == local.tzname():
             return _time(at, local)
@@ -49,18 +49,23 @@ def _time(at: int, local: datetime) -> str:
 
 
 def one_line(text: str) -> str:
-    """The first line of an error, and no more of it than a sentence can carry."""
+    """The first line of an error, shortened to fit a sentence."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _LONGEST_ERROR else f"{line[: _LONGEST_ERROR - 1]}…"
 
 
 def pluralized(count: int, thing: str) -> str:
-    """So many of them."""
+    """For instance "1 run" or "3 runs"."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def not_kept_before(time: str) -> str:
+    """The clause that says from when on history is retained."""
+    return f"history from before {time} is not kept"
+
+
 def join_names(names: Sequence[str]) -> str:
-    """The names as a sentence has them; of many, the first few and how many more."""
+    """The names joined for a sentence; of many, the first few and the number of the others."""
     shown = list(names[:_MOST_NAMES])
     if len(names) > _MOST_NAMES:
         shown.append(f"{len(names) - _MOST_NAMES} more")

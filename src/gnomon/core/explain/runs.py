@@ -1,20 +1,19 @@
-"""How a run went, in a sentence, and which runs stood in the way of a tick."""
+"""The sentence about a run, and the search for the run that blocks a tick or another run."""
 
 from gnomon.core.durations import span_text
 from gnomon.core.explain.evidence import JobEvidence, RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, one_line
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Run, RunStatus, Tick
 
-_FOREVER = 1 << 62
 
-
-def explain_run(run: Run, ran: RunEvidence, clocks: TimeFormatter, *, now: int) -> str:
-    """What became of a run, or where it stands."""
+def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: int) -> str:
+    """The sentence about the outcome or the current state of a run."""
     match run.status:
         case RunStatus.COMPLETED:
-            how = f"completed{_ended(run, clocks)}{_tries(ran)}"
+            how = f"completed{_ended(run, clocks)}{_tries(details)}"
         case RunStatus.FAILED:
-            how = f"failed{_ended(run, clocks)}{_tries(ran)}{_because(run)}"
+            how = f"failed{_ended(run, clocks)}{_tries(details)}{_because(run)}"
         case RunStatus.CANCELLED:
             how = f"{'ended' if run.error else 'was cancelled'}{_ended(run, clocks)}{_because(run)}"
         case RunStatus.RUNNING:
@@ -40,10 +39,10 @@ def _ended(run: Run, clocks: TimeFormatter) -> str:
     return f" at {clocks(run.completed_at)}{lasted}"
 
 
-def _tries(ran: RunEvidence) -> str:
-    """How often its only step was tried; of several steps that would say nothing."""
-    numbers = [one.number for one in ran.attempts if one.worker != ENGINE]
-    return f", on attempt {max(numbers)}" if len(ran.tasks) == 1 and max(numbers, default=1) > 1 else ""
+def _tries(details: RunEvidence) -> str:
+    """The number of the last attempt of a run with one step; with several steps it would be meaningless."""
+    numbers = [attempt.number for attempt in details.attempts if attempt.worker != ENGINE]
+    return f", on attempt {max(numbers)}" if len(details.tasks) == 1 and max(numbers, default=1) > 1 else ""
 
 
 def _because(run: Run) -> str:
@@ -57,11 +56,11 @@ def _asked_to_stop(run: Run, clocks: TimeFormatter) -> str:
 
 
 def blocking_run(evidence: JobEvidence, entry: Tick) -> Run | None:
-    """A run that was under way when the tick was decided; of several, the one that went on longest."""
+    """A run that was open when the tick was decided; of several, the one that ended last."""
     found = (run for run in evidence.runs if run.run_id != entry.run_id and _under_way(run, entry.decided_at))
     return max(
         found,
-        key=lambda run: (not run.queued, _FOREVER if run.completed_at is None else run.completed_at),
+        key=lambda run: (not run.queued, FOREVER if run.completed_at is None else run.completed_at),
         default=None,
     )
 
@@ -72,7 +71,11 @@ def _under_way(run: Run, at: int) -> bool:
 
 def previous_queued_run(evidence: JobEvidence, run: Run) -> Run | None:
     """The run for whose end a queued run waits."""
-    found = [one for one in evidence.runs if not one.over and one.run_id != run.run_id]
-    under_way = [one for one in found if not one.queued]
-    earlier = [one for one in found if one.queued and (one.planned_at, one.run_id) < (run.planned_at, run.run_id)]
-    return max(under_way or earlier, key=lambda one: (one.planned_at, one.run_id), default=None)
+    others = [other for other in evidence.runs if not other.over and other.run_id != run.run_id]
+    active = [other for other in others if not other.queued]
+    earlier = [other for other in others if other.queued and _order(other) < _order(run)]
+    return max(active or earlier, key=_order, default=None)
+
+
+def _order(run: Run) -> tuple[int, str]:
+    return run.planned_at, run.run_id

@@ -91,7 +91,7 @@ class Explainer:
         if lives[0].deleted_at is None and moments[0].first_at < lives[0].schedule.created_at:
             lives += await self._gone(tenant, job)
         life, earlier = _timeline_at(lives, moments[0].first_at)
-        evidence = JobEvidence(life=await self._with_revisions(life), earlier=earlier)
+        evidence = JobEvidence(timeline=await self._with_revisions(life), earlier=earlier)
         subjects = await self._at(evidence, moments, now)
         return await self._answer(subjects, now)
 
@@ -103,7 +103,7 @@ class Explainer:
         life = await self._with_revisions(lives[0])
         ticks = await self._history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
         evidence = JobEvidence(
-            life=life,
+            timeline=life,
             ticks=tuple(ticks),
             runs=await self._runs(life, [_FOREVER], limit + _LOOK_BACK),
             events=await self._event_evidence(life, _FOREVER, limit),
@@ -144,7 +144,7 @@ class Explainer:
     # ---- what happened -----------------------------------------------------------------------
 
     async def _at(self, evidence: JobEvidence, moments: Sequence[TimeRange], now: int) -> _ExplainedSubjects:
-        life = evidence.life
+        life = evidence.timeline
         ends = [_end_of(moment) for moment in moments]
         ticks = await self._ticks(life, ends)
         near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
@@ -159,12 +159,12 @@ class Explainer:
         told = [subjects_at(evidence, moment, now=now) for moment in moments]
         found = [await self._with_run(subject) for subjects, _ in told for subject in subjects]
         if any(one.started is None and one.entry is None for one in found):
-            evidence = replace(evidence, kept=await self._kept(life, now))
+            evidence = replace(evidence, horizons=await self._kept(life, now))
         return _ExplainedSubjects(tuple(found), evidence, sum(more for _, more in told))
 
     async def _forgotten_before(self, subjects: _ExplainedSubjects, limit: int, now: int) -> int | None:
         """From when on history is kept, if less was found than was asked for and there may have been more."""
-        life = subjects.evidence.life
+        life = subjects.evidence.timeline
         kept = None if len(subjects.found) >= limit else await self._kept(life, now)
         return None if kept is None or life.schedule.created_at >= kept.runs_at else kept.runs_at
 
@@ -226,7 +226,7 @@ class Explainer:
 
     async def _answer(self, subjects: _ExplainedSubjects, now: int) -> JobExplanation:
         evidence = await self._with_work(subjects)
-        schedule = evidence.life.schedule
+        schedule = evidence.timeline.schedule
         return JobExplanation(
             job=schedule.schedule_id,
             timezone=schedule.spec.timezone,
@@ -254,7 +254,9 @@ class Explainer:
         }
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
         where = await self._place.placements(ready) if ready else {}
-        return replace(subjects.evidence, ran=ran, hands=await self._attempt_evidence(tasks), placements=where)
+        return replace(
+            subjects.evidence, run_evidence=ran, workers=await self._attempt_evidence(tasks), placements=where
+        )
 
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
         """What the runs go by: one question for each version, of which there are few."""
