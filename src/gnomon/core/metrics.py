@@ -1,6 +1,6 @@
-"""What is measured: every metric by its name, its kind and its labels. The page docs/metrics.md is this table.
+"""The table of metrics: name, kind and labels of each. The page docs/metrics.md shows this table.
 
-Labels come from sets that are small or bounded. No run, task, worker or tenant is ever one.
+Label values come from small or bounded sets. No run, task, worker or tenant is a label.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ class MetricKind(StrEnum):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """One family of numbers."""
+    """A metric family."""
 
     #: Without the prefix, and without the `_total` of a counter.
     name: str
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
-    #: Upper bounds in seconds; all above the last is counted, too.
+    #: Upper bounds in seconds; values above the last one are counted as well.
     buckets: tuple[float, ...] = ()
-    #: It has no number as long as there is nothing to say.
+    #: The metric is absent while it has no value.
     may_be_absent: bool = False
 
 
@@ -39,52 +39,54 @@ _FINE = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 _COARSE = (0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 
 
-def _counter(name: str, says: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=MetricKind.COUNTER, help=says, labels=labels)
+def _counter(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=MetricKind.COUNTER, help=help_text, labels=labels)
 
 
-def _gauge(name: str, says: str, *labels: str, absent: bool = False) -> Metric:
-    return Metric(name=name, kind=MetricKind.GAUGE, help=says, labels=labels, may_be_absent=absent)
+def _gauge(name: str, help_text: str, *labels: str, absent: bool = False) -> Metric:
+    return Metric(name=name, kind=MetricKind.GAUGE, help=help_text, labels=labels, may_be_absent=absent)
 
 
-def _histogram(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=says, labels=labels, buckets=buckets)
+def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
+    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=help_text, labels=labels, buckets=buckets)
 
 
 METRICS: Mapping[str, Metric] = {
     one.name: one
     for one in (
-        _counter("executions", "Executions that are over.", "job", "status", "trigger"),
-        _counter("retries", "Attempts after which the task waits for another.", "job"),
-        _counter("dead_letters", "Dead letters that were left.", "job"),
+        _counter("executions", "Executions that have ended.", "job", "status", "trigger"),
+        _counter("retries", "Attempts that are followed by a retry.", "job"),
+        _counter("dead_letters", "Dead letters created.", "job"),
         _histogram("execution_duration_seconds", "From the start of an execution to its end.", "job", buckets=_COARSE),
-        _gauge("jobs_registered", "Jobs that there are.", absent=True),
-        _gauge("next_fire_seconds", "Seconds until the next fire; below zero if it is overdue.", "job", absent=True),
-        _gauge("lock_held", "1 while an execution excludes others of its job.", "job", absent=True),
-        _counter("dag_steps", "Steps of executions with several that are over.", "job", "step", "status"),
+        _gauge("jobs_registered", "Registered jobs.", absent=True),
+        _gauge("next_fire_seconds", "Seconds until the next fire; negative if it is overdue.", "job", absent=True),
+        _gauge("lock_held", "1 while an execution excludes other executions of its job.", "job", absent=True),
+        _counter("dag_steps", "Ended steps of executions that have several steps.", "job", "step", "status"),
         _gauge("leader_active", "1 while this node decides ticks; absent while it does not.", absent=True),
         _gauge("shards_held", "Shards whose ticks this node decides."),
-        _gauge("schedules_due", "Schedules whose fire is due and not decided.", absent=True),
-        _gauge("oldest_due_seconds", "For how long the oldest of them has been due.", absent=True),
-        _counter("runs_emitted", "Executions made by ticks."),
-        _counter("runs_skipped_overlap", "Ticks without one, because another was under way or the queue was full."),
-        _counter("runs_failed_launch", "Executions that failed because there was nothing to launch."),
-        _histogram("schedule_drift_seconds", "Between planned time and fire, either way.", buckets=_FINE),
-        _histogram("start_delay_seconds", "From the planned time to the start of the first body.", buckets=_FINE),
-        _counter("ticks_decided", "Ticks by what became of them, and why.", "job", "kind", "reason"),
-        _counter("jobs_received", "Executions that were made, by whatever.", "job"),
-        _counter("jobs_completed", "Executions that are over, whatever had started them.", "job", "status"),
-        _counter("jobs_dispatched", "Attempts that were given to a worker.", "job"),
-        _counter("attempts_ended", "Attempts by how they ended.", "result"),
-        _histogram("dispatch_latency_seconds", "From when a task could start to its dispatch.", buckets=_FINE),
-        _counter("orphan_replayed", "Tasks that had been ready for long and were offered again."),
-        _gauge("tasks_ready_seconds", "For how long the oldest task has waited for a worker.", absent=True),
-        _gauge("active_coroutines", "Coroutines under way in this process."),
-        _gauge("workers_alive", "Workers that have been heard of.", absent=True),
-        _gauge("dead_letters_unresolved", "Dead letters that nobody has dealt with.", absent=True),
-        _gauge("store_up", "1 if the store has answered."),
-        _gauge("component_healthy", "1 if the component is well or has nothing to do.", "component"),
-        _counter("events", "What the services announced, by name.", "event"),
+        _gauge("schedules_due", "Schedules with a due fire that is not decided.", absent=True),
+        _gauge("oldest_due_seconds", "Age of the oldest undecided due fire.", absent=True),
+        _counter("runs_emitted", "Executions created by ticks."),
+        _counter(
+            "runs_skipped_overlap", "Ticks without an execution, because another was running or the queue was full."
+        ),
+        _counter("runs_failed_launch", "Executions that failed because their workflow is missing."),
+        _histogram("schedule_drift_seconds", "Absolute difference between planned time and fire.", buckets=_FINE),
+        _histogram("start_delay_seconds", "From the planned time to the start of the first attempt.", buckets=_FINE),
+        _counter("ticks_decided", "Decided ticks, by decision and reason.", "job", "kind", "reason"),
+        _counter("jobs_received", "Executions created, by any trigger.", "job"),
+        _counter("jobs_completed", "Executions that have ended, of any trigger.", "job", "status"),
+        _counter("jobs_dispatched", "Attempts dispatched to a worker.", "job"),
+        _counter("attempts_ended", "Ended attempts, by result.", "result"),
+        _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
+        _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),
+        _gauge("tasks_ready_seconds", "Longest time that a ready task has been waiting for a worker.", absent=True),
+        _gauge("active_coroutines", "Coroutines running in this process."),
+        _gauge("workers_alive", "Workers with a current heartbeat.", absent=True),
+        _gauge("dead_letters_unresolved", "Unresolved dead letters.", absent=True),
+        _gauge("store_up", "1 if the store answers."),
+        _gauge("component_healthy", "1 if the component is ok or idle.", "component"),
+        _counter("events", "Events of the services, by name.", "event"),
     )
 }
 
