@@ -133,7 +133,7 @@ def test_variables_come_along_and_secrets_keep_their_names() -> None:
     assert found.job is not None
     assert found.job["env"] == {"PLAIN": "x", "TOKEN": "${secret:TOKEN}"}
     assert found.job["command"] == "export LITERAL='${HOME}'; date"
-    assert "env POD: its value comes from elsewhere" in notes(found)
+    assert "env POD: its value comes from another object" in notes(found)
     assert any(note.startswith("env TOKEN is a secret") for note in notes(found))
 
 

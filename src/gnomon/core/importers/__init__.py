@@ -1,1 +1,1 @@
-"""What other schedulers have, in the words of a jobs file: text in, entries and notes out."""
+"""Importers of crontabs, systemd timers and Kubernetes CronJobs: text in; jobs and notes about differences out."""

@@ -1,4 +1,4 @@
-"""Crontabs: those of users, and those of the system, which have a column for the user."""
+"""The importer of crontabs: those of users, and those of the system, which have a column for the user."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ _BLANKS = re.compile(r"[ \t]+")
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _OTHER_MACROS = {"@every_minute": "* * * * *"}
 _FIELDS = 5
-#: What cron itself reads, and the command need not.
+#: Variables that configure cron itself, and not the command.
 _FOR_CRON = ("MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
 _LONGEST_DELAY = 60
 _REBOOT = "@reboot starts with the machine, and no clock says when: leave it to the init system"
@@ -37,7 +37,7 @@ REMARKS = (
 
 
 class _CrontabSchedule(Struct, frozen=True):
-    """What a line says before its command."""
+    """The schedule of a line, and the rest of the line."""
 
     schedule: str
     rest: str
@@ -45,7 +45,7 @@ class _CrontabSchedule(Struct, frozen=True):
 
 
 class _Crontab:
-    """A crontab while it is read: variables and comments count for the lines below them."""
+    """Reads a crontab line by line: variables and comments apply to the lines below them."""
 
     def __init__(self, place: str, timezone: str, *, system: bool) -> None:
         self._place = place
@@ -100,7 +100,7 @@ class _Crontab:
         shell = self._variables.get("SHELL", "")
         if shell and shell.rpartition("/")[2] != "sh":
             command = f"exec {shlex.quote(shell)} -c {shlex.quote(command)}"
-        # A job's shell is sh in any case.
+        # A job runs sh anyway.
         needless = (*_FOR_CRON, "SHELL") if shell.rpartition("/")[2] == "sh" else _FOR_CRON
         own = {variable: value for variable, value in self._variables.items() if variable not in needless}
         job: dict[str, Any] = {"name": name, "schedule": schedule}
@@ -110,7 +110,7 @@ class _Crontab:
         return job | {"overlap": "allow", "timeout": USUAL_TIMEOUT} | self._for_cron(notes)
 
     def _for_cron(self, notes: list[ImportNote]) -> dict[str, Any]:
-        """What variables ask of cron itself."""
+        """The fields that follow from variables for cron itself."""
         mail = self._variables.get("MAILTO")
         if mail:
             notes.append(ImportNote(f"MAILTO {shown(mail)}: nothing is mailed; what a command prints is in its log"))
@@ -127,7 +127,7 @@ class _Crontab:
 
 
 def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) -> ImportReport:
-    """The entries of a crontab. `timezone` is that of the machine it comes from."""
+    """Import a crontab. `timezone` is that of the original machine."""
     crontab = _Crontab(place, timezone, system=system)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         crontab.line(number, line)
@@ -136,7 +136,7 @@ def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) 
 
 
 def split_percents(rest: str) -> tuple[str, str]:
-    r"""A command, and what it reads: all behind the first %, where further ones end lines. `\%` is a plain %."""
+    r"""The command and its standard input: the text after the first %; further ones end lines. `\%` is a plain %."""
     lines, current, escaped = [], "", False
     for letter in rest:
         if escaped:

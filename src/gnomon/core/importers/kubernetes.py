@@ -1,4 +1,4 @@
-"""CronJobs of Kubernetes: what their containers run, without the containers."""
+"""The importer of Kubernetes CronJobs: the commands of their containers, without the containers."""
 
 import re
 import shlex
@@ -11,8 +11,8 @@ from gnomon.core.importers.report import (
     ImportedEntry,
     ImportNote,
     ImportReport,
+    double_quoted,
     error_reason,
-    inside_quotes,
     shown,
     skipped_entry,
     slugify,
@@ -23,9 +23,9 @@ from gnomon.core.model import SECOND_MS
 from gnomon.errors import FieldError
 
 _OVERLAPS = {"Allow": "allow", "Forbid": "skip", "Replace": "replace"}
-#: How Kubernetes waits between tries.
+#: The delays of Kubernetes between attempts.
 _RETRY = {"initial_delay": "10s", "multiplier": 2, "max_delay": "6m"}
-_USUAL_BACKOFF = 6
+_DEFAULT_BACKOFF_LIMIT = 6
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _EVERY = re.compile(r"@every\s+((?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|h|m|s))+)")
 _EVERY_PART = re.compile(r"([0-9.]+)(ms|h|m|s)")
@@ -53,7 +53,7 @@ REMARKS = (
 
 
 def read_cronjobs(documents: Iterable[object], *, place: str) -> ImportReport:
-    """The CronJobs among the documents of a manifest."""
+    """Import the CronJobs among the documents of a manifest."""
     entries, others = [], []
     for number, document in enumerate(_flattened(documents), 1):
         kind = document.get("kind") if isinstance(document, Mapping) else None
@@ -75,8 +75,8 @@ def _flattened(documents: Iterable[object]) -> Iterator[object]:
 
 
 def _entry(document: Mapping[Any, Any], place: str, number: int) -> ImportedEntry:
-    said = document.get("metadata")
-    about = said if isinstance(said, Mapping) else {}
+    metadata = document.get("metadata")
+    about = metadata if isinstance(metadata, Mapping) else {}
     name = about.get("name")
     original = shown(name) if isinstance(name, str) else f"the CronJob in document {number}"
     notes: list[ImportNote] = []
@@ -93,21 +93,21 @@ def _entry(document: Mapping[Any, Any], place: str, number: int) -> ImportedEntr
 def _job(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     job = _mapping(_mapping(spec, "jobTemplate"), "spec")
     pod = _mapping(_mapping(job, "template"), "spec")
-    said = _when(spec, notes) | _work(pod, notes)
+    fields = _when(spec, notes) | _work(pod, notes)
     policy = spec.get("concurrencyPolicy", "Allow")
     if policy not in _OVERLAPS:
         raise FieldError("concurrencyPolicy", policy, f"must be one of {', '.join(_OVERLAPS)}")
-    said["overlap"] = _OVERLAPS[policy]
+    fields["overlap"] = _OVERLAPS[policy]
     deadline = _whole(job, "activeDeadlineSeconds")
-    said["timeout"] = f"{deadline}s" if deadline else USUAL_TIMEOUT
+    fields["timeout"] = f"{deadline}s" if deadline else USUAL_TIMEOUT
     if deadline:
         notes.append(ImportNote("activeDeadlineSeconds is for all tries together; a timeout is for each", lost=False))
     tries = _whole(job, "backoffLimit")
-    tries = _USUAL_BACKOFF if tries is None else tries
-    said |= {"retry": {"max_attempts": tries + 1, **_RETRY}} if tries else {}
-    said |= {"enabled": False} if spec.get("suspend") is True else {}
+    tries = _DEFAULT_BACKOFF_LIMIT if tries is None else tries
+    fields |= {"retry": {"max_attempts": tries + 1, **_RETRY}} if tries else {}
+    fields |= {"enabled": False} if spec.get("suspend") is True else {}
     notes += _left_behind(spec, job, pod)
-    return said
+    return fields
 
 
 def _when(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _when(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     if prefixed:
         zone, text = prefixed[1], prefixed[2]
     grace = _whole(spec, "startingDeadlineSeconds")
-    # Without a deadline the last start that was missed is made up for, however late.
+    # Without a deadline Kubernetes starts the last missed run, however late.
     late = {"catchup": "latest"} if grace is None else {"catchup": "none", "misfire_grace": f"{grace}s"}
     every = _EVERY.fullmatch(text.strip())
     if every:
@@ -127,13 +127,13 @@ def _when(spec: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
         return {"every": duration_text(round(span)), **late}
     if zone is None:
         notes.append(ImportNote("it names no timeZone: that of the controller is taken to be UTC", lost=False))
-    # As Kubernetes does it: a time that is skipped does not come, and one that comes twice counts twice.
+    # As in Kubernetes: a skipped time does not fire, and a repeated time fires twice.
     dst = {} if zone in (None, "UTC", "Etc/UTC") else {"dst": {"gap": "skip", "fold": "both"}}
     return {"schedule": _expression(text), "timezone": "UTC" if zone is None else str(zone), **dst, **late}
 
 
 def _expression(text: str) -> str:
-    """The same fires in our dialect, where a day that begins with a star must match together with the weekday."""
+    """The same fires in the standard dialect, where a day that begins with a star must match with the weekday."""
     fields = text.replace("?", "*").split()
     if len(fields) == _FIELDS:
         fields[_DAY_FIELD] = _STEPS.sub(r"1-31/\1", fields[_DAY_FIELD])
@@ -143,7 +143,7 @@ def _expression(text: str) -> str:
 
 def _work(pod: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
     containers = pod.get("containers")
-    if not isinstance(containers, list) or not all(isinstance(one, Mapping) for one in containers):
+    if not isinstance(containers, list) or not all(isinstance(container, Mapping) for container in containers):
         raise FieldError("containers", containers, "must be a list")
     if len(containers) != 1:
         raise FieldError("containers", f"{len(containers)} containers", "cannot be one command: make a dag of them")
@@ -166,33 +166,32 @@ def _work(pod: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
 
 
 def _for_shell(word: str, names: Collection[str]) -> str:
-    """The word with every `$(NAME)` that Kubernetes would fill in as a variable of the shell."""
+    """The word for a shell, with every `$(NAME)` that Kubernetes would expand as a variable."""
     if not any(not found[1] or found[1] in names for found in _REFERENCE.finditer(word)):
         return shlex.quote(word)
-    spoken, place = "", 0
-    for found in _REFERENCE.finditer(word):
-        if found[1] and found[1] not in names:
-            continue
-        variable = f"${{{found[1]}}}" if found[1] else "\\$"
-        spoken += inside_quotes(word[place : found.start()]) + variable
-        place = found.end()
-    return f'"{spoken}{inside_quotes(word[place:])}"'
+
+    def variable(found: re.Match[str]) -> str | None:
+        if not found[1]:
+            return "\\$"
+        return f"${{{found[1]}}}" if found[1] in names else None
+
+    return double_quoted(word, _REFERENCE, variable)
 
 
 def _variables(container: Mapping[Any, Any], notes: list[ImportNote]) -> Iterator[tuple[str, str]]:
     env = container.get("env") or []
-    if not isinstance(env, list) or not all(isinstance(one, Mapping) for one in env):
+    if not isinstance(env, list) or not all(isinstance(variable, Mapping) for variable in env):
         raise FieldError("env", env, "must be a list of names and values")
-    for one in env:
-        name, value = str(one.get("name")), one.get("value", "")
-        source = one.get("valueFrom")
+    for variable in env:
+        name, value = str(variable.get("name")), variable.get("value", "")
+        source = variable.get("valueFrom")
         if isinstance(source, Mapping) and "secretKeyRef" in source and SECRET.fullmatch(_secret(name)):
             notes.append(
                 ImportNote(f"env {shown(name)} is a secret: give it to the worker under that name (secrets.allow)")
             )
             yield name, _secret(name)
         elif source is not None:
-            notes.append(ImportNote(f"env {shown(name)}: its value comes from elsewhere"))
+            notes.append(ImportNote(f"env {shown(name)}: its value comes from another object"))
         else:
             if isinstance(value, str) and "$(" in value:
                 notes.append(ImportNote(f"env {shown(name)}: variables inside of its value are not filled in"))
@@ -214,22 +213,22 @@ def _left_behind(spec: Mapping[Any, Any], job: Mapping[Any, Any], pod: Mapping[A
         yield ImportNote(f"{shown(', '.join(map(str, others)), 300)}: nothing here does that")
 
 
-def _mapping(said: Mapping[Any, Any], field: str) -> Mapping[Any, Any]:
-    value = said.get(field)
+def _mapping(fields: Mapping[Any, Any], field: str) -> Mapping[Any, Any]:
+    value = fields.get(field)
     if not isinstance(value, Mapping):
         raise FieldError(field, value, "must be a mapping")
     return value
 
 
-def _texts(said: Mapping[Any, Any], field: str) -> list[str]:
-    value = said.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+def _texts(fields: Mapping[Any, Any], field: str) -> list[str]:
+    value = fields.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise FieldError(field, value, "must be a list of texts")
     return value
 
 
-def _whole(said: Mapping[Any, Any], field: str) -> int | None:
-    value = said.get(field)
+def _whole(fields: Mapping[Any, Any], field: str) -> int | None:
+    value = fields.get(field)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise FieldError(field, value, "must be a whole number")
     return value

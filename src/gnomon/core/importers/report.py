@@ -1,8 +1,8 @@
-"""Names for what had none: taken from the command, and fit for a job."""
+"""The report of an import: entries with their jobs and notes, and helpers for commands, variables and names."""
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,11 +14,114 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import ENV_NAME
 from gnomon.errors import FieldError
 
+#: The timeout of jobs whose original has no time limit.
+USUAL_TIMEOUT = "1d"
+MOST_ENTRIES = 10_000
+
+
+class ImportNote(Struct, frozen=True):
+    """A remark about an entry: a difference between the original and the job."""
+
+    text: str
+    #: Whether something is lost; if not, it is carried over in another way.
+    lost: bool = True
+
+
+class ImportedEntry(Struct, frozen=True, kw_only=True):
+    """One entry of another scheduler."""
+
+    #: The file, and the line or the name in it.
+    place: str
+    #: The original entry, shortened.
+    original: str
+    #: The fields of its job in a jobs file; None if it is left out.
+    job: dict[str, Any] | None = None
+    notes: tuple[ImportNote, ...] = ()
+    #: The comments above it.
+    comments: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the entry is lost."""
+        return self.job is not None and not any(note.lost for note in self.notes)
+
+
+class ImportReport(Struct, frozen=True, kw_only=True):
+    """The result of an import."""
+
+    entries: tuple[ImportedEntry, ...] = ()
+    #: Remarks about all entries.
+    remarks: tuple[str, ...] = ()
+    #: The comments below the last entry.
+    comments: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is lost."""
+        return all(entry.whole for entry in self.entries)
+
+
+def skipped_entry(place: str, original: str, reason: str, *, comments: Sequence[str] = ()) -> ImportedEntry:
+    """An entry that cannot be imported."""
+    return ImportedEntry(place=place, original=original, notes=(ImportNote(reason),), comments=tuple(comments))
+
+
+def error_reason(error: FieldError) -> str:
+    """The reason for leaving an entry out; a missing value is not shown."""
+    return f"{error.field} {error.reason}" if error.value is None else str(error)
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+def with_variables(
+    command: str, variables: Mapping[str, str], notes: list[ImportNote], *, secrets: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields `command` and `env`. A value that would be a reference in a job is exported by the command instead.
+
+    `secrets` names the variables whose values are meant as references to secrets.
+    """
+    env: dict[str, str] = {}
+    for name, value in variables.items():
+        if not ENV_NAME.fullmatch(name):
+            notes.append(ImportNote(f"{shown(name)}: no variable may be called that here"))
+        elif "${" in value and name not in secrets:
+            # In a job this would be a reference; in the original it is plain text.
+            command = f"export {name}={shlex.quote(value)}; {command}"
+        else:
+            env[name] = value
+    return {"command": command, "env": env} if env else {"command": command}
+
+
+def double_quoted(word: str, pattern: re.Pattern[str], variable: Callable[[re.Match[str]], str | None]) -> str:
+    """The word in double quotes for a shell. `variable` gives the text for a match; None leaves it as it is."""
+    text, place = "", 0
+    for found in pattern.finditer(word):
+        value = variable(found)
+        if value is not None:
+            text += _escaped(word[place : found.start()]) + value
+            place = found.end()
+    return f'"{text}{_escaped(word[place:])}"'
+
+
+def _escaped(text: str) -> str:
+    """The text, escaped for use between double quotes of a shell."""
+    return re.sub(r'([\\"`$])', r"\\\1", text)
+
+
+def shown(text: str, longest: int = 60) -> str:
+    """The text on one line, shortened for a report."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
+    return plain if len(plain) <= longest else plain[: longest - 1] + "…"
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
 _LONGEST = 60
-#: What only says how something else is run, and which of its options have a word of their own.
+#: Commands that run another command, and those of their options that take a value.
 _WRAPPERS = frozenset("sudo nice ionice exec env time nohup timeout flock chronic setsid command".split())
 _VALUED = ("-u", "-g", "-n", "-c", "-k", "-s", "-w")
-#: What a shell does itself, before anything worth a name.
+#: Builtins of a shell, which give no name.
 _BUILT_IN = ("cd", "test", "[", "export", "set", "source", ".")
 _SPAN = re.compile(r"[0-9.]+[smhd]")
 _INTERPRETERS = re.compile(r"(?:sh|bash|dash|zsh|ksh|perl|ruby|node|php|python)[0-9.]*")
@@ -28,7 +131,7 @@ _BREAKS = re.compile(r"[;&|\n]+")
 
 
 def name_of_command(command: str) -> str:
-    """A name that reminds of the command."""
+    """A job name made from the program of a command."""
     for part in _BREAKS.split(command[:2000]):
         words = [word for word in re.split(r"[\s\"'()]+", part) if word and "=" not in word]
         named = _program(words)
@@ -53,87 +156,33 @@ def _program(words: list[str]) -> str:
 
 
 def slugify(text: str) -> str:
-    """The text as a job may be named; nothing, if nothing of it is left."""
+    """The text as the name of a job; empty if no character of it is allowed."""
     plain = re.sub(r"[^a-z0-9._]+", "-", text.lower()[: 4 * _LONGEST]).strip("-._")[:_LONGEST].rstrip("-._")
     return plain if NAME.fullmatch(plain) else ""
 
 
 class UniqueNames:
-    """Names that were given."""
+    """Makes names unique by appending numbers."""
 
     def __init__(self) -> None:
-        #: Each with the number that the next one like it may have.
-        self._next: dict[str, int] = {}
+        #: Each used name, with the last number that was appended to it.
+        self._last: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """The name, or with a number behind it that makes it another."""
-        wanted = name
-        while wanted in self._next:
-            self._next[name] += 1
-            wanted = f"{name}-{self._next[name]}"
-        self._next[wanted] = 1
-        return wanted
+        """The name, with a number appended if it is taken."""
+        free = name
+        while free in self._last:
+            self._last[name] += 1
+            free = f"{name}-{self._last[name]}"
+        self._last[free] = 1
+        return free
 
 
-#: Where nothing limits how long something may take, this does.
-USUAL_TIMEOUT = "1d"
-MOST_ENTRIES = 10_000
-
-
-class ImportNote(Struct, frozen=True):
-    """One thing about an entry that a person should know."""
-
-    text: str
-    #: Whether something does not come along; if not, it comes along in another way.
-    lost: bool = True
-
-
-class ImportedEntry(Struct, frozen=True, kw_only=True):
-    """One thing that ran elsewhere."""
-
-    #: The file, and the line or the name in it.
-    place: str
-    #: As it stands there, in a few words.
-    original: str
-    #: What it becomes, in the words of a jobs file; None if it is left out.
-    job: dict[str, Any] | None = None
-    notes: tuple[ImportNote, ...] = ()
-    #: What was written above it.
-    comments: tuple[str, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of it comes along."""
-        return self.job is not None and not any(note.lost for note in self.notes)
-
-
-class ImportReport(Struct, frozen=True, kw_only=True):
-    """All that was found."""
-
-    entries: tuple[ImportedEntry, ...] = ()
-    #: What holds for all of them.
-    remarks: tuple[str, ...] = ()
-    #: What was written below the last entry.
-    comments: tuple[str, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of it comes along."""
-        return all(entry.whole for entry in self.entries)
-
-
-def skipped_entry(place: str, original: str, reason: str, *, comments: Sequence[str] = ()) -> ImportedEntry:
-    """An entry that cannot come along."""
-    return ImportedEntry(place=place, original=original, notes=(ImportNote(reason),), comments=tuple(comments))
-
-
-def error_reason(error: FieldError) -> str:
-    """Why something is left out; what is missing is not shown."""
-    return f"{error.field} {error.reason}" if error.value is None else str(error)
+# ---- merging -------------------------------------------------------------------------------------
 
 
 def merge_reports(found: Iterable[ImportReport], *, now: int) -> ImportReport:
-    """All of it as one file of jobs that can be read: each name is there once, and what no job can say is left out."""
+    """All reports as one: names are made unique, and entries that `read_job` refuses are left out with a note."""
     parts, names = list(found), UniqueNames()
     count = sum(len(part.entries) for part in parts)
     if count > MOST_ENTRIES:
@@ -153,33 +202,3 @@ def _checked(entry: ImportedEntry, names: UniqueNames, now: int) -> ImportedEntr
     except FieldError as error:
         return replace(entry, job=None, notes=(ImportNote(f"{error.field}: {error.reason}"), *entry.notes))
     return replace(entry, job=entry.job | {"name": names.unique(entry.job["name"])})
-
-
-def with_variables(
-    command: str, variables: Mapping[str, str], notes: list[ImportNote], *, secrets: Collection[str] = ()
-) -> dict[str, Any]:
-    """The command and its `env`. What would mean something else in a job is set by the command itself.
-
-    `secrets` are those whose values are meant as references to secrets.
-    """
-    env: dict[str, str] = {}
-    for name, value in variables.items():
-        if not ENV_NAME.fullmatch(name):
-            notes.append(ImportNote(f"{shown(name)}: no variable may be called that here"))
-        elif "${" in value and name not in secrets:
-            # In a job that is a reference; elsewhere it is just what it says.
-            command = f"export {name}={shlex.quote(value)}; {command}"
-        else:
-            env[name] = value
-    return {"command": command, "env": env} if env else {"command": command}
-
-
-def inside_quotes(text: str) -> str:
-    """The text as it must stand between double quotes for a shell to take it as it is."""
-    return re.sub(r'([\\"`$])', r"\\\1", text)
-
-
-def shown(text: str, longest: int = 60) -> str:
-    """The text on one line, as long as a report has room for."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
-    return plain if len(plain) <= longest else plain[: longest - 1] + "…"

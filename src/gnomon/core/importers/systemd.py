@@ -1,4 +1,4 @@
-"""Services of systemd as commands."""
+"""The importer of systemd timers: services become commands, timers become schedules."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ from gnomon.errors import FieldError
 
 _SERVICE = "Service"
 _COMMANDS = ("ExecStartPre", "ExecStart", "ExecStartPost")
-#: Understood, or without a meaning where a command runs to its end and is heard to its end.
+#: Keys that are carried over; then keys without a meaning for a job, which waits for the end of its command.
 _SERVICE_KEYS = (
     *_COMMANDS,
     "Type",
@@ -50,12 +50,12 @@ _IGNORED_SERVICE_KEYS = (
 )
 _QUIET_OUTPUTS = ("", "journal", "inherit", "null", "journal+console", "syslog", "kmsg")
 _PLAIN_TYPES = ("", "simple", "exec", "oneshot", "idle")
-#: What a unit may ask of others, or of the machine, before or after it runs.
+#: Relations to other units, which are not carried over.
 _RELATIONS = ("Requires", "Requisite", "BindsTo", "Conflicts", "OnFailure", "OnSuccess", "PartOf")
 
 
 class SystemdService:
-    """What a service does, in the words of a job; FieldError if no shell could do it."""
+    """The fields of a job that does what a service does; raise FieldError if no shell command can."""
 
     def __init__(self, unit: SystemdUnit) -> None:
         self._unit = unit
@@ -64,23 +64,23 @@ class SystemdService:
         self.work |= self._workdir() | {"timeout": self._timeout()}
         self.notes += self._left_behind()
 
-    def about(self, usual: str) -> dict[str, str]:
-        """Its description, or the usual one."""
-        text = self._unit.last("Unit", "Description", usual)
+    def about(self, default: str) -> dict[str, str]:
+        """The field `description`, if there is one."""
+        text = self._unit.last("Unit", "Description", default)
         plain = "".join(letter for letter in text if letter.isprintable())[:1000]
         return {"description": plain} if plain else {}
 
     def _command(self) -> str:
         if not self._unit.all(_SERVICE, "ExecStart"):
             raise FieldError("ExecStart", None, f"is missing in {self._unit.name}")
-        spoken = []
+        commands = []
         for key in _COMMANDS:
             for line in self._unit.all(_SERVICE, key):
                 command, marks = shell_command(key, self._unit.expand_specifiers(key, line))
-                spoken.append(command)
+                commands.append(command)
                 if marks:
                     self.notes.append(ImportNote(f"{key}: the {marks} before it, which changes its rights or its name"))
-        return " && ".join(spoken)
+        return " && ".join(commands)
 
     def _variables(self) -> Mapping[str, str]:
         lines = [self._unit.expand_specifiers("Environment", line) for line in self._unit.all(_SERVICE, "Environment")]
@@ -135,6 +135,8 @@ class SystemdService:
             yield ImportNote(f"{shown(', '.join(others), 300)}: nothing here does that")
 
 
+# ---- timers --------------------------------------------------------------------------------------
+
 _TIMER = "Timer"
 _SUFFIX = ".timer"
 _ONCE = ("OnActiveSec", "OnBootSec", "OnStartupSec")
@@ -149,7 +151,7 @@ REMARKS = (
 
 
 def read_timers(units: Mapping[str, str], *, timezone: str) -> ImportReport:
-    """The timers among the units, by the names of their files. `timezone` is that of the machine they come from."""
+    """Import the timers among the units, which are given by file name. `timezone` is that of the original machine."""
     entries: list[ImportedEntry] = []
     for name, text in units.items():
         if name.endswith(_SUFFIX):
@@ -159,45 +161,45 @@ def read_timers(units: Mapping[str, str], *, timezone: str) -> ImportReport:
 
 
 def service_of(name: str, text: str) -> str | None:
-    """The unit that a timer starts; None for what is no timer."""
+    """The unit that a timer starts; None if the unit is no timer."""
     if not name.endswith(_SUFFIX):
         return None
     return SystemdUnit(name, text).last(_TIMER, "Unit", f"{name.removesuffix(_SUFFIX)}.service")
 
 
 def template_of(name: str) -> str:
-    """The unit that an instance is made from; its own name, if it is none."""
+    """The template of a unit instance; the name itself if it is no instance."""
     stem, at, instance = name.partition("@")
     return f"{stem}@.{instance.rpartition('.')[2]}" if at else name
 
 
 def _entries(timer: SystemdUnit, units: Mapping[str, str], timezone: str) -> list[ImportedEntry]:
     stem = timer.name.removesuffix(_SUFFIX)
-    wanted = timer.last(_TIMER, "Unit", f"{stem}.service")
+    started = timer.last(_TIMER, "Unit", f"{stem}.service")
     if stem.endswith("@"):
-        return [skipped_entry(timer.name, wanted, "it is a template, and only its instances run")]
-    text = units.get(wanted, units.get(template_of(wanted)))
+        return [skipped_entry(timer.name, started, "it is a template, and only its instances run")]
+    text = units.get(started, units.get(template_of(started)))
     if text is None:
-        return [skipped_entry(timer.name, wanted, f"its service {wanted} is not among the files")]
+        return [skipped_entry(timer.name, started, f"its service {started} is not among the files")]
     try:
-        service = SystemdService(SystemdUnit(wanted, text))
+        service = SystemdService(SystemdUnit(started, text))
     except FieldError as error:
-        return [skipped_entry(timer.name, wanted, error_reason(error))]
-    usual = {"name": slugify(stem) or "timer"} | service.about(timer.last("Unit", "Description"))
+        return [skipped_entry(timer.name, started, error_reason(error))]
+    common = {"name": slugify(stem) or "timer"} | service.about(timer.last("Unit", "Description"))
     policies, notes = _policies(timer)
     found = []
     for original, when in _times(timer, timezone):
         if isinstance(when, str):
             found.append(skipped_entry(timer.name, original, when))
             continue
-        job = usual | when | service.work | policies | {"overlap": "skip"}
+        job = common | when | service.work | policies | {"overlap": "skip"}
         job |= {"catchup": "latest"} if "every" not in when and timer.yes(_TIMER, "Persistent") else {}
         found.append(ImportedEntry(place=timer.name, original=original, job=job, notes=(*notes, *service.notes)))
     return _numbered(timer, found, notes)
 
 
 def _numbered(timer: SystemdUnit, found: list[ImportedEntry], notes: list[ImportNote]) -> list[ImportedEntry]:
-    """Several times of one timer are several jobs, which do not know of each other."""
+    """The entries of a timer: with several times it becomes several independent jobs, and a note says so."""
     if not found:
         once = ", ".join(key for key in _ONCE if timer.all(_TIMER, key))
         reason = (
@@ -209,11 +211,11 @@ def _numbered(timer: SystemdUnit, found: list[ImportedEntry], notes: list[Import
     several = ImportNote(
         f"it has {len(found)} times, so it becomes several jobs, which may overlap each other", lost=False
     )
-    return [one if one.job is None else replace(one, notes=(several, *one.notes)) for one in found]
+    return [entry if entry.job is None else replace(entry, notes=(several, *entry.notes)) for entry in found]
 
 
 def _times(timer: SystemdUnit, timezone: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """Each time as it is written, and as a job says it or why none can."""
+    """Each time of the timer: its text, and the fields of a job or the reason why there are none."""
     for text in timer.all(_TIMER, "OnCalendar"):
         try:
             times = read_calendar(timer.expand_specifiers("OnCalendar", text))

@@ -1,4 +1,7 @@
-"""OnCalendar: the times of systemd's timers as cron says them, or as one instant, or refused with a reason."""
+"""The syntax of systemd: calendar expressions (`OnCalendar`), time spans, unit files and command lines.
+
+A calendar expression becomes cron or one instant; one that cron cannot express is refused with a reason.
+"""
 
 import re
 import shlex
@@ -6,11 +9,11 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from gnomon.core.importers.report import inside_quotes
+from gnomon.core.cron.fields import WEEKDAYS
+from gnomon.core.importers.report import double_quoted
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS
 from gnomon.errors import FieldError
 
-_WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _SHORTHANDS = {
     "minutely": "*-*-* *:*:00",
     "hourly": "*-*-* *:00:00",
@@ -26,14 +29,14 @@ _WEEKDAY_LIST = re.compile(r"[A-Za-z]+(?:(?:\.\.|-)[A-Za-z]+)?(?:,[A-Za-z]+(?:(?
 _DATE = re.compile(r"(?:(?P<year>[^-~]+)-)?(?P<month>[^-~]+)(?P<sign>[-~])(?P<day>[^-~]+)")
 _ELEMENT = re.compile(r"(\*|[0-9]{1,4})(?:\.\.([0-9]{1,4}))?(?:/([0-9]{1,4}))?")
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
-#: The days of a month in which its first, second, third and fourth of each weekday lie.
+#: The days of a month on which its first, second, third and fourth of each weekday fall.
 _WEEKS = {"1-7": 1, "8-14": 2, "15-21": 3, "22-28": 4}
 _LAST_WEEK = "7/1"
 _LONGEST = 300
 
 
 class CalendarTimes(Struct, frozen=True):
-    """When something fires: by cron, or once."""
+    """The times of a timer: a cron expression, or one instant."""
 
     schedule: str | None
     at: str | None = None
@@ -41,7 +44,7 @@ class CalendarTimes(Struct, frozen=True):
 
 
 class _Parts(Struct, frozen=True):
-    """The parts of an expression, each as it is written; the weekdays as numbers."""
+    """The parts of an expression as text; the weekdays as numbers."""
 
     weekdays: tuple[int, ...]
     year: str
@@ -54,7 +57,7 @@ class _Parts(Struct, frozen=True):
 
 
 def read_calendar(text: str) -> CalendarTimes:
-    """The times that are meant; FieldError if cron cannot say them."""
+    """The times of an expression; raise FieldError if cron cannot express them."""
     if len(text) > _LONGEST:
         raise _refused(text[:_LONGEST], "is too long")
     parts = _parts(text)
@@ -79,7 +82,7 @@ def _parts(text: str) -> _Parts:
     if words[0].lower() in _SHORTHANDS:
         words = [*_SHORTHANDS[words[0].lower()].split(), *words[1:]]
     weekdays: tuple[int, ...] = ()
-    if _WEEKDAY_LIST.fullmatch(words[0]) and words[0][:3].lower() in {day[:3] for day in _WEEKDAYS}:
+    if _WEEKDAY_LIST.fullmatch(words[0]) and words[0][:3].lower() in {day[:3].lower() for day in WEEKDAYS}:
         weekdays = _weekdays(text, words.pop(0))
     zone = words.pop() if words and _ZONE.fullmatch(words[-1]) else None
     date = words.pop(0) if words and ("-" in words[0] or "~" in words[0]) else "*-*-*"
@@ -90,19 +93,19 @@ def _parts(text: str) -> _Parts:
     return _Parts(weekdays, found["year"] or "*", found["month"], found["day"], found["sign"] == "~", time, zone)
 
 
-def _weekdays(text: str, said: str) -> tuple[int, ...]:
+def _weekdays(text: str, names: str) -> tuple[int, ...]:
     found: set[int] = set()
-    for part in said.rstrip(",").split(","):
+    for part in names.rstrip(",").split(","):
         first, _, last = part.replace("..", "-").partition("-")
         low, high = _weekday(text, first), _weekday(text, last or first)
-        # It may go on into the next week.
+        # A range may wrap around the end of the week.
         found |= {(low + step) % 7 for step in range((high - low) % 7 + 1)}
     return tuple(sorted(found))
 
 
 def _weekday(text: str, name: str) -> int:
-    for number, known in enumerate(_WEEKDAYS):
-        if name.lower() in (known, known[:3]):
+    for number, known in enumerate(WEEKDAYS):
+        if name.lower() in (known.lower(), known[:3].lower()):
             return number
     raise _refused(text, f"has {name}, which is no weekday")
 
@@ -118,7 +121,7 @@ def _clock(text: str, time: str) -> tuple[str, str, str]:
 
 
 def _days(text: str, parts: _Parts) -> tuple[str, str]:
-    """The day and the weekday of cron. systemd wants both to match; cron, if both are said, one of them."""
+    """The day and the weekday of cron. systemd requires both to match; cron, if both are restricted, only one."""
     weekday = _numbers(parts.weekdays)
     day = parts.day if parts.from_end else _field(text, parts.day)
     single = len(parts.weekdays) == 1
@@ -143,10 +146,10 @@ def _numbers(weekdays: tuple[int, ...]) -> str:
     return ",".join(map(str, weekdays))
 
 
-def _field(text: str, said: str) -> str:
+def _field(text: str, part_text: str) -> str:
     """A list of values, ranges and steps as cron writes it."""
     found = []
-    for part in said.split(","):
+    for part in part_text.split(","):
         element = _ELEMENT.fullmatch(part)
         if element is None or (element[1] == "*" and element[2]):
             raise _refused(text, f"has {part}, which is no value, range or step")
@@ -161,6 +164,8 @@ def _refused(text: str, reason: str) -> FieldError:
     return FieldError("OnCalendar", text, reason)
 
 
+# ---- spans ---------------------------------------------------------------------------------------
+
 _HOUR_MS = 60 * MINUTE_MS
 _UNITS = {
     **dict.fromkeys(("ms", "msec"), 1),
@@ -169,7 +174,7 @@ _UNITS = {
     **dict.fromkeys(("h", "hr", "hour", "hours"), _HOUR_MS),
     **dict.fromkeys(("d", "day", "days"), DAY_MS),
     **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_MS),
-    # A year is 365.25 days there, and a month the twelfth of it.
+    # In systemd a year has 365.25 days, and a month is a twelfth of it.
     **dict.fromkeys(("M", "month", "months"), 1461 * DAY_MS // 48),
     **dict.fromkeys(("y", "year", "years"), 1461 * DAY_MS // 4),
 }
@@ -178,7 +183,7 @@ _LONGEST_TEXT = 200
 
 
 def span_ms(field: str, text: str) -> int | None:
-    """The span in milliseconds; None if it never ends."""
+    """The span in milliseconds; None for `infinity`."""
     text = text.strip()
     if text == "infinity":
         return None
@@ -194,6 +199,8 @@ def span_ms(field: str, text: str) -> int | None:
     return round(total)
 
 
+# ---- unit files and command lines ----------------------------------------------------------------
+
 _PREFIXES = re.compile(r"[-@:+!|]*")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
 _ESCAPED = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3})")
@@ -204,40 +211,40 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 class SystemdUnit:
-    """What a unit file says."""
+    """The keys and values of a unit file."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self._said: dict[str, list[tuple[str, str]]] = {}
+        self._values: dict[str, list[tuple[str, str]]] = {}
         section = ""
         for line in _lines(text):
             if line.startswith("[") and line.endswith("]"):
                 section = line[1:-1].strip()
             elif "=" in line:
                 key, _, value = line.partition("=")
-                self._said.setdefault(section, []).append((key.strip(), value.strip()))
+                self._values.setdefault(section, []).append((key.strip(), value.strip()))
 
     def all(self, section: str, key: str) -> list[str]:
-        """Every value of a key. An empty one takes back those before it."""
-        values = [value for name, value in self._said.get(section, ()) if name == key]
+        """Every value of a key. An empty value resets those before it."""
+        values = [value for name, value in self._values.get(section, ()) if name == key]
         if "" in values:
             values = values[len(values) - values[::-1].index("") :]
         return values
 
     def last(self, section: str, key: str, default: str = "") -> str:
-        """The value that counts."""
+        """The last value of a key, which is the valid one."""
         return next(reversed(self.all(section, key)), default)
 
     def yes(self, section: str, key: str) -> bool:
-        """Whether it is switched on."""
+        """Whether the key is set to a true value."""
         return self.last(section, key).lower() in ("1", "yes", "y", "true", "t", "on")
 
     def keys(self, section: str) -> list[str]:
-        """What the section says something about, each once."""
-        return list(dict.fromkeys(key for key, value in self._said.get(section, ()) if value))
+        """The keys of a section that have a value, each once."""
+        return list(dict.fromkeys(key for key, value in self._values.get(section, ()) if value))
 
     def expand_specifiers(self, field: str, text: str) -> str:
-        """The text with what systemd fills in for a %."""
+        """The text with its specifiers, such as %n, expanded."""
         prefix, _, _ = self.name.rpartition(".")
         stem, _, instance = prefix.partition("@")
         known = {"%": "%", "n": self.name, "N": prefix, "p": stem, "i": instance, "I": instance}
@@ -251,7 +258,7 @@ class SystemdUnit:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Lines without comments, put together where they go on."""
+    """The lines without comments, continuation lines joined."""
     pending = ""
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
@@ -266,7 +273,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def words_of(field: str, text: str) -> list[str]:
-    """The words of a line, without their quotes and escapes. A ; that was escaped has a NUL before it."""
+    """The words of a line, without their quotes and escapes. An escaped ; is marked by a NUL before it."""
     words: list[str] = []
     current, quote, begun, place = "", "", False, 0
     while place < len(text):
@@ -306,7 +313,7 @@ def _unescaped(field: str, text: str, place: int) -> tuple[str, int]:
 
 
 def assignments_of(field: str, lines: list[str]) -> Mapping[str, str]:
-    """The variables that such lines set."""
+    """The variables that the lines assign."""
     found: dict[str, str] = {}
     for line in lines:
         for word in words_of(field, line):
@@ -318,7 +325,7 @@ def assignments_of(field: str, lines: list[str]) -> Mapping[str, str]:
 
 
 def shell_command(field: str, line: str) -> tuple[str, str]:
-    """A command line for a shell that does what systemd would do with this one, and the marks that stood before it."""
+    """The shell command that does what systemd would do with this line, and the special prefixes of the line."""
     words = words_of(field, line)
     if not words:
         raise FieldError(field, line, "is empty")
@@ -326,7 +333,7 @@ def shell_command(field: str, line: str) -> tuple[str, str]:
     prefixes = marks[0] if marks else ""
     words[0] = words[0][len(prefixes) :]
     if "@" in prefixes:
-        # The second word is only what the program is told to be called.
+        # The second word is only argv[0] of the program.
         del words[1:2]
     commands: list[list[str]] = [[]] if words[0] else []
     for word in words:
@@ -334,10 +341,10 @@ def shell_command(field: str, line: str) -> tuple[str, str]:
             commands.append([])
         elif commands:
             commands[-1].append(_for_shell(word.replace("\0", ""), expand=":" not in prefixes))
-    spoken = [" ".join(command) for command in commands if command]
-    if not spoken:
+    lines = [" ".join(command) for command in commands if command]
+    if not lines:
         raise FieldError(field, line, "names no program")
-    text = " && ".join(spoken)
+    text = " && ".join(lines)
     return f"{{ {text} || :; }}" if "-" in prefixes else text, prefixes.replace("-", "").replace(":", "")
 
 
@@ -345,10 +352,6 @@ def _for_shell(word: str, *, expand: bool) -> str:
     if not expand or not (_VARIABLE.search(word) or _BARE_VARIABLE.fullmatch(word)):
         return shlex.quote(word)
     if _BARE_VARIABLE.fullmatch(word):
-        # Alone, it is split at blanks, there as here.
+        # As a word of its own it is split at blanks, in systemd as in the shell.
         return word
-    spoken, place = "", 0
-    for found in _VARIABLE.finditer(word):
-        spoken += inside_quotes(word[place : found.start()]) + (found[0] if found[1] else "\\$")
-        place = found.end()
-    return f'"{spoken}{inside_quotes(word[place:])}"'
+    return double_quoted(word, _VARIABLE, lambda found: found[0] if found[1] else "\\$")

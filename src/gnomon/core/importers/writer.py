@@ -1,4 +1,4 @@
-"""A jobs file with what was imported, the comments that were there, and notes about what was not carried over."""
+"""The writer of a jobs file from an import: its jobs, the original comments, and notes about differences."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 from gnomon.core.importers.report import ImportedEntry, ImportReport
 
-#: Texts that no reader of YAML takes for anything else, and durations.
+#: Texts that every YAML parser reads as plain strings, and durations.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_/]*(?:[ .+@-]+[A-Za-z0-9_/]+)*|(?:[0-9]+(?:ms|[dhms]))+")
 _WORDS = frozenset("y n yes no on off true false null".split())
 
@@ -73,5 +73,5 @@ def _escaped(text: Iterable[str]) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """The text on one line, without what YAML does not allow even in a comment."""
+    """The text on one line, without characters that YAML forbids even in comments."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
