@@ -27,9 +27,9 @@ def runs_left(folder: Path) -> int:
 @pytest.mark.req("H-11")
 def test_a_dry_run_says_what_would_go(prompt: CliPrompt, tmp_path: Path) -> None:
     assert prompt.lines("db", "clean", "--dry-run") == [
-        "what  would go",
+        "kind  would be deleted",
         f"runs  {RUNS}",
-        "ticks whose runs are still there are not counted: they go after those",
+        "ticks whose runs still exist are not counted: they are deleted after their runs",
     ]
     assert runs_left(tmp_path) == RUNS
 
@@ -42,7 +42,7 @@ def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: CliPrompt, tmp
     assert done["archived_rows"] == {"run": RUNS, "task": RUNS, "attempt": RUNS, "payload": 2 * RUNS}
     assert runs_left(tmp_path) == 0
     assert sum(row["table"] == "run" for row in read_archive(tmp_path / "gnomon.db.archive")) == RUNS
-    assert prompt.lines("db", "clean") == ["nothing is old enough to go"]
+    assert prompt.lines("db", "clean") == ["nothing is older than its retention"]
 
 
 def test_who_wants_no_archive_gets_none(prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked_to(prompt: CliPro
     (prompt.folder / "out.yaml").write_text("mine")
 
     refused = prompt.run("import", "crontab", "tab", "-o", "out.yaml")
-    assert (refused.code, refused.err) == (2, ["error: out.yaml: is there already: --force writes over it"])
+    assert (refused.code, refused.err) == (2, ["error: out.yaml: exists: --force overwrites it"])
     assert (prompt.folder / "out.yaml").read_text() == "mine"
 
     assert prompt.run("import", "crontab", "tab", "-o", "out.yaml", "--force").code == 0

@@ -175,8 +175,8 @@ def test_what_is_shown_of_a_job_can_be_applied_again(prompt: CliPrompt) -> None:
 def test_a_job_rests_and_goes_on(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "pause", "report") == ["report is paused"]
     assert prompt.data("jobs", "show", "report")["state"] == "paused"
-    assert prompt.lines("jobs", "resume", "report")[0].startswith("report goes on; its next run is at ")
-    assert prompt.lines("jobs", "resume", "cleanup") == ["cleanup goes on; nothing is planned"]
+    assert prompt.lines("jobs", "resume", "report")[0].startswith("report is resumed; its next run is at ")
+    assert prompt.lines("jobs", "resume", "cleanup") == ["cleanup is resumed; nothing is planned"]
 
 
 def test_a_deletion_has_to_be_meant(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,7 +490,7 @@ def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: CliPrompt, tm
     shown = prompt.lines("dead-letters", "show", letter)
 
     assert [line for line in shown if line.startswith(("execution", "attempt"))] == [
-        f"execution    {prompt.data('dead-letters', 'show', letter)['execution_id']}, which is no longer kept",
+        f"execution    {prompt.data('dead-letters', 'show', letter)['execution_id']} (deleted)",
         "attempts     1",
     ]
 
@@ -519,7 +519,7 @@ def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: Cli
 
 
 def test_replaying_all_when_there_are_none_is_well(prompt: CliPrompt) -> None:
-    assert prompt.lines("dead-letters", "replay", "--all") == ["there are none to replay"]
+    assert prompt.lines("dead-letters", "replay", "--all") == ["no dead letters to replay"]
 
 
 @pytest.mark.parametrize(
@@ -561,7 +561,7 @@ def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: 
 
 
 def test_no_workers_are_said_to_be_none(prompt: CliPrompt) -> None:
-    assert prompt.lines("workers") == ["no worker is alive: gnomon up starts one, and so does gnomon worker"]
+    assert prompt.lines("workers") == ["no worker is alive: gnomon up and gnomon worker start one"]
 
 
 # ---- help ----------------------------------------------------------------------------------------

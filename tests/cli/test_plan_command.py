@@ -85,7 +85,7 @@ def test_a_plan_fails_on_what_it_is_told_to(prompt: CliPrompt, said: str, code: 
 def test_a_word_that_means_nothing_is_refused_before_anything_is_read(empty: CliPrompt) -> None:
     done = empty.run("jobs", "plan", "-f", "nowhere.yaml", "--fail-on", "lost")
 
-    assert done.err == ["error: --fail-on: 'lost' must be some of added, changed, created, moved, removed"]
+    assert done.err == ["error: --fail-on: 'lost' must be one or more of added, changed, created, moved, removed"]
     assert (done.code, done.out) == (2, [])
 
 

@@ -64,8 +64,8 @@ def test_durations_are_given_for_one_job_and_for_all_others(prompt: CliPrompt) -
 def test_runs_that_their_timeout_would_end_are_told(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--duration", "probe=2h", "--duration", "backup=2h")
 
-    assert "probe is said to last 2 h, but its timeout ends it after 1 h" in shown
-    assert not [line for line in shown if line.startswith("backup is said to last")]
+    assert "probe takes 2 h, but its timeout ends it after 1 h" in shown
+    assert not [line for line in shown if line.startswith("backup takes")]
 
 
 def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: CliPrompt) -> None:
@@ -73,7 +73,7 @@ def test_a_command_that_says_no_timeout_has_that_of_commands(prompt: CliPrompt) 
 
     shown = prompt.lines(*MARCH, "--duration", "2h")
 
-    assert "vacuum is said to last 2 h, but its timeout ends it after 2 min" in shown
+    assert "vacuum takes 2 h, but its timeout ends it after 2 min" in shown
 
 
 def test_a_duration_of_a_job_that_is_not_there_is_refused(prompt: CliPrompt) -> None:

@@ -62,7 +62,7 @@ def test_a_token_that_would_be_refused_ends_with_1(prompt: CliPrompt) -> None:
         (("create", "--role", "admin", "--subject", ""), "error: subject: '' is empty"),
         (("create", "--role", "admin", "--tenant", "A"), "error: tenant: 'A' must be"),
         (("create", "--role", "boss"), "error: invalid value for '--role'"),
-        (("inspect",), "error: name a token"),
+        (("inspect",), "error: pass a token"),
         (("inspect", "--file", "nowhere"), "error: --file: 'nowhere' cannot be read"),
     ],
 )

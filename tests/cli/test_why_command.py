@@ -170,7 +170,7 @@ def test_of_many_ticks_the_rest_is_counted(prompt: CliPrompt) -> None:
 
     lines = prompt.lines("why", "report", "--at", "tomorrow 12:00")
 
-    assert lines[-1] == "... and 50 more in that time: name it more exactly"
+    assert lines[-1] == "... and 50 more in that time: narrow it down"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_of_many_ticks_the_rest_is_counted(prompt: CliPrompt) -> None:
         (("nothing",), "error: there is no job 'nothing'"),
         (("Report!",), "error: job: 'Report!' must be 1 to 128 of"),
         (("report", "--at", "noon"), "error: at: 'noon' is no moment such as"),
-        (("report", "--at", "02:00", "--last", "2"), "error: --at asks about a moment and --last about the newest"),
+        (("report", "--at", "02:00", "--last", "2"), "error: --at explains one time and --last the newest ticks"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:

@@ -53,7 +53,7 @@ def health() -> ApiRequest[responses.HealthReport]:
 
 
 def register(job: Mapping[str, Any]) -> ApiRequest[responses.JobApplied]:
-    """Create or update a job, given in the format of a jobs file. Idempotent."""
+    """Register a job, given in the format of a jobs file; a job of that name with another definition is refused."""
     return _post(api_path("jobs"), responses.JobApplied, job)
 
 
@@ -287,7 +287,7 @@ def resolve(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
 
 
 def emit(name: str, body: object = None, *, key: str | None = None) -> ApiRequest[responses.EventDetail]:
-    """Emit an event and start the jobs that listen for it; a repeated `key` has no effect."""
+    """Emit an event and start the jobs that listen to it; a repeated `key` has no effect."""
     return _post(api_path("events"), responses.EventDetail, {"name": name, "body": body}, key=key)
 
 
@@ -297,7 +297,7 @@ def events(*, name: str | None = None, page: int = 100) -> ApiRequest[Page[respo
 
 
 def event(event_id: str) -> ApiRequest[responses.EventDetail]:
-    """An event and its effect on every job that listens for it."""
+    """An event and its effect on every job that listens to it."""
     return _get(api_path("events", event_id), responses.EventDetail)
 
 

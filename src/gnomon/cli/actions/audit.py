@@ -1,4 +1,4 @@
-"""`gnomon audit`: who changed what, and proving that nobody has changed that since."""
+"""`gnomon audit`: list the audit trail and verify its hash chain."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,13 +16,15 @@ from gnomon.services.operations.audit import ChainVerification
 _LONGEST_HEAD = 200
 
 
-def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None, target: Target, form: Format) -> None:
-    """List entries, the newest first."""
+def list_entries(
+    filters: Mapping[str, str | None], limit: int, tenant: str | None, target: Target, form: Format
+) -> None:
+    """Print audit entries, newest first."""
     for field in ("since", "until"):
-        _check_instant(field, asked[field])
+        _check_instant(field, filters[field])
 
     async def work(gateway: Gateway) -> list[AuditRecord]:
-        return await list_all(gateway, requests.audit(page=page_size(limit), **asked), limit)
+        return await list_all(gateway, requests.audit(page=page_size(limit), **filters), limit)
 
     found = with_gateway(target, work, tenant=tenant)
     columns = ["at", "actor", "action", "what", "details", "sealed"]
@@ -30,9 +32,9 @@ def list_entries(asked: Mapping[str, str | None], limit: int, tenant: str | None
 
 
 def verify(expect: str | None, head_file: Path | None, target: Target, form: Format) -> bool:
-    """Look at the whole chain; whether nothing is wrong with it comes back.
+    """Verify the whole chain and return whether it is intact.
 
-    A file holds the last hash from one time to the next, so that what was cut off in between is missed.
+    `head_file` keeps the last hash between calls, so that entries cut off the end of the chain are noticed.
     """
     wanted = expect if head_file is None else _read_head_file(head_file)
     done = with_operations(target, lambda operations: operations.audit.verify(expect=wanted))
@@ -45,15 +47,15 @@ def verify(expect: str | None, head_file: Path | None, target: Target, form: For
     return done.intact
 
 
-def _check_instant(field: str, said: str | None) -> None:
-    if said is None:
+def _check_instant(field: str, text: str | None) -> None:
+    if text is None:
         return
     try:
-        found = datetime.fromisoformat(said)
+        found = datetime.fromisoformat(text)
     except ValueError:
-        raise FieldError(field, said, "is no ISO instant such as 2026-03-01T12:00:00Z") from None
+        raise FieldError(field, text, "is not an ISO 8601 instant such as 2026-03-01T12:00:00Z") from None
     if found.tzinfo is None:
-        raise FieldError(field, said, "has no zone: end it with Z or an offset")
+        raise FieldError(field, text, "has no time zone: end it with Z or an offset")
 
 
 def _row(one: AuditRecord) -> list[str]:
@@ -64,8 +66,8 @@ def _row(one: AuditRecord) -> list[str]:
 
 
 def _print_result(done: ChainVerification) -> None:
-    for flaw in done.flaws:
-        echo(flaw.reason)
+    for broken in done.flaws:
+        echo(broken.reason)
     later = f"; {done.unsealed} more not sealed yet" if done.unsealed else ""
     echo(f"{'whole' if done.intact else 'BROKEN'}: {done.head.seq} entries{later}")
     echo(f"head {printable(done.head.hash)}")
@@ -77,7 +79,7 @@ def _result_data(done: ChainVerification) -> dict[str, Any]:
         "entries": done.head.seq,
         "unsealed": done.unsealed,
         "head": done.head.hash,
-        "flaws": [{"seq": flaw.seq, "reason": flaw.reason} for flaw in done.flaws],
+        "flaws": [{"seq": broken.seq, "reason": broken.reason} for broken in done.flaws],
     }
 
 

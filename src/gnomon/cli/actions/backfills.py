@@ -1,4 +1,4 @@
-"""`gnomon jobs backfill` and `gnomon jobs backfills`: planned times of the past that are run after all."""
+"""`gnomon jobs backfill` and `gnomon jobs backfills`: run past planned times that had no run."""
 
 import asyncio
 import sys
@@ -14,14 +14,14 @@ from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gate
 from gnomon.client import requests
 from gnomon.core.responses import BackfillDetail, BackfillPreview
 
-#: How often progress is looked at, in seconds.
+#: The interval between two polls of the progress.
 _POLL_SECONDS = 0.3
-#: Of how many planned times a preview tells each.
+#: The number of planned times that a preview lists.
 _SHOWN = 20
 
 
 class BackfillOptions(NamedTuple):
-    """Which planned times of which job, as they were typed."""
+    """A job and a range of planned times, as given on the command line."""
 
     job: str
     first: str
@@ -30,18 +30,18 @@ class BackfillOptions(NamedTuple):
     key: str | None = None
 
     async def bounds(self, gateway: Gateway) -> tuple[datetime, datetime, str]:
-        """The instants, and the zone that they were read in."""
+        """The bounds as instants, and the job's time zone, in which they were read."""
         zone = (await gateway.send(requests.job(self.job, coming=0, last=0))).timezone
         first = parse_start(self.first, timezone=zone, option="--from")
         return first, parse_start(self.last, timezone=zone, option="--to"), zone
 
 
-def preview(wanted: BackfillOptions, target: Target, form: Format) -> None:
-    """Say what a backfill would run."""
+def preview(options: BackfillOptions, target: Target, form: Format) -> None:
+    """Print the planned times that a backfill would run."""
 
     async def work(gateway: Gateway) -> tuple[BackfillPreview, str]:
-        first, last, zone = await wanted.bounds(gateway)
-        return await gateway.send(requests.preview_backfill(wanted.job, first, last, again=wanted.again)), zone
+        first, last, zone = await options.bounds(gateway)
+        return await gateway.send(requests.preview_backfill(options.job, first, last, again=options.again)), zone
 
     found, zone = with_gateway(target, work)
     if form is not Format.TABLE:
@@ -54,13 +54,13 @@ def preview(wanted: BackfillOptions, target: Target, form: Format) -> None:
     echo(f"{len(found.to_run)} would run, {found.had_a_run} had a run before")
 
 
-def backfill(wanted: BackfillOptions, target: Target, form: Format, *, parallel: int, detach: bool) -> bool:
-    """Start a backfill, and wait for its end unless told otherwise; False if some of it did not succeed."""
+def backfill(options: BackfillOptions, target: Target, form: Format, *, parallel: int, detach: bool) -> bool:
+    """Start a backfill and, unless `detach`, wait for its end; return whether no run failed and none was cancelled."""
 
     async def work(gateway: Gateway) -> BackfillDetail:
-        first, last, _ = await wanted.bounds(gateway)
+        first, last, _ = await options.bounds(gateway)
         started = await gateway.send(
-            requests.backfill(wanted.job, first, last, max_parallel=parallel, again=wanted.again, key=wanted.key)
+            requests.backfill(options.job, first, last, max_parallel=parallel, again=options.again, key=options.key)
         )
         if form is Format.TABLE:
             echo(f"{started.backfill_id} has {_times(started.planned)} to run")
@@ -68,14 +68,14 @@ def backfill(wanted: BackfillOptions, target: Target, form: Format, *, parallel:
         if detach:
             return started
         if not (await gateway.send(requests.workers())).items:
-            sys.stderr.write("no worker is alive: it begins as soon as gnomon up runs\n")
+            sys.stderr.write("no worker is alive: the backfill starts when one is\n")
             return started
         return await _wait_until_ended(gateway, started)
 
     try:
         done = with_gateway(target, work)
     except KeyboardInterrupt:
-        sys.stderr.write("it goes on without this command: gnomon jobs backfills shows it\n")
+        sys.stderr.write("the backfill continues: gnomon jobs backfills shows its progress\n")
         return False
     if form is not Format.TABLE:
         print_data(done, form)
@@ -96,7 +96,7 @@ async def _wait_until_ended(gateway: Gateway, started: BackfillDetail) -> Backfi
 
 @contextmanager
 def _progress(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], None]]:
-    """A bar on a terminal, and nothing elsewhere."""
+    """Show a progress bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -109,7 +109,7 @@ def _progress(started: BackfillDetail) -> Iterator[Callable[[BackfillDetail], No
 
 
 def cancel(backfill_id: str, target: Target, form: Format) -> None:
-    """Let nothing more of a backfill start."""
+    """Cancel a backfill: no more of its runs start."""
     done = send(target, requests.cancel_backfill(backfill_id))
     if form is not Format.TABLE:
         print_data(done, form)
@@ -118,7 +118,7 @@ def cancel(backfill_id: str, target: Target, form: Format) -> None:
 
 
 def list_backfills(job: str | None, limit: int, target: Target, form: Format) -> None:
-    """List backfills."""
+    """Print backfills, newest first."""
 
     async def work(gateway: Gateway) -> list[BackfillDetail]:
         return await list_all(gateway, requests.backfills(job=job, page=page_size(limit)), limit)

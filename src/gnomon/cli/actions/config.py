@@ -1,4 +1,4 @@
-"""`gnomon config`: every setting, and who said so."""
+"""`gnomon config`: every setting with its value and origin."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ from gnomon.config.sources import REDACTED, unknown_setting_reason
 from gnomon.core.durations import duration_text
 from gnomon.errors import FieldError
 
-#: Settings that nobody is to see, if they say anything.
+#: Settings whose values are never printed.
 _SECRET = ("password",)
 _USUAL = "default"
 
 
 class SettingRow(Struct, frozen=True, kw_only=True):
-    """A setting as it may be shown."""
+    """A setting as it is printed."""
 
     setting: str
     value: object
@@ -27,7 +27,7 @@ class SettingRow(Struct, frozen=True, kw_only=True):
 
 
 def show(section: str | None, target: Target, form: Format) -> None:
-    """Print every setting of a section, or of all."""
+    """Print the settings of one section or of all."""
     flags = {"database.url": database_url(target.database)} if target.database else {}
     settings, origins = read_settings_with_origins(target.config, flags=flags, environment=os.environ)
     sections = [name for name in Settings.__struct_fields__ if isinstance(getattr(settings, name), Struct)]
@@ -42,16 +42,16 @@ def show(section: str | None, target: Target, form: Format) -> None:
 
 def _all(settings: Settings, origins: Mapping[str, str]) -> Iterator[SettingRow]:
     for name in Settings.__struct_fields__:
-        said = getattr(settings, name)
-        if not isinstance(said, Struct):
-            yield _shown(name, said, origins)
+        value = getattr(settings, name)
+        if not isinstance(value, Struct):
+            yield _shown(name, value, origins)
             continue
-        for key in said.__struct_fields__:
-            yield _shown(f"{name}.{key}", getattr(said, key), origins)
+        for key in value.__struct_fields__:
+            yield _shown(f"{name}.{key}", getattr(value, key), origins)
 
 
 def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:
-    """The setting as a file would have it, without what nobody else should read."""
+    """The setting in the format of a configuration file, with secrets redacted."""
     origin = origins.get(name, _USUAL)
     if name.endswith("_ms") and isinstance(value, int):
         name, value = name.removesuffix("_ms"), duration_text(value)

@@ -1,4 +1,4 @@
-"""`gnomon db`: looking after the database."""
+"""`gnomon db` and `gnomon doctor`: migrate, clean and check a database."""
 
 import asyncio
 import os
@@ -17,32 +17,34 @@ from gnomon.services.observability.health import Severity
 
 
 def migrate(url: str | None) -> None:
-    """Migrate the database and say where it stands."""
+    """Migrate the database and print its schema revision."""
     settings = load(flags={"database.url": url} if url else None, environment=os.environ)
     revision = asyncio.run(migrate_database(settings))
     sys.stdout.write(f"schema {revision}\n")
 
 
 def clean(target: Target, form: Format, *, dry: bool) -> None:
-    """Let go of old history and say how much that was."""
+    """Archive and delete old history and print the counts."""
     if not dry and not archive_configured(target.settings()):
-        raise UsageError("execution.archive_dir names no folder to archive to; say none to remove without an archive")
+        raise UsageError(
+            "execution.archive_dir names no folder to archive to; set it to none to delete without an archive"
+        )
     done = with_operations(target, lambda operations: operations.cleaner.clean(dry=dry))
     if form is not Format.TABLE:
         gone = {kind.value: count for kind, count in done.gone.items()}
         print_data({"dry_run": dry, "gone": gone, "archived_rows": dict(done.rows)}, form)
         return
     if not done.gone:
-        echo("nothing is old enough to go")
+        echo("nothing is older than its retention")
         return
     rows = [[kind.value.replace("_", " "), f"{count:,}"] for kind, count in done.gone.items()]
-    print_table(["what", "would go" if dry else "gone"], rows)
+    print_table(["kind", "would be deleted" if dry else "deleted"], rows)
     if dry and RetentionKind.RUNS in done.gone:
-        echo("ticks whose runs are still there are not counted: they go after those")
+        echo("ticks whose runs still exist are not counted: they are deleted after their runs")
 
 
 def doctor(target: Target, form: Format) -> bool:
-    """Print what was found. Whether nothing is wrong comes back."""
+    """Print the findings; return whether none is an error."""
     found = asyncio.run(diagnose(target.settings()))
     if form is Format.TABLE:
         print_table(["about", "is", ""], [[one.about, one.grade.value, one.message] for one in found])

@@ -1,4 +1,4 @@
-"""`gnomon dead-letters`: what has failed for good."""
+"""`gnomon dead-letters`: list, replay and resolve tasks that failed for good."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ from gnomon.errors import UsageError
 
 
 def list_letters(job: str | None, limit: int, target: Target, form: Format, *, unresolved: bool) -> None:
-    """List dead letters."""
+    """Print dead letters."""
 
     async def work(gateway: Gateway) -> list[DeadLetterSummary]:
         return await list_all(
@@ -46,7 +46,7 @@ def _row(letter: DeadLetterSummary) -> list[str]:
 
 
 def show(dead_letter_id: str, target: Target, form: Format) -> None:
-    """Show a dead letter with every attempt."""
+    """Print a dead letter and its attempts."""
     letter = send(target, requests.dead_letter(dead_letter_id))
     if form is not Format.TABLE:
         print_data(letter, form)
@@ -70,18 +70,18 @@ def show(dead_letter_id: str, target: Target, form: Format) -> None:
 
 
 def selected_letter(dead_letter_id: str | None, job: str | None, key: str | None, *, everything: bool) -> str | None:
-    """The one that is to be replayed; None for all of them."""
+    """The ID of the dead letter to replay; None for all of them. UsageError if the arguments contradict each other."""
     if dead_letter_id is None and not everything:
-        raise UsageError("name a dead letter, or say --all")
+        raise UsageError("name a dead letter, or use --all")
     if dead_letter_id is not None and (everything or job is not None):
-        raise UsageError("name a dead letter, or say --all, not both; --job goes with --all")
+        raise UsageError("name a dead letter or use --all, not both; --job goes with --all")
     if everything and key is not None:
         raise UsageError("--key is for the replay of one dead letter")
     return dead_letter_id
 
 
 def replay(dead_letter_id: str, key: str | None, target: Target, form: Format) -> None:
-    """Run what has failed again."""
+    """Replay one dead letter."""
     done = send(target, requests.replay(dead_letter_id, key=key))
     if form is Format.TABLE:
         echo(f"{done.execution_id} {done.became}")
@@ -90,7 +90,7 @@ def replay(dead_letter_id: str, key: str | None, target: Target, form: Format) -
 
 
 def replay_all(job: str | None, target: Target, form: Format) -> bool:
-    """Run everything again that nobody has dealt with; whether all of it could be."""
+    """Replay all unresolved dead letters; return whether none was refused."""
     with progress_spinner("replaying"):
         done = with_gateway(target, lambda gateway: list_all(gateway, requests.replay_all(job=job)))
     if form is not Format.TABLE:
@@ -99,12 +99,12 @@ def replay_all(job: str | None, target: Target, form: Format) -> bool:
         rows = [[one.dead_letter_id, one.job, one.refused or one.became or "", one.execution_id or ""] for one in done]
         print_table(["dead letter", "job", "became", "execution"], rows)
     else:
-        echo("there are none to replay")
+        echo("no dead letters to replay")
     return all(one.refused is None for one in done)
 
 
 def resolve(dead_letter_id: str, target: Target, form: Format) -> None:
-    """Put a dead letter away."""
+    """Mark a dead letter as resolved."""
 
     async def work(gateway: Gateway) -> tuple[bool, DeadLetterDetail]:
         before = await gateway.send(requests.dead_letter(dead_letter_id))
@@ -130,7 +130,7 @@ def _fields(letter: DeadLetterDetail) -> list[tuple[str, str]]:
         ("job", f"{letter.job}, step {letter.step}"),
         ("state", _state(letter)),
         ("why", letter.reason.replace("_", " ")),
-        ("execution", letter.execution_id if letter.kept else f"{letter.execution_id}, which is no longer kept"),
+        ("execution", letter.execution_id if letter.kept else f"{letter.execution_id} (deleted)"),
         ("attempts", "" if letter.kept else str(letter.attempts)),
         ("last error", letter.last_error or ""),
         ("input", first_line(given, 200) or "the job's own"),

@@ -1,4 +1,4 @@
-"""`gnomon events`: what happened outside, and what became of it."""
+"""`gnomon events`: emit events, and show the runs that they started."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ from gnomon.core.runs.external_events import EventEffectKind
 
 
 def emit(name: str, body: str | None, key: str | None, target: Target, form: Format) -> None:
-    """Say that something happened."""
+    """Emit an event and print its effects."""
     done = send(target, requests.emit(name, json_option("--body", body), key=key))
     if form is not Format.TABLE:
         print_data(done, form)
@@ -24,7 +24,7 @@ def emit(name: str, body: str | None, key: str | None, target: Target, form: For
 
 
 def list_events(name: str | None, limit: int, target: Target, form: Format) -> None:
-    """List events, the newest first."""
+    """Print events, newest first."""
 
     async def work(gateway: Gateway) -> list[EventDetail]:
         return await list_all(gateway, requests.events(name=name, page=page_size(limit)), limit)
@@ -45,19 +45,19 @@ def _row(one: EventDetail) -> list[str]:
 
 
 def show(event_id: str, target: Target, form: Format) -> None:
-    """Show an event and what became of it for every job that listens."""
+    """Print an event and its effect on every job that listens to it."""
     found = send(target, requests.event(event_id))
     if form is not Format.TABLE:
         print_data(found, form)
         return
-    told = [
+    fields = [
         ("event", found.event_id),
         ("name", found.name),
         ("emitted", f"{format_instant(found.emitted_at)} by {found.actor}"),
         ("key", found.key or ""),
         ("body", _body(found, 200)),
     ]
-    echo("\n".join(format_fields(told)))
+    echo("\n".join(format_fields(fields)))
     echo("")
     _print_entries(found.entries)
 

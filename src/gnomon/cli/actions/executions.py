@@ -1,4 +1,4 @@
-"""`gnomon executions`: what ran, how it went, and ending it."""
+"""`gnomon executions`: list, show, follow and cancel executions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,20 +39,20 @@ from gnomon.core.runs.launch import CancelOutcome
 from gnomon.errors import UsageError
 
 _SKIPPED = "skipped"
-#: Of how many steps and items it is told what went wrong.
+#: The number of failed steps and items whose attempts are printed below the graph.
 _MOST_FAILURES = 20
-#: How much later than others a line may come in, with what it said in between.
+#: A line may arrive this much later than lines with a later timestamp; so far back each poll of the log starts.
 _LATE = timedelta(seconds=30)
 
 
-def list_executions(asked: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
-    """List runs, the newest first; or the ticks of a job that had none."""
-    if asked["status"] == _SKIPPED:
-        _list_skipped(asked, limit, target, form)
+def list_executions(filters: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
+    """Print executions, newest first, or the ticks of a job that had no execution."""
+    if filters["status"] == _SKIPPED:
+        _list_skipped(filters, limit, target, form)
         return
 
     async def work(gateway: Gateway) -> list[Execution]:
-        return await list_all(gateway, requests.executions(page=page_size(limit), **asked), limit)
+        return await list_all(gateway, requests.executions(page=page_size(limit), **filters), limit)
 
     runs = with_gateway(target, work)
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
@@ -71,16 +71,16 @@ def _row(run: Execution) -> list[str]:
     ]
 
 
-def _list_skipped(asked: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
-    job, within = asked["job"], {field: asked[field] for field in ("since", "until")}
+def _list_skipped(filters: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
+    job, period = filters["job"], {field: filters[field] for field in ("since", "until")}
     if job is None:
-        raise UsageError("--status skipped lists the ticks of one job that had no execution: name it with --job")
-    if asked["trigger"] is not None or asked["tag"] is not None:
-        raise UsageError("--status skipped lists ticks: --trigger and --tag are of executions")
+        raise UsageError("--status skipped lists the ticks of one job that had no execution: name the job with --job")
+    if filters["trigger"] is not None or filters["tag"] is not None:
+        raise UsageError("--status skipped lists ticks: it cannot be used with --trigger or --tag")
 
     async def work(gateway: Gateway) -> list[LedgerTick]:
         return await list_all(
-            gateway, requests.ticks(job, status=TickStatus.SKIPPED, page=page_size(limit), **within), limit
+            gateway, requests.ticks(job, status=TickStatus.SKIPPED, page=page_size(limit), **period), limit
         )
 
     ticks = with_gateway(target, work)
@@ -95,20 +95,20 @@ def _list_skipped(asked: Mapping[str, str | None], limit: int, target: Target, f
 
 
 def show(execution_id: str, target: Target, form: Format) -> None:
-    """Show a run with its steps and attempts."""
+    """Print an execution with its steps and attempts."""
     found = send(target, requests.execution(execution_id))
     if form is not Format.TABLE:
         print_data(found, form)
         return
     echo("\n".join(format_fields(_fields(found))))
     echo("")
-    # Without the workflow it is not known what comes after what.
+    # A step without `when` belongs to a workflow version that is gone: the order of the steps is unknown.
     drawn = [one for one in found.steps if one.when is not None]
     if len(drawn) < len(found.steps) or (len(drawn) == 1 and drawn[0].items is None):
         _print_attempts(found.steps)
         return
     draw(drawn)
-    # The graph says how often each step was tried; why it was tried again is told of those that were.
+    # The graph has the number of attempts; the table below it has the errors of steps that were retried.
     tried = [(step.step, one) for step in drawn for one in (step, *(step.items or []))]
     failed = [(name, one) for name, one in tried if any(a.error and a.worker != ENGINE for a in one.attempts)]
     if failed:
@@ -126,20 +126,20 @@ def _print_rows(tried: Sequence[tuple[str, WorkDetail]]) -> None:
 
 
 def cancel(execution_id: str, target: Target, form: Format) -> None:
-    """End a run."""
+    """Cancel an execution."""
     done = send(target, requests.cancel(execution_id))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done.became == CancelOutcome.CANCELLED:
         echo(f"{execution_id} is cancelled")
     else:
-        echo(f"{execution_id} has been asked to stop")
+        echo(f"{execution_id} is stopping")
 
 
 def logs(execution_id: str, target: Target, form: Format, *, follow: bool) -> None:
-    """Print what a run has said; with `follow`, go on until it is over."""
+    """Print the log of an execution; with `follow`, until it has completed."""
     if follow and form is not Format.TABLE:
-        raise UsageError("--follow prints lines: leave -o away")
+        raise UsageError("--follow prints lines: it cannot be used with -o")
     if follow:
         with_gateway(target, lambda gateway: _follow(gateway, execution_id))
         return
@@ -147,41 +147,41 @@ def logs(execution_id: str, target: Target, form: Format, *, follow: bool) -> No
     async def work(gateway: Gateway) -> list[LogEntry]:
         return await list_all(gateway, requests.logs(execution_id))
 
-    said = with_gateway(target, work)
+    entries = with_gateway(target, work)
     if form is not Format.TABLE:
-        print_data(said, form)
+        print_data(entries, form)
     else:
-        _print_log_lines(said)
+        _print_log_lines(entries)
 
 
 async def _follow(gateway: Gateway, execution_id: str) -> None:
     seen: set[tuple[str, int | None, int]] = set()
     since: datetime | None = None
     async for _ in poll_until_done(gateway.send, requests.execution(execution_id)):
-        said = await list_all(gateway, requests.logs(execution_id, since=since))
-        fresh = [one for one in said if (one.step, one.item, one.line) not in seen]
+        entries = await list_all(gateway, requests.logs(execution_id, since=since))
+        fresh = [one for one in entries if (one.step, one.item, one.line) not in seen]
         seen.update((one.step, one.item, one.line) for one in fresh)
-        since = said[-1].at - _LATE if said else since
+        since = entries[-1].at - _LATE if entries else since
         _print_log_lines(fresh)
 
 
-def _print_log_lines(said: Sequence[LogEntry]) -> None:
-    for one in said:
-        who = one.step if one.item is None else f"{one.step}[{one.item}]"
+def _print_log_lines(entries: Sequence[LogEntry]) -> None:
+    for one in entries:
+        source = one.step if one.item is None else f"{one.step}[{one.item}]"
         clock = one.at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-        echo(printable(f"{clock}  {one.level:<7}  {who}  {one.text}"))
+        echo(printable(f"{clock}  {one.level:<7}  {source}  {one.text}"))
     sys.stdout.flush()
 
 
 def summary_text(run: Execution) -> str:
-    """How a run went, in one line."""
+    """The result of an execution in one line."""
     how = f"{run.execution_id} {run.status}"
     how += f" in {format_duration(run.duration_ms)}" if run.duration_ms is not None else ""
     return printable(f"{how}: {first_line(run.error, 200)}" if run.error else how)
 
 
 def attempt_took(attempt: AttemptDetail | WhyAttempt) -> str:
-    """How long an attempt that has ended went on."""
+    """The duration of a completed attempt; an empty string otherwise."""
     if attempt.started_at is None or attempt.ended_at is None:
         return ""
     return format_duration(max(0, round((attempt.ended_at - attempt.started_at) / timedelta(milliseconds=1))))
@@ -189,12 +189,12 @@ def attempt_took(attempt: AttemptDetail | WhyAttempt) -> str:
 
 def _fields(run: ExecutionDetail) -> list[tuple[str, str]]:
     stopping = run.cancel_requested_at is not None and run.completed_at is None
-    asked = f", asked to stop {format_instant(run.cancel_requested_at)}" if stopping else ""
+    stop = f", stop requested {format_instant(run.cancel_requested_at)}" if stopping else ""
     given = "" if run.input is None else msgspec.json.encode(run.input).decode()
-    told = [
+    fields = [
         ("execution", run.execution_id),
         ("job", f"{run.job} (version {run.version})"),
-        ("status", ("waiting in the queue" if run.queued else run.status) + asked),
+        ("status", ("waiting in the queue" if run.queued else run.status) + stop),
         ("trigger", f"{run.trigger} for {run.user_id}" if run.user_id else run.trigger),
         ("planned", format_instant(run.planned_at)),
         ("started", format_instant(run.started_at)),
@@ -206,7 +206,7 @@ def _fields(run: ExecutionDetail) -> list[tuple[str, str]]:
         ("part of", run.parent_task or ""),
         ("input", first_line(given, 200)),
     ]
-    return told + [
+    return fields + [
         (f"output {one.step}", first_line(msgspec.json.encode(one.output).decode(), 200))
         for one in run.steps
         if one.output is not None

@@ -1,4 +1,4 @@
-"""`gnomon explain`: a schedule in words, in cron, and on the calendar."""
+"""`gnomon explain`: a schedule in English, as cron, and its next fires."""
 
 import sys
 from collections.abc import Iterator
@@ -15,33 +15,33 @@ from gnomon.core.triggers import At, Every
 
 @dataclass(frozen=True, slots=True)
 class ScheduleExplanation:
-    """What there is to say about one schedule, seen from one instant."""
+    """A schedule, its next fires after an instant, and the clock changes that affect them."""
 
     text: str
     trigger: Cron | Every | At
     timezone: str
-    #: How many fires were asked for, and those there are.
-    asked: int
+    #: The requested number of fires, and the fires found.
+    requested: int
     fires: tuple[datetime, ...]
     changes: tuple[ClockChange, ...]
 
     @property
     def sentence(self) -> str:
-        """The schedule in words."""
+        """The schedule in English."""
         words = self.trigger.describe()
         return words[0].upper() + words[1:]
 
     @property
     def cron(self) -> str | None:
-        """The canonical expression, where cron can say it."""
+        """The canonical cron expression; None if cron cannot express the schedule."""
         return self.trigger.canonical if isinstance(self.trigger, Cron) else None
 
     def local(self, instant: datetime) -> datetime:
-        """The instant in the schedule's zone."""
+        """The instant in the schedule's time zone."""
         return in_zone(instant, self.timezone)
 
     def notes(self) -> list[str]:
-        """Beside each fire, the changes of the clocks on its day; each stands once, at the first fire after it."""
+        """For each fire, the clock changes of its day; each change is noted once, at the first fire after it."""
         notes = [""] * len(self.fires)
         for change in self.changes:
             that_day = [i for i, fire in enumerate(self.fires) if self.local(fire).date() in _days(change)]
@@ -52,7 +52,7 @@ class ScheduleExplanation:
 
 
 def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> ScheduleExplanation:
-    """The explanation of `text`; an interval is taken to start now."""
+    """The explanation of `text`; an interval is assumed to start now."""
     trigger = parse_schedule(text, timezone=timezone, dialect=dialect)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(now)
@@ -95,9 +95,9 @@ def _show_text(explanation: ScheduleExplanation) -> None:
     elif isinstance(explanation.trigger, Every):
         write("cron  cannot say this evenly: it is an interval, shown as if it started now\n")
     write(f"zone  {explanation.timezone}\n")
-    write("\n" if explanation.asked else "")
+    write("\n" if explanation.requested else "")
     if not explanation.fires:
-        write("no fires to come\n" if explanation.asked else "")
+        write("no fires to come\n" if explanation.requested else "")
         return
     rows = [
         [_readable(explanation.local(fire)), _readable(fire), note]

@@ -1,4 +1,4 @@
-"""A graph of steps in a terminal: each under the last of those that it comes after."""
+"""Draw a graph of steps as a tree: each step stands under the last of its dependencies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -25,7 +25,7 @@ def draw(steps: Sequence[StepDetail]) -> None:
 
 
 def draw_definition(steps: Sequence[Mapping[str, Any]]) -> None:
-    """Print the graph of a workflow: what each step does."""
+    """Print the graph of a workflow: the action of each step."""
     known = {step["step"]: step for step in steps}
     order = TopologicalSorter({name: step.get("depends_on", []) for name, step in known.items()}).static_order()
     after = {name: known[name].get("depends_on", []) for name in order}
@@ -34,7 +34,7 @@ def draw_definition(steps: Sequence[Mapping[str, Any]]) -> None:
 
 
 def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Each step as a line of a tree, and its name. A step stands under the last of those that it comes after."""
+    """Yield a line of the tree and the name for each step; a step stands under the last of its dependencies."""
     places = {name: place for place, name in enumerate(after)}
     below: dict[str | None, list[str]] = {}
     for name, earlier in after.items():
@@ -53,8 +53,8 @@ def outline(after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 
 def _step_cells(step: StepDetail) -> list[str]:
-    said = {"depends_on": step.depends_on, "when": step.when}
-    terms = _conditions_text(said if step.skipped else said | {"if": step.condition})
+    known = {"depends_on": step.depends_on, "when": step.when}
+    terms = _conditions_text(known if step.skipped else known | {"if": step.condition})
     if step.state == _WAITING:
         return [_WAITING, "", "", terms]
     attempts = str(len(step.attempts)) if step.attempts and not step.items else ""
@@ -69,21 +69,21 @@ def _step_cells(step: StepDetail) -> list[str]:
 
 
 def state_of(work: WorkDetail) -> str:
-    """Where a step or an item stands, in a word or two."""
+    """The state of a step or an item, with what it waits for."""
     if work.skipped:
         return "SKIPPED"
     return f"{work.state} ({work.waits_for})" if work.waits_for is not None else work.state
 
 
 def step_duration_ms(work: WorkDetail) -> int | None:
-    """How long a step that is over took, from its first attempt to the end of the last."""
+    """The milliseconds from a completed step's first attempt to the end of its last; None otherwise."""
     if work.started_at is None or work.ended_at is None or work.state not in _OVER:
         return None
     return max(0, round((work.ended_at - work.started_at) / timedelta(milliseconds=1)))
 
 
 def item_counts_text(states: Mapping[str, int]) -> str:
-    """How far the items of a step are."""
+    """The number of items of a step that are done and that failed."""
     if not states:
         return ""
     done = states.get(TaskState.SUCCEEDED.value, 0)
@@ -92,7 +92,7 @@ def item_counts_text(states: Mapping[str, int]) -> str:
 
 
 def _conditions_text(step: Mapping[str, Any]) -> str:
-    """On what it waits besides the step above it, and what must hold."""
+    """The dependencies besides the step above it, and the conditions."""
     earlier = step.get("depends_on", [])
     found = [f"after {', '.join(earlier)}"] if len(earlier) > 1 else []
     if step.get("when", When.ALL_SUCCESS) != When.ALL_SUCCESS:

@@ -1,4 +1,4 @@
-"""Jobs files from what other schedulers have, with a report about every entry."""
+"""`gnomon import`: convert crontabs, systemd timers and CronJobs to a jobs file, with a report on every entry."""
 
 import os
 import re
@@ -22,19 +22,19 @@ from gnomon.errors import CronError, FileError, UsageError
 
 _STDIN = "-"
 _LARGEST_INPUT = 4 * 2**20
-#: What cron itself reads in a folder of crontabs.
+#: The file names that cron itself reads in a folder of crontabs.
 _CRONTAB_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def crontabs(files: Sequence[Path], *, timezone: str | None, system: bool) -> list[ImportReport]:
-    """What the crontabs have."""
+    """Convert crontabs."""
     zone = _zone(timezone)
     found = _files(files, lambda file: _CRONTAB_NAME.fullmatch(file.name) is not None)
     return [read_crontab(_text(file), place=_name(file), timezone=zone, system=system) for file in found]
 
 
 def timers(files: Sequence[Path], *, timezone: str | None) -> list[ImportReport]:
-    """What the timers have. The service of a timer that is given alone is looked for beside it."""
+    """Convert timers. The service of a timer that is given alone is read from the same folder."""
     found = list(_files(files, lambda file: file.suffix in (".timer", ".service")))
     units = {_name(file): _text(file) for file in found}
     for file in found:
@@ -48,7 +48,7 @@ def timers(files: Sequence[Path], *, timezone: str | None) -> list[ImportReport]
 
 
 def cronjobs(files: Sequence[Path]) -> list[ImportReport]:
-    """What the manifests have."""
+    """Convert Kubernetes manifests."""
     found = _files(files, lambda file: file.suffix in (".yaml", ".yml", ".json"))
     return [read_cronjobs(read_yaml_documents(_name(file), _text(file)), place=_name(file)) for file in found]
 
@@ -96,13 +96,13 @@ def _write(out: Path, text: str, *, force: bool) -> None:
         with out.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise FileError(out, "is there already: --force writes over it") from None
+        raise FileError(out, "exists: --force overwrites it") from None
     except OSError as problem:
         raise FileError(out, f"cannot be written: {problem.strerror}") from None
 
 
 def _files(named: Sequence[Path], wanted: Callable[[Path], bool]) -> Iterator[Path]:
-    """Every file that was named, and those of the folders that are of the right kind."""
+    """The named files, and the matching files of named folders."""
     for path in named:
         if not path.is_dir():
             yield path
@@ -129,11 +129,11 @@ def _name(file: Path) -> str:
     return "stdin" if str(file) == _STDIN else file.name
 
 
-def _zone(said: str | None) -> str:
-    """The zone that was said, which must be one, or that of this machine."""
-    if said is not None:
-        known_zone(said)
-        return said
+def _zone(given: str | None) -> str:
+    """The given time zone, which must exist, or that of this machine."""
+    if given is not None:
+        known_zone(given)
+        return given
     for name in _host_zone_candidates():
         try:
             known_zone(name)

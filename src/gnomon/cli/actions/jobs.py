@@ -1,4 +1,4 @@
-"""`gnomon jobs resume`: letting a job go on, and what becomes of the runs that its pause swallowed."""
+"""`gnomon jobs`: validate, apply, inspect, run, pause, resume, skip and delete jobs."""
 
 import sys
 from collections import Counter
@@ -40,78 +40,8 @@ from gnomon.services.operations.presenters import timezone_of
 _CHOICES = "skip, latest, all, since INSTANT or spread SPAN"
 
 
-def resume(name: str, missed: str, value: str | None, target: Target, form: Format) -> None:
-    """Let a job go on."""
-
-    async def work(gateway: Gateway) -> JobResumed:
-        zone = (await gateway.send(requests.job(name, coming=0, last=0))).timezone
-        return await gateway.send(_resume_request(name, missed, value, zone))
-
-    done = with_gateway(target, work)
-    if form is not Format.TABLE:
-        print_data(done, form)
-        return
-    coming = format_instant(next(iter(done.next_runs), None), done.timezone)
-    echo(f"{name} goes on; its next run is at {coming}" if coming else f"{name} goes on; nothing is planned")
-    _print_missed(name, done)
-
-
-def _resume_request(name: str, missed: str, value: str | None, zone: str) -> ApiRequest[JobResumed]:
-    word, _, rest = missed.strip().partition(" ")
-    given = value if value is not None else rest.strip() or None
-    if word not in list(ResumePolicy) or (rest and value is not None):
-        raise FieldError("--missed", missed, f"is none of {_CHOICES}")
-    if (given is not None) != (word in (ResumePolicy.SINCE, ResumePolicy.SPREAD)):
-        raise FieldError("--missed", missed if given is None else f"{word} {given}", f"is none of {_CHOICES}")
-    if word == ResumePolicy.SINCE:
-        since = parse_start(given, timezone=zone, option="--missed since")
-        return requests.resume(name, missed=word, since=since)
-    if word == ResumePolicy.SPREAD:
-        duration_ms("--missed spread", given)
-    return requests.resume(name, missed=word, over=given)
-
-
-def _print_missed(name: str, done: JobResumed) -> None:
-    gone, zone = done.swallowed, done.timezone
-    if gone.first_at is None or gone.last_at is None:
-        return
-    first, last = format_instant(gone.first_at, zone), format_instant(gone.last_at, zone)
-    runs = "1 run" if gone.count == 1 else f"{gone.count} runs"
-    echo(f"the pause swallowed {runs}" + (f", from {first} to {last}" if gone.count > 1 else f", at {first}"))
-    if done.runs:
-        left = gone.count - done.runs
-        echo(f"{done.runs} of them will take place after all" + (f"; {left} will not" if left else ""))
-    else:
-        bounds = f"--from {gone.first_at.isoformat()} --to {gone.last_at.isoformat()}"
-        echo(f"to run them: gnomon jobs backfill {name} {bounds}")
-
-
-def skip(name: str, at: str, move_to: str | None, target: Target, form: Format, *, undo: bool) -> None:
-    """Skip or move a coming tick, or take that back."""
-
-    async def work(gateway: Gateway) -> tuple[JobDetail, str]:
-        zone = (await gateway.send(requests.job(name, coming=0, last=0))).timezone
-        planned = parse_start(at, timezone=zone, option="--at")
-        moved = None if move_to is None else parse_start(move_to, timezone=zone, option="--move-to")
-        if undo:
-            done = await gateway.send(requests.unskip(name, planned))
-            return done, f"fires at {format_instant(planned, zone)} after all"
-        done = await gateway.send(requests.skip(name, planned, move_to=moved))
-        return done, exception_text(TickMoved(planned_at=planned, moved_to=moved), zone)
-
-    done, told = with_gateway(target, work)
-    echo(f"{name}: {told}") if form is Format.TABLE else print_data(done, form)
-
-
-def exception_text(one: TickMoved, zone: str) -> str:
-    """The exception in words."""
-    if one.moved_to is None:
-        return f"{format_instant(one.planned_at, zone)} is skipped"
-    return f"{format_instant(one.planned_at, zone)} is moved to {format_instant(one.moved_to, zone)}"
-
-
 def validate(file: Path, target: Target, form: Format) -> None:
-    """Say whether a file could be applied, and what in it may not do what was meant."""
+    """Check a file and print warnings about fields that may not have the intended effect."""
     jobs = _read(file, target)
     if form is not Format.TABLE:
         print_data(
@@ -123,10 +53,12 @@ def validate(file: Path, target: Target, form: Format) -> None:
 
 
 def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | None = None) -> None:
-    """Make the jobs of the files stand as they are written."""
+    """Create or update the jobs of the files."""
     written = read_definitions(files, target)
     jobs, tag = [job for job, _ in written], prune.tag if prune else None
-    request = requests.apply([said for _, said in written], prune=prune is not None and tag is None, prune_tag=tag)
+    request = requests.apply(
+        [definition for _, definition in written], prune=prune is not None and tag is None, prune_tag=tag
+    )
     with progress_spinner(f"applying {_counted(len(jobs))}"):
         done = send(target, request, make=True).items
     _warn(jobs)
@@ -151,102 +83,18 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     echo(", ".join(f"{counts[change]} {change}" for change in JobChange if counts[change]) or "no jobs")
 
 
-def list_jobs(tag: str | None, target: Target, form: Format) -> None:
-    """List every job, or those with a tag, with when it runs next."""
-
-    async def work(gateway: Gateway) -> list[JobSummary]:
-        return await list_all(gateway, requests.jobs(tag=tag, page=page_size()))
-
-    found = with_gateway(target, work)
-    none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
-    print_list(found, form, ["job", "state", "schedule", "next run"], _row, none)
-
-
-def _row(one: JobSummary) -> list[str]:
-    return [one.job, one.state, one.schedule, format_instant(one.next_run_at, one.timezone)]
-
-
-def show(name: str, target: Target, form: Format) -> None:
-    """Show all there is to know about a job."""
-    found = send(target, requests.job(name))
-    if form is Format.TABLE:
-        _show_text(found)
-    else:
-        print_data(found, form)
-
-
-def trigger(
-    name: str, given: str | None, target: Target, form: Format, *, key: str | None, force: bool, wait: bool
-) -> bool:
-    """Start a run of a job, and wait for its end if asked to; False if that was not well."""
-    wanted = json_option("--input", given)
-
-    async def work(gateway: Gateway) -> ExecutionDetail | None:
-        done = await gateway.send(requests.trigger(name, wanted, key=key, force=force))
-        if form is Format.TABLE:
-            echo(f"{done.execution_id} {done.became}")
-            sys.stdout.flush()
-        elif not wait:
-            print_data(done, form)
-        return await wait_until_done(gateway.send, requests.execution(done.execution_id)) if wait else None
-
-    run = with_gateway(target, work)
-    if run is None:
-        return True
-    if form is Format.TABLE:
-        echo(summary_text(run))
-    else:
-        print_data(Execution(**{field: getattr(run, field) for field in Execution.__struct_fields__}), form)
-    return run.status == RunStatus.COMPLETED
-
-
-def pause(name: str, target: Target, form: Format) -> None:
-    """Let a job rest."""
-    done = send(target, requests.pause(name))
-    echo(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
-
-
-def delete(name: str, target: Target, form: Format) -> None:
-    """End a job."""
-    send(target, requests.delete(name))
-    if form is Format.TABLE:
-        echo(f"{name} is deleted; its history stays")
-    else:
-        print_data({"job": name, "deleted": True}, form)
-
-
-def coming(name: str, count: int, target: Target, form: Format) -> None:
-    """List the next planned times of a job."""
-    found = send(target, requests.job(name, coming=count, last=0))
-    if form is not Format.TABLE:
-        data = {"job": name, "timezone": found.timezone, "paused": found.paused}
-        print_data(data | {"next_runs": found.next_runs}, form)
-        return
-    if found.paused:
-        echo(f"{name} is paused; if it were not:")
-    if not found.next_runs:
-        echo("nothing is planned")
-        return
-    _print_times("next runs", found.next_runs, found.timezone)
-
-
-def schema(form: Format) -> None:
-    """Print the JSON Schema of a file of jobs, for editors."""
-    print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)
-
-
 def prune_selection(tag: str | None, *, everything: bool) -> Prune | None:
-    """What was typed about jobs that no file names."""
+    """The jobs to delete because they are in none of the files; None for none."""
     return Prune(tag) if everything or tag is not None else None
 
 
 def read_files(files: list[Path], target: Target, *, now: int | None = None) -> list[Job]:
-    """The jobs of all files, read as they are at some time or now; UsageError if one stands in two of them."""
+    """The jobs of all files, read as of `now`; UsageError if two files define the same job."""
     return [job for job, _ in read_definitions(files, target, now=now)]
 
 
 def read_definitions(files: list[Path], target: Target, *, now: int | None = None) -> list[tuple[Job, dict[str, Any]]]:
-    """The same, each with what was written."""
+    """The jobs of all files, each with its source definition; see read_files."""
     at, settings = ms_of(parse_start(None)) if now is None else now, target.settings()
     found = {str(file): read_jobs_with_source(file, settings, now=at) for file in files}
     reject_duplicate_jobs({file: [job for job, _ in written] for file, written in found.items()})
@@ -271,22 +119,41 @@ def _counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
-def _commands(definition: dict[str, Any]) -> list[str]:
-    """What the steps have a shell run, as far as one line shows it."""
-    return [first_line(step["command"], 90) for step in definition.get("dag", [definition]) if "command" in step]
+def list_jobs(tag: str | None, target: Target, form: Format) -> None:
+    """Print jobs and their next run."""
+
+    async def work(gateway: Gateway) -> list[JobSummary]:
+        return await list_all(gateway, requests.jobs(tag=tag, page=page_size()))
+
+    found = with_gateway(target, work)
+    none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
+    print_list(found, form, ["job", "state", "schedule", "next run"], _row, none)
+
+
+def _row(one: JobSummary) -> list[str]:
+    return [one.job, one.state, one.schedule, format_instant(one.next_run_at, one.timezone)]
+
+
+def show(name: str, target: Target, form: Format) -> None:
+    """Print a job."""
+    found = send(target, requests.job(name))
+    if form is Format.TABLE:
+        _show_text(found)
+    else:
+        print_data(found, form)
 
 
 def _show_text(found: JobDetail) -> None:
-    said = found.definition or {}
-    told = [
+    definition = found.definition or {}
+    fields = [
         ("job", found.job),
-        ("about", said.get("description", "")),
+        ("about", definition.get("description", "")),
         ("state", found.state),
         ("schedule", found.schedule),
         ("zone", found.timezone),
-        ("policies", f"overlap {said['overlap']}, catch-up {said['catchup']}" if said else ""),
-        ("functions", ", ".join(found.functions) if said else "not registered"),
-        ("commands", "\n".join(_commands(said))),
+        ("policies", f"overlap {definition['overlap']}, catch-up {definition['catchup']}" if definition else ""),
+        ("functions", ", ".join(found.functions) if definition else "not registered"),
+        ("commands", "\n".join(_commands(definition))),
         ("version", f"{found.version} (revision {found.revision} of the schedule)"),
         ("tags", ", ".join(found.tags)),
         ("under way", ", ".join(found.executions)),
@@ -294,8 +161,8 @@ def _show_text(found: JobDetail) -> None:
     ]
     if found.lock is not None:
         since = format_instant(found.lock.acquired_at, found.timezone)
-        told.append(("lock", f"{found.lock.key} since {since}, for {format_duration(found.lock.ttl_ms)}"))
-    echo("\n".join(format_fields(told)))
+        fields.append(("lock", f"{found.lock.key} since {since}, for {format_duration(found.lock.ttl_ms)}"))
+    echo("\n".join(format_fields(fields)))
     if found.next_runs:
         echo("")
         title = "next runs, if it were not paused" if found.paused else "next runs"
@@ -306,10 +173,9 @@ def _show_text(found: JobDetail) -> None:
         print_table(["last ticks", "became", "why", "count", "execution"], rows)
 
 
-def _print_times(title: str, times: list[datetime], zone: str) -> None:
-    rows = [[format_instant(at, zone), format_instant(at)] for at in times]
-    # Where local time is UTC, once is enough.
-    print_table([title], [row[:1] for row in rows]) if zone == "UTC" else print_table([title, "utc"], rows)
+def _commands(definition: dict[str, Any]) -> list[str]:
+    """The shell commands of the steps, each truncated to one line."""
+    return [first_line(step["command"], 90) for step in definition.get("dag", [definition]) if "command" in step]
 
 
 def _tick_row(tick: LedgerTick, zone: str) -> list[str]:
@@ -320,3 +186,139 @@ def _tick_row(tick: LedgerTick, zone: str) -> list[str]:
         str(tick.count),
         tick.execution_id or "",
     ]
+
+
+def coming(name: str, count: int, target: Target, form: Format) -> None:
+    """Print the next planned times of a job."""
+    found = send(target, requests.job(name, coming=count, last=0))
+    if form is not Format.TABLE:
+        data = {"job": name, "timezone": found.timezone, "paused": found.paused}
+        print_data(data | {"next_runs": found.next_runs}, form)
+        return
+    if found.paused:
+        echo(f"{name} is paused; if it were not:")
+    if not found.next_runs:
+        echo("nothing is planned")
+        return
+    _print_times("next runs", found.next_runs, found.timezone)
+
+
+def _print_times(title: str, times: list[datetime], zone: str) -> None:
+    rows = [[format_instant(at, zone), format_instant(at)] for at in times]
+    # In UTC the second column would repeat the first.
+    print_table([title], [row[:1] for row in rows]) if zone == "UTC" else print_table([title, "utc"], rows)
+
+
+def trigger(
+    name: str, given: str | None, target: Target, form: Format, *, key: str | None, force: bool, wait: bool
+) -> bool:
+    """Start a run of a job; with `wait`, return whether it completed."""
+    job_input = json_option("--input", given)
+
+    async def work(gateway: Gateway) -> ExecutionDetail | None:
+        done = await gateway.send(requests.trigger(name, job_input, key=key, force=force))
+        if form is Format.TABLE:
+            echo(f"{done.execution_id} {done.became}")
+            sys.stdout.flush()
+        elif not wait:
+            print_data(done, form)
+        return await wait_until_done(gateway.send, requests.execution(done.execution_id)) if wait else None
+
+    run = with_gateway(target, work)
+    if run is None:
+        return True
+    if form is Format.TABLE:
+        echo(summary_text(run))
+    else:
+        print_data(Execution(**{field: getattr(run, field) for field in Execution.__struct_fields__}), form)
+    return run.status == RunStatus.COMPLETED
+
+
+def pause(name: str, target: Target, form: Format) -> None:
+    """Pause a job."""
+    done = send(target, requests.pause(name))
+    echo(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
+
+
+def resume(name: str, missed: str, value: str | None, target: Target, form: Format) -> None:
+    """Resume a job and print how many runs its pause skipped."""
+
+    async def work(gateway: Gateway) -> JobResumed:
+        zone = (await gateway.send(requests.job(name, coming=0, last=0))).timezone
+        return await gateway.send(_resume_request(name, missed, value, zone))
+
+    done = with_gateway(target, work)
+    if form is not Format.TABLE:
+        print_data(done, form)
+        return
+    coming = format_instant(next(iter(done.next_runs), None), done.timezone)
+    echo(f"{name} is resumed; its next run is at {coming}" if coming else f"{name} is resumed; nothing is planned")
+    _print_missed(name, done)
+
+
+def _resume_request(name: str, missed: str, value: str | None, zone: str) -> ApiRequest[JobResumed]:
+    word, _, rest = missed.strip().partition(" ")
+    given = value if value is not None else rest.strip() or None
+    if word not in list(ResumePolicy) or (rest and value is not None):
+        raise FieldError("--missed", missed, f"is none of {_CHOICES}")
+    if (given is not None) != (word in (ResumePolicy.SINCE, ResumePolicy.SPREAD)):
+        raise FieldError("--missed", missed if given is None else f"{word} {given}", f"is none of {_CHOICES}")
+    if word == ResumePolicy.SINCE:
+        since = parse_start(given, timezone=zone, option="--missed since")
+        return requests.resume(name, missed=word, since=since)
+    if word == ResumePolicy.SPREAD:
+        duration_ms("--missed spread", given)
+    return requests.resume(name, missed=word, over=given)
+
+
+def _print_missed(name: str, done: JobResumed) -> None:
+    missed, zone = done.swallowed, done.timezone
+    if missed.first_at is None or missed.last_at is None:
+        return
+    first, last = format_instant(missed.first_at, zone), format_instant(missed.last_at, zone)
+    runs = "1 run" if missed.count == 1 else f"{missed.count} runs"
+    echo(f"{runs} missed during the pause" + (f", from {first} to {last}" if missed.count > 1 else f", at {first}"))
+    if done.runs:
+        left = missed.count - done.runs
+        echo(f"{done.runs} of them will run" + (f"; {left} will not" if left else ""))
+    else:
+        bounds = f"--from {missed.first_at.isoformat()} --to {missed.last_at.isoformat()}"
+        echo(f"to run them: gnomon jobs backfill {name} {bounds}")
+
+
+def skip(name: str, at: str, move_to: str | None, target: Target, form: Format, *, undo: bool) -> None:
+    """Skip or move a coming tick, or undo that."""
+
+    async def work(gateway: Gateway) -> tuple[JobDetail, str]:
+        zone = (await gateway.send(requests.job(name, coming=0, last=0))).timezone
+        planned = parse_start(at, timezone=zone, option="--at")
+        moved = None if move_to is None else parse_start(move_to, timezone=zone, option="--move-to")
+        if undo:
+            done = await gateway.send(requests.unskip(name, planned))
+            return done, f"fires at {format_instant(planned, zone)} again"
+        done = await gateway.send(requests.skip(name, planned, move_to=moved))
+        return done, exception_text(TickMoved(planned_at=planned, moved_to=moved), zone)
+
+    done, effect = with_gateway(target, work)
+    echo(f"{name}: {effect}") if form is Format.TABLE else print_data(done, form)
+
+
+def exception_text(one: TickMoved, zone: str) -> str:
+    """The exception as a sentence."""
+    if one.moved_to is None:
+        return f"{format_instant(one.planned_at, zone)} is skipped"
+    return f"{format_instant(one.planned_at, zone)} is moved to {format_instant(one.moved_to, zone)}"
+
+
+def delete(name: str, target: Target, form: Format) -> None:
+    """Delete a job."""
+    send(target, requests.delete(name))
+    if form is Format.TABLE:
+        echo(f"{name} is deleted; its history stays")
+    else:
+        print_data({"job": name, "deleted": True}, form)
+
+
+def schema(form: Format) -> None:
+    """Print the JSON Schema of a jobs file."""
+    print_data(job_file_schema(), Format.JSON if form is Format.TABLE else form)

@@ -1,4 +1,4 @@
-"""`gnomon jobs plan`: what applying a file would do, in fields and in fires."""
+"""`gnomon jobs plan`: the fields and fires that applying a file would change."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedFi
 from gnomon.errors import FieldError, NoDatabase
 from gnomon.services.operations.job_changes import JobChange, Prune
 
-#: How many fires of a job a person reads, if nobody says.
+#: The default number of fires per job in the text output.
 _MAX_LISTED = 5
-#: What was to be told by the exit code is there.
+#: The exit code if the plan has something that `--fail-on` names.
 EXIT_FOUND = 3
 _JOB_WORDS = frozenset(change.value for change in JobChange) - {JobChange.UNCHANGED.value}
 _WORDS = sorted(_JOB_WORDS | {fate.value for fate in FireChangeKind})
@@ -27,12 +27,12 @@ _SIGNS = {JobChange.CREATED: "+", JobChange.CHANGED: "~", JobChange.UNCHANGED: "
 _CHANGE_TEXT = {FireChangeKind.ADDED: "added", FireChangeKind.REMOVED: "gone", FireChangeKind.MOVED: "moved"}
 
 
-def parse_fail_on(said: Iterable[str]) -> frozenset[str]:
-    """What `--fail-on` names; FieldError for a word that means nothing."""
-    found = frozenset(word.strip() for text in said for word in text.split(","))
+def parse_fail_on(values: Iterable[str]) -> frozenset[str]:
+    """The words of `--fail-on`; FieldError for an unknown one."""
+    found = frozenset(word.strip() for text in values for word in text.split(","))
     for word in found:
         if word not in _WORDS:
-            raise FieldError("--fail-on", word, f"must be some of {', '.join(_WORDS)}")
+            raise FieldError("--fail-on", word, f"must be one or more of {', '.join(_WORDS)}")
     return found
 
 
@@ -45,13 +45,13 @@ def plan(
     prune: Prune | None = None,
     limit: int | None = None,
 ) -> frozenset[str]:
-    """Print what would become of the jobs, and of their fires; which words for `--fail-on` that comes to."""
+    """Print the plan; return the words of `--fail-on` that apply to it."""
     written, tag = read_definitions(files, target), prune.tag if prune else None
     shown = (_MAX_LISTED if form is Format.TABLE else None) if limit is None else limit
     everything = prune is not None and tag is None
-    said = [said for _, said in written]
-    request = requests.plan(said, days=days, prune=everything, prune_tag=tag, fires=shown)
-    with progress_spinner(f"planning {len(said)} jobs"):
+    definitions = [definition for _, definition in written]
+    request = requests.plan(definitions, days=days, prune=everything, prune_tag=tag, fires=shown)
+    with progress_spinner(f"planning {len(definitions)} jobs"):
         planned = _planned(request, target)
     if form is Format.TABLE:
         _print_plan(planned, days=days)

@@ -1,4 +1,4 @@
-"""`gnomon schedule`: the coming fires of many jobs on one time line."""
+"""`gnomon schedule`: the coming fires of all jobs in order of time."""
 
 import sys
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def _later(now: datetime, hours: int) -> datetime:
 
 
 def _fires(job: Job, now: datetime, until: datetime) -> Iterator[datetime]:
-    """The planned times at which the job runs; none, if it is not enabled."""
+    """The planned times of the job up to `until`; none if it is not enabled."""
     ticks = Ticks(job.name, job.spec)
     planned = ticks.after(ms_of(now)) if job.enabled else None
     while planned is not None and instant_of(planned) <= until:
@@ -90,7 +90,7 @@ def _as_data(fire: datetime, job: Job) -> dict[str, object]:
 
 
 def show_upcoming(target: Target, form: Format, *, since: datetime, hours: int, limit: int) -> None:
-    """Print the fires of the hours after a time, `limit` at most."""
+    """Print the fires of registered jobs in the hours after `since`, `limit` at most."""
     found = send(target, requests.planned(hours=hours, since=since, page=limit + 1)).items
     fires = found[:limit]
     if form is not Format.TABLE:

@@ -1,4 +1,4 @@
-"""`gnomon up`: everything in one process."""
+"""`gnomon up` and `gnomon server`: scheduler and HTTP API, with or without a worker in the process."""
 
 import asyncio
 import os
@@ -24,11 +24,11 @@ def up(
     api: bool = True,
     executes: bool = True,
 ) -> None:
-    """Schedule, and execute if asked to, until told to stop."""
+    """Run the scheduler, and a worker if `executes`, until a signal stops the process."""
     settings = load_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout, quiet=quiet)
-    plan = ServerOptions(
+    options = ServerOptions(
         settings=settings,
         jobs_files=files,
         imports=tuple(imports),
@@ -38,26 +38,26 @@ def up(
         executes=executes,
     )
     tune_thread_switching()
-    asyncio.run(_serve(plan, lines))
+    asyncio.run(_serve(options, lines))
     flush_or_discard_output()
 
 
 def settings_flags(place: str | None, *, port: int | None, slots: int | None = None) -> dict[str, object]:
-    """Settings as flags name them."""
-    said: dict[str, object] = {"worker.slots": slots, "server.port": port}
+    """The settings that the flags set, by name."""
+    given: dict[str, object] = {"worker.slots": slots, "server.port": port}
     if place is not None:
-        said["database.url"] = database_url(place)
-    return {name: value for name, value in said.items() if value is not None}
+        given["database.url"] = database_url(place)
+    return {name: value for name, value in given.items() if value is not None}
 
 
-async def _serve(plan: ServerOptions, lines: Events) -> None:
+async def _serve(options: ServerOptions, lines: Events) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop, lambda name: lines.emit("stop_asked", signal=name))
     tune_gc()
 
     def ready(node: Node) -> None:
         target = redact_password(node.settings.database.url)
-        lines.emit("up", version=__version__, database=target, functions=len(plan.functions))
+        lines.emit("up", version=__version__, database=target, functions=len(options.functions))
 
-    await serve(plan, stop, ready=ready)
+    await serve(options, stop, ready=ready)
     lines.emit("stopped")

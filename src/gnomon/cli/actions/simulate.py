@@ -1,4 +1,4 @@
-"""What a simulation has shown: as a heat map and lines for people, as data for machines."""
+"""`gnomon simulate`: run the jobs of a file on a simulated clock and report the load."""
 
 import asyncio
 import sys
@@ -44,14 +44,134 @@ from gnomon.testing.rehearsal import (
     SimulationReport,
 )
 
-#: From a quiet hour to the busiest.
+#: The shades of the heat map, from the quietest hour to the busiest.
 _SHADES, _PLAIN_SHADES = "·░▒▓█", ".:+*#"
-#: How many collisions, and how many names of each, a person reads.
+#: The number of collisions in the text report, and of job names in each.
 _SHOWN, _NAMES = 5, 8
+#: The number of newest runs of a job from which its run time is taken.
+_RUNS = 100
+_LONGEST_MS = 366 * DAY_MS
+
+
+class SimulateOptions(Struct, frozen=True, kw_only=True):
+    """The arguments of `gnomon simulate`."""
+
+    files: list[Path]
+    target: Target
+    days: int
+    start_at: int
+    zone: str
+    durations: tuple[str, ...] = ()
+    durations_from: str | None = None
+    outages: tuple[str, ...] = ()
+
+
+def simulated(options: SimulateOptions) -> SimulationReport:
+    """Simulate the jobs of the files and return the report; show a progress bar on a terminal."""
+    known_zone(options.zone)
+    until = options.start_at + options.days * DAY_MS
+    down = outages(options.outages, zone=options.zone, after=options.start_at, until=until, field="--outage")
+    jobs = read_files(options.files, options.target, now=options.start_at)
+    given, usual = _parse_durations(options.durations, jobs)
+    recorded = (
+        {} if options.durations_from is None else _recorded_durations(options.durations_from, options.target, jobs)
+    )
+    expected = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
+    allowed = dict(_timeouts(jobs, options.target.settings()))
+    durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in expected.items()}
+    dry_run = ScheduleDryRun(jobs, start_at=options.start_at, zone=options.zone)
+
+    async def run(progress: Callable[[int], None]) -> LoadReport:
+        return await dry_run.run(until, durations=durations, outages=down, progress=progress)
+
+    with _progress(options.start_at, until) as progress:
+        loads = asyncio.run(run(progress))
+    return SimulationReport(
+        from_at=options.start_at,
+        until_at=until,
+        loads=loads,
+        disabled_jobs=tuple(job.name for job in jobs if not job.enabled),
+        odd_days=tuple(_find_clock_changes(jobs, options.start_at, until)),
+        ended_early={name: lasts for name, lasts in expected.items() if lasts > durations[name]},
+    )
+
+
+def _parse_durations(texts: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], int]:
+    """The run time of each named job in milliseconds, and that of all others."""
+    found, usual, names = dict[str, int](), 0, {job.name for job in jobs}
+    for text in texts:
+        name, equals, span = text.rpartition("=")
+        lasts = duration_ms("--duration", span.strip(), high=_LONGEST_MS)
+        if not equals:
+            usual = lasts
+        elif name.strip() not in names:
+            raise FieldError("--duration", name.strip(), "is no job of the file")
+        else:
+            found[name.strip()] = lasts
+    return found, usual
+
+
+def _recorded_durations(database: str, target: Target, jobs: Sequence[Job]) -> dict[str, int]:
+    """The median run time of the newest completed runs of each job, in milliseconds."""
+
+    async def work(operations: Operations) -> dict[str, int]:
+        found = {}
+        for job in jobs:
+            runs = await operations.executions.page(job=job.name, status=RunStatus.COMPLETED, limit=_RUNS)
+            lasted = [one.completed_at - one.started_at for one in runs if one.completed_at and one.started_at]
+            if lasted:
+                found[job.name] = max(0, round(median(lasted)))
+        return found
+
+    return with_operations(Target(database, target.config), work)
+
+
+def _timeouts(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
+    """The timeout of each job that has a single step, in milliseconds."""
+    for job in jobs:
+        if job.workflow.is_single_step:
+            [step] = job.workflow.steps
+            usual = settings.shell.timeout_ms if step.is_command else settings.execution.default_timeout_ms
+            yield job.name, step.timeout_ms or usual
+
+
+def _find_clock_changes(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[ClockChangeImpact]:
+    """The clock changes that affect a job, oldest first, with their effect and the affected jobs."""
+    found: dict[tuple[int, str, str], list[str]] = {}
+    for job in jobs:
+        if job.enabled and isinstance(job.spec.trigger, Cron):
+            for change in clock_changes(job.spec.trigger, after=instant_of(start_at), until=instant_of(until)):
+                if change.effect != "none":
+                    key = ms_of(change.at), job.spec.trigger.timezone, change.describe()
+                    found.setdefault(key, []).append(job.name)
+    for (at, zone, what), names in sorted(found.items()):
+        yield ClockChangeImpact(at=at, zone=zone, what=what, jobs=tuple(names))
+
+
+@contextmanager
+def _progress(start_at: int, until: int) -> Iterator[Callable[[int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("simulating {task.fields[day]}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("", total=until - start_at, day="")
+        yield lambda now: bar.update(shown, completed=now - start_at, day=f"{instant_of(now):%Y-%m-%d}")
+
+
+def show(found: SimulationReport, form: Format) -> None:
+    """Print the report."""
+    if form is Format.TABLE:
+        print_report(found)
+    else:
+        print_data(as_data(found), form)
 
 
 def print_report(found: SimulationReport) -> None:
-    """Print what a person wants to see."""
+    """Print the report as text."""
     loads = found.loads
     runs = sum(job.runs for job in loads.jobs.values())
     days = round((found.until_at - found.from_at) / 86_400_000)
@@ -72,9 +192,9 @@ def print_report(found: SimulationReport) -> None:
         _outages(found),
         _clock_change_lines(found),
     ):
-        told = [printable(line) for line in lines]
-        if told:
-            echo("\n".join(["", *told]))
+        printed = [printable(line) for line in lines]
+        if printed:
+            echo("\n".join(["", *printed]))
 
 
 # ---- the heat map --------------------------------------------------------------------------------
@@ -88,8 +208,8 @@ def _print_heat(found: SimulationReport) -> None:
     for day in range(min(days), max(days) + 1):
         hours = days.get(day, [0] * 24)
         text = "".join(_shade(count, most) for count in hours)
-        said = EPOCH.date() + timedelta(days=day)
-        echo(f"{said:%a %Y-%m-%d} {'*' if said in odd else ' '}{text}  {sum(hours):>6}")
+        date_shown = EPOCH.date() + timedelta(days=day)
+        echo(f"{date_shown:%a %Y-%m-%d} {'*' if date_shown in odd else ' '}{text}  {sum(hours):>6}")
     shades = _SHADES if supports_unicode() else _PLAIN_SHADES
     echo(f"{'':<16}{shades[0]} up to {max(1, most // 5)} runs in an hour, {shades[-1]} up to {most}; {loads.zone}")
 
@@ -145,27 +265,27 @@ def _names(collision: Collision) -> str:
 
 def _overlaps(loads: LoadReport) -> Iterable[str]:
     for job in loads.jobs.values():
-        told = _overlap_words(job)
-        if told:
-            yield f"{job.name} is not over when it is due again: {', '.join(told)}"
+        effects = _overlap_words(job)
+        if effects:
+            yield f"{job.name} still runs when it is due again: {', '.join(effects)}"
 
 
 def _overlap_words(job: JobLoad) -> list[str]:
     skipped = job.ticks[TickKind.SKIPPED, Reason.OVERLAP]
     full, waited = job.ticks[TickKind.SKIPPED, Reason.QUEUE_FULL], job.ticks[TickKind.QUEUED, Reason.BEHIND_A_RUN]
-    told = [f"{skipped} ticks skipped"] if skipped else []
-    told += [f"{waited} queued, at most {job.most_waiting} at once"] if waited else []
-    told += [f"{full} skipped because the queue was full"] if full else []
-    told += [f"{job.replaced} runs replaced"] if job.replaced else []
-    told += [f"{job.beside} runs beside another"] if job.beside else []
-    return told
+    effects = [f"{skipped} ticks skipped"] if skipped else []
+    effects += [f"{waited} queued, at most {job.most_waiting} at once"] if waited else []
+    effects += [f"{full} skipped because the queue was full"] if full else []
+    effects += [f"{job.replaced} runs replaced"] if job.replaced else []
+    effects += [f"{job.beside} runs in parallel with another"] if job.beside else []
+    return effects
 
 
 def _ended_early(found: SimulationReport) -> Iterable[str]:
     for name, lasts in found.ended_early.items():
         if name in found.loads.jobs:
             timeout = format_duration(found.loads.jobs[name].lasts_ms)
-            yield f"{name} is said to last {format_duration(lasts)}, but its timeout ends it after {timeout}"
+            yield f"{name} takes {format_duration(lasts)}, but its timeout ends it after {timeout}"
 
 
 def _outages(found: SimulationReport) -> Iterable[str]:
@@ -185,7 +305,7 @@ def _outcomes_by_job(one: OutageImpact) -> Mapping[str, str]:
     found: dict[str, list[str]] = {}
     for (name, kind, reason), count in one.ticks.items():
         found.setdefault(name, []).append(f"{count} {kind} ({reason.value.replace('_', ' ')})")
-    return {name: ", ".join(told) for name, told in sorted(found.items())}
+    return {name: ", ".join(counts) for name, counts in sorted(found.items())}
 
 
 def _clock_change_lines(found: SimulationReport) -> Iterable[str]:
@@ -198,7 +318,7 @@ def _clock_change_lines(found: SimulationReport) -> Iterable[str]:
 
 
 def as_data(found: SimulationReport) -> dict[str, Any]:
-    """The same as plain data."""
+    """The report as plain data."""
     loads = found.loads
     return {
         "from": format_iso(found.from_at),
@@ -253,123 +373,3 @@ def _outage_data(one: OutageImpact) -> dict[str, Any]:
             for (name, kind, reason), count in sorted(one.ticks.items())
         ],
     }
-
-
-#: From how many of the newest runs of a job it is told how long they last.
-_RUNS = 100
-_LONGEST_MS = 366 * DAY_MS
-
-
-class SimulateOptions(Struct, frozen=True, kw_only=True):
-    """What was typed."""
-
-    files: list[Path]
-    target: Target
-    days: int
-    start_at: int
-    zone: str
-    durations: tuple[str, ...] = ()
-    durations_from: str | None = None
-    outages: tuple[str, ...] = ()
-
-
-def simulated(wanted: SimulateOptions) -> SimulationReport:
-    """What the rehearsal of the files has shown. A progress bar tells whoever waits at a terminal how far it is."""
-    known_zone(wanted.zone)
-    until = wanted.start_at + wanted.days * DAY_MS
-    pretended = outages(wanted.outages, zone=wanted.zone, after=wanted.start_at, until=until, field="--outage")
-    jobs = read_files(wanted.files, wanted.target, now=wanted.start_at)
-    given, usual = _parse_durations(wanted.durations, jobs)
-    recorded = {} if wanted.durations_from is None else _recorded_durations(wanted.durations_from, wanted.target, jobs)
-    said = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
-    allowed = dict(_timeouts(jobs, wanted.target.settings()))
-    durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in said.items()}
-    rehearsal = ScheduleDryRun(jobs, start_at=wanted.start_at, zone=wanted.zone)
-
-    async def played(progress: Callable[[int], None]) -> LoadReport:
-        return await rehearsal.run(until, durations=durations, outages=pretended, progress=progress)
-
-    with _progress(wanted.start_at, until) as progress:
-        loads = asyncio.run(played(progress))
-    return SimulationReport(
-        from_at=wanted.start_at,
-        until_at=until,
-        loads=loads,
-        disabled_jobs=tuple(job.name for job in jobs if not job.enabled),
-        odd_days=tuple(_find_clock_changes(jobs, wanted.start_at, until)),
-        ended_early={name: lasts for name, lasts in said.items() if lasts > durations[name]},
-    )
-
-
-def show(found: SimulationReport, form: Format) -> None:
-    """Print it."""
-    if form is Format.TABLE:
-        print_report(found)
-    else:
-        print_data(as_data(found), form)
-
-
-def _parse_durations(said: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], int]:
-    """How long the runs of each named job last, and those of all others."""
-    found, usual, names = dict[str, int](), 0, {job.name for job in jobs}
-    for text in said:
-        name, equals, span = text.rpartition("=")
-        lasts = duration_ms("--duration", span.strip(), high=_LONGEST_MS)
-        if not equals:
-            usual = lasts
-        elif name.strip() not in names:
-            raise FieldError("--duration", name.strip(), "is no job of the file")
-        else:
-            found[name.strip()] = lasts
-    return found, usual
-
-
-def _recorded_durations(database: str, target: Target, jobs: Sequence[Job]) -> dict[str, int]:
-    """How long the runs of each job lasted that ended well: as long as half of them, at most."""
-
-    async def work(operations: Operations) -> dict[str, int]:
-        found = {}
-        for job in jobs:
-            runs = await operations.executions.page(job=job.name, status=RunStatus.COMPLETED, limit=_RUNS)
-            lasted = [one.completed_at - one.started_at for one in runs if one.completed_at and one.started_at]
-            if lasted:
-                found[job.name] = max(0, round(median(lasted)))
-        return found
-
-    return with_operations(Target(database, target.config), work)
-
-
-def _timeouts(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
-    """How long runs of jobs with one step may last before their timeout ends them."""
-    for job in jobs:
-        if job.workflow.is_single_step:
-            [step] = job.workflow.steps
-            usual = settings.shell.timeout_ms if step.is_command else settings.execution.default_timeout_ms
-            yield job.name, step.timeout_ms or usual
-
-
-def _find_clock_changes(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[ClockChangeImpact]:
-    """The clock changes that some job notices, oldest first, with what they do to whom."""
-    found: dict[tuple[int, str, str], list[str]] = {}
-    for job in jobs:
-        if job.enabled and isinstance(job.spec.trigger, Cron):
-            for change in clock_changes(job.spec.trigger, after=instant_of(start_at), until=instant_of(until)):
-                if change.effect != "none":
-                    key = ms_of(change.at), job.spec.trigger.timezone, change.describe()
-                    found.setdefault(key, []).append(job.name)
-    for (at, zone, what), names in sorted(found.items()):
-        yield ClockChangeImpact(at=at, zone=zone, what=what, jobs=tuple(names))
-
-
-@contextmanager
-def _progress(start_at: int, until: int) -> Iterator[Callable[[int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("simulating {task.fields[day]}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        shown = bar.add_task("", total=until - start_at, day="")
-        yield lambda now: bar.update(shown, completed=now - start_at, day=f"{instant_of(now):%Y-%m-%d}")

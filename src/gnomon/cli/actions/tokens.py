@@ -1,4 +1,4 @@
-"""`gnomon token`: making tokens of our own, and looking at anybody's."""
+"""`gnomon token`: create tokens signed with the local key, and inspect any token."""
 
 import sys
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _INSTANTS = ("iat", "nbf", "exp")
 
 
 class TokenOptions(NamedTuple):
-    """The token that someone wants."""
+    """The arguments of `gnomon token create`."""
 
     role: str
     subject: str | None
@@ -27,12 +27,12 @@ class TokenOptions(NamedTuple):
     expires: str
 
 
-def create(wanted: TokenOptions, target: Target, form: Format) -> None:
-    """Print a new token: alone for a person, because it is copied or piped; with what it says for a machine."""
-    role, settings = Role[wanted.role.upper()], target.settings()
-    lasts_ms = duration_ms("expires", wanted.expires, low=SECOND_MS, high=_LONGEST_MS)
-    subject = current_user() if wanted.subject is None else wanted.subject
-    made = new_token(settings, role, subject=subject, tenant=wanted.tenant, lasts_ms=lasts_ms)
+def create(options: TokenOptions, target: Target, form: Format) -> None:
+    """Print a new token: alone as text, because it is copied or piped, and with its claims as data."""
+    role, settings = Role[options.role.upper()], target.settings()
+    lasts_ms = duration_ms("expires", options.expires, low=SECOND_MS, high=_LONGEST_MS)
+    subject = current_user() if options.subject is None else options.subject
+    made = new_token(settings, role, subject=subject, tenant=options.tenant, lasts_ms=lasts_ms)
     if form is Format.TABLE:
         echo(made)
         return
@@ -41,26 +41,26 @@ def create(wanted: TokenOptions, target: Target, form: Format) -> None:
 
 
 def inspect(shown: str | None, file: Path | None, target: Target, form: Format) -> bool:
-    """Show what a token says. Whether it would be taken comes back, as far as that can be told here."""
+    """Print the claims of a token; return whether this installation would accept it, as far as it can check."""
     found = inspect_token(target.settings(), _read_token(shown, file))
     if form is not Format.TABLE:
         signed = {"algorithm": found.algorithm, "kid": found.kid, "signed_here": found.ours}
         print_data({**signed, "refused": found.refused or None, "claims": _for_machines(found.claims)}, form)
         return not found.refused
-    told = [(name, printable(_for_people(name, value))) for name, value in found.claims.items()]
+    fields = [(name, printable(_for_people(name, value))) for name, value in found.claims.items()]
     signed_by = {True: "the key of this installation", False: "another key, not checked", None: "not checked"}
-    told += [("algorithm", found.algorithm), ("key", found.kid or ""), ("signed by", signed_by[found.ours])]
-    told.append(("counts", f"no: {found.refused}" if found.refused else "yes, if its signature is right"))
+    fields += [("algorithm", found.algorithm), ("key", found.kid or ""), ("signed by", signed_by[found.ours])]
+    fields.append(("counts", f"no: {found.refused}" if found.refused else "yes, if its signature is right"))
     if found.ours and not found.refused:
-        told[-1] = ("counts", "yes")
-    echo("\n".join(format_fields(told)))
+        fields[-1] = ("counts", "yes")
+    echo("\n".join(format_fields(fields)))
     return not found.refused
 
 
 def _read_token(shown: str | None, file: Path | None) -> str:
-    """The token, wherever it stands: not as an argument, if others can see what was typed."""
+    """The token from the argument, standard input or a file; arguments are visible to other users of the machine."""
     if (shown is None) == (file is None):
-        raise UsageError("name a token, - for the input, or a file with --file: one of them")
+        raise UsageError("pass a token, - for standard input, or --file: one of them")
     if shown == "-":
         return sys.stdin.read(_LARGEST).strip()
     if file is None:

@@ -1,4 +1,4 @@
-"""`gnomon why`: what a job did at a moment or last of all, or why it did nothing."""
+"""`gnomon why`: explain why a job ran or did not run."""
 
 from textwrap import wrap
 
@@ -13,20 +13,20 @@ from gnomon.core.responses import WhyAnswer, WhyAttempt, WhyMoment
 from gnomon.errors import UsageError
 
 _WIDTH = 100
-#: How many attempts of a run are printed, the last ones.
+#: The number of attempts of a run that are printed: the last ones.
 _MOST_ATTEMPTS = 10
 
 
 def why(job: str, at: str | None, last: int | None, target: Target, form: Format) -> None:
-    """Explain a moment of a job, or what it did last and will do next."""
+    """Print the explanation of one time, or of the last ticks and the next run."""
     if at is not None and last is not None:
-        raise UsageError("--at asks about a moment and --last about the newest: say one of them")
+        raise UsageError("--at explains one time and --last the newest ticks: use one of them")
     answer = send(target, requests.why(job, at=at, last=last))
     show(answer, form)
 
 
 def show(answer: WhyAnswer, form: Format) -> None:
-    """Print the answer."""
+    """Print the explanation."""
     if form is not Format.TABLE:
         print_data(answer, form)
         return
@@ -34,7 +34,7 @@ def show(answer: WhyAnswer, form: Format) -> None:
     for one in answer.explanations:
         _print(one)
     if answer.more:
-        echo(f"\n... and {answer.more} more in that time: name it more exactly")
+        echo(f"\n... and {answer.more} more in that time: narrow it down")
     if answer.forgotten_before is not None:
         echo(f"\nhistory from before {instant_phrase(ms_of(answer.forgotten_before), answer.timezone)} is not kept")
     if answer.coming is not None:
@@ -52,7 +52,7 @@ def _print(one: WhyMoment, lead: str = "") -> None:
 
 
 def _heading(one: WhyMoment) -> str:
-    """The time on the clocks of the schedule, and in UTC if that is another."""
+    """The time in the schedule's zone, and in UTC if that differs."""
     local = instant_phrase(ms_of(one.at), one.timezone)
     if local.endswith(" UTC"):
         return local

@@ -1,4 +1,4 @@
-"""`gnomon worker`: a process that only executes."""
+"""`gnomon worker`: a process that only executes tasks."""
 
 import asyncio
 import os
@@ -25,17 +25,19 @@ def worker(
     imports: Sequence[str] = (),
     quiet: bool = False,
 ) -> None:
-    """Execute until told to stop. Numbers are shown if the flags say where."""
+    """Execute tasks until a signal stops the process; serve metrics if a flag names a port."""
     settings, origins = read_settings_with_origins(config, flags=flags, environment=os.environ)
     lines, metrics = console_events(sys.stdout, quiet=quiet), "metrics.port" in flags
     tune_thread_switching()
     if _uses_nats(flags, origins):
         if metrics:
             raise FieldError(
-                "--metrics-port", flags["metrics.port"], "is for a worker on a database, and this has none"
+                "--metrics-port",
+                flags["metrics.port"],
+                "is for a worker on a database: this worker receives its tasks over NATS",
             )
-        plan = RemoteWorkerOptions(settings=settings, imports=tuple(imports), events=lines)
-        asyncio.run(_run_remote(plan, lines))
+        remote = RemoteWorkerOptions(settings=settings, imports=tuple(imports), events=lines)
+        asyncio.run(_run_remote(remote, lines))
     else:
         options = WorkerOptions(settings=settings, imports=tuple(imports), events=lines, metrics=metrics)
         asyncio.run(_run_local(options, lines, origins))
@@ -43,21 +45,21 @@ def worker(
 
 
 def _uses_nats(flags: Mapping[str, object], origins: Mapping[str, str]) -> bool:
-    """Whether tasks come over NATS: if a flag says so, or if nobody says where a database is."""
+    """Whether tasks come over NATS: if a flag names a NATS server, or only NATS and no database is configured."""
     if "nats.url" in flags and "database.url" in flags:
-        raise UsageError("--database and --nats: a worker takes its tasks from one of them; leave one out")
+        raise UsageError("--database and --nats: a worker takes its tasks from one of them; use one")
     return "nats.url" in origins and ("nats.url" in flags or "database.url" not in origins)
 
 
 def parse_labels(words: Sequence[str]) -> dict[str, str]:
-    """Labels as they are typed, each as KEY=VALUE."""
+    """The labels of the --label options, each KEY=VALUE."""
     labels: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise FieldError("--label", word, "must be KEY=VALUE")
         if labels.setdefault(key, value) != value:
-            raise FieldError("--label", word, f"says {key} a second time")
+            raise FieldError("--label", word, f"sets {key} a second time")
     return labels
 
 
@@ -74,12 +76,12 @@ async def _run_local(options: WorkerOptions, lines: Events, origins: Mapping[str
     lines.emit("stopped")
 
 
-async def _run_remote(plan: RemoteWorkerOptions, lines: Events) -> None:
+async def _run_remote(options: RemoteWorkerOptions, lines: Events) -> None:
     def ready(worker: RemoteWorker) -> None:
-        _emit_started(lines, worker.worker, plan.settings, plan.settings.nats.url, len(plan.functions))
+        _emit_started(lines, worker.worker, options.settings, options.settings.nats.url, len(options.functions))
 
     tune_gc()
-    await run_remote_worker(plan, _stopped_by_signals(lines), ready=ready)
+    await run_remote_worker(options, _stopped_by_signals(lines), ready=ready)
     lines.emit("stopped")
 
 

@@ -1,30 +1,30 @@
-"""`gnomon workers`: who can execute what, and how busy they are."""
+"""`gnomon workers`: live workers, their load and their functions."""
 
 from gnomon.cli.output import Format, format_instant, print_list
 from gnomon.cli.target import Target, send
 from gnomon.client import requests
 from gnomon.core.responses import WorkerDetail
 
-_COLUMNS = ("worker", "pool", "in hand", "cpu", "gpu", "heard of", "says", "functions")
+_COLUMNS = ("worker", "pool", "tasks", "cpu", "gpu", "last heartbeat", "labels", "functions")
 
 
 def list_workers(target: Target, form: Format) -> None:
-    """List the workers that are alive."""
+    """Print the live workers."""
     found = send(target, requests.workers()).items
-    none = "no worker is alive: gnomon up starts one, and so does gnomon worker"
+    none = "no worker is alive: gnomon up and gnomon worker start one"
     print_list(found, form, list(_COLUMNS), _row, none)
 
 
-def _row(card: WorkerDetail) -> list[str]:
+def _row(worker: WorkerDetail) -> list[str]:
     return [
-        card.worker,
-        card.pool,
-        f"{card.in_hand}/{card.slots}" + (" draining" if card.draining else ""),
-        _percent(card.cpu),
-        _percent(card.gpu),
-        format_instant(card.seen_at),
-        " ".join([*(f"{key}={value}" for key, value in card.labels.items()), *card.capabilities]),
-        ", ".join(card.functions),
+        worker.worker,
+        worker.pool,
+        f"{worker.in_hand}/{worker.slots}" + (" draining" if worker.draining else ""),
+        _percent(worker.cpu),
+        _percent(worker.gpu),
+        format_instant(worker.seen_at),
+        " ".join([*(f"{key}={value}" for key, value in worker.labels.items()), *worker.capabilities]),
+        ", ".join(worker.functions),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`gnomon workflows`: graphs of steps that other programs write."""
+"""`gnomon workflows`: deploy and show workflows defined in JSON."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from gnomon.errors import FieldError
 
 
 def deploy(file: Path, target: Target, form: Format) -> None:
-    """Keep a definition as a new version, and let its triggers stand."""
+    """Store a definition as a new version and register its triggers."""
     definition = json_file("--file", str(file))
     if not isinstance(definition, dict):
-        raise FieldError("--file", str(file), "holds no JSON object")
+        raise FieldError("--file", str(file), "contains no JSON object")
     done = send(target, requests.deploy(definition), make=True)
     if form is not Format.TABLE:
         print_data(done, form)
@@ -29,13 +29,13 @@ def deploy(file: Path, target: Target, form: Format) -> None:
 
 
 def list_workflows(target: Target, form: Format) -> None:
-    """List every workflow in its newest version."""
+    """Print the newest version of every workflow."""
 
     async def work(gateway: Gateway) -> list[WorkflowSummary]:
         return await list_all(gateway, requests.workflows(page=page_size()))
 
     found = with_gateway(target, work)
-    none = "no workflows: gnomon workflows deploy -f FILE keeps one, and every job has one"
+    none = "no workflows: gnomon workflows deploy -f FILE stores one, and every job has one"
     print_list(found, form, ["workflow", "version", "steps", "tags"], _row, none)
 
 
@@ -44,17 +44,17 @@ def _row(one: WorkflowSummary) -> list[str]:
 
 
 def show(workflow_id: str, version: int | None, target: Target, form: Format) -> None:
-    """Show a version of a workflow."""
+    """Print a version of a workflow and draw its steps."""
     found = send(target, requests.workflow(workflow_id, version=version))
     if form is not Format.TABLE:
         print_data(found, form)
         return
-    told = [
+    fields = [
         ("workflow", found["workflow_id"]),
         ("version", str(found["version"])),
         ("about", found.get("description", "")),
         ("tags", ", ".join(found.get("tags", []))),
     ]
-    echo("\n".join(format_fields(told)))
+    echo("\n".join(format_fields(fields)))
     echo("")
     draw_definition(found["steps"])

@@ -26,7 +26,7 @@ def emit_event(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Emit an event and start the jobs that listen for it."""
+    """Emit an event and start the jobs that listen to it."""
     from gnomon.cli.actions.events import emit
     from gnomon.cli.target import Target
 
@@ -57,7 +57,7 @@ def show_event(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show an event and its effect on every job that listens for it."""
+    """Show an event and its effect on every job that listens to it."""
     from gnomon.cli.actions.events import show
     from gnomon.cli.target import Target
 
