@@ -1,58 +1,75 @@
-"""Values as errors show them: on one line, and never without end."""
+"""Every error that Gnomon raises on purpose, sorted by who can do something about it.
+
+GnomonError
+├── UsageError            the caller can fix it; a retry does not help
+│   ├── NoDatabase        the database does not exist yet
+│   ├── CronError         a schedule that cannot be understood, or can never fire
+│   │   └── SentenceError an English schedule that is unknown or ambiguous
+│   ├── FieldError        a value that its field does not admit
+│   ├── FileError         a file that cannot be read or has a wrong value
+│   │   └── JobsFileError a jobs file
+│   ├── NotFound          an unknown name
+│   └── BodyError         a request body that cannot be read
+│       ├── TooLarge
+│       └── WrongType
+├── Unauthenticated       the caller is unknown
+│   └── TokenRefused      the token is not valid
+├── TooMany               the caller exceeds its rate limit
+├── Refused               the rules of the domain forbid it
+│   ├── IllegalTransition a task state cannot follow another
+│   ├── Overlapping       another run of the job is active
+│   ├── QueueFull         the queue of the job is full
+│   ├── KeyTaken          the idempotency key belongs to another request
+│   ├── AlreadyOver       it has ended already
+│   ├── NameTaken         the name belongs to something else
+│   ├── Stale             it has changed since the caller read it
+│   ├── Forbidden         the caller lacks the permission
+│   └── Contended         other writers keep changing it
+├── Superseded            another node has taken over: stop, do not retry
+│   └── StaleTerm         the lease term of a shard has ended
+└── Unavailable           a dependency failed: a retry may help
+    ├── StoreUnavailable  the store is unreachable, slow, full or read-only
+    ├── StoreLocked       another scheduler has this database file
+    ├── BusUnavailable    the message bus is unreachable
+    ├── ArchiveUnavailable  the archive cannot be written
+    ├── PingFailed        a ping was not answered
+    └── IssuerUnavailable the keys of a token issuer cannot be fetched
+"""
 
 from typing import NamedTuple
 
-
-def escape_unprintable(text: str) -> str:
-    """The text on one line that no terminal or log obeys, so that input cannot forge what is shown."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def quote_value(value: object) -> str:
-    """The value as one would write it; what it is, if it is too deep or too long for that."""
-    try:
-        return truncate(repr(value), 80)
-    except (RecursionError, ValueError):
-        return f"a {type(value).__name__} without end"
-
-
-def truncate(text: str, limit: int = 120) -> str:
-    """The text, or its beginning."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-#: The fields that stand in an expression; every other one is given beside it.
+#: The fields inside a cron expression; every other one is given beside it.
 _CRON_FIELDS = frozenset(("second", "minute", "hour", "day", "month", "weekday"))
 
 
 class Position(NamedTuple):
-    """A stretch of a text: `text[start:end]` is what is meant."""
+    """A range of a text: `text[start:end]`."""
 
     start: int
     end: int
 
 
 class GnomonError(Exception):
-    """Base of them all. `code` is stable: the API, the CLI and the logs show it."""
+    """The base of all errors. `code` is stable: the API, the CLI and the logs show it."""
 
     code = "error"
 
 
 class UsageError(GnomonError, ValueError):
-    """Something the caller said is wrong; saying it again will not help."""
+    """The request of the caller is wrong; a retry does not help."""
 
     code = "usage"
 
 
 class NoDatabase(UsageError):
-    """There is no such database yet, and what was asked for does not make one."""
+    """The database does not exist yet, and the operation does not create one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
 
 
 class CronError(UsageError):
-    """A schedule was refused. Carries what was said, where it is wrong, why, and what may have been meant."""
+    """A schedule was refused. Carries the text, the place of the error, the reason and a suggestion."""
 
     code = "bad_cron"
     _whole = "cron expression"
@@ -70,10 +87,10 @@ class CronError(UsageError):
         self.expression = expression
         #: `minute`, `weekday`, …; `expression` for the whole; `timezone`, `dst.gap`, `period`, … beside it.
         self.field = field
-        #: Reads on from the subject: "has 61, which is out of range 0-59".
+        #: Continues the sentence after the subject: "has 61, which is out of range 0-59".
         self.reason = reason
         self.position = position
-        #: A whole text that would be accepted and may be what was meant.
+        #: A whole text that would be accepted and may have been meant.
         self.suggestion = suggestion
         super().__init__(self._message())
 
@@ -89,19 +106,19 @@ class CronError(UsageError):
 
     @property
     def in_the_text(self) -> bool:
-        """Whether the schedule's text is to blame, and not something given beside it."""
+        """Whether the error is in the text of the schedule, and not in a value given beside it."""
         return self.field == "expression" or self.field in _CRON_FIELDS
 
     @property
     def subject(self) -> str:
-        """What the reason is about, as the sentence begins: "minute field", "expression", "it"."""
+        """The subject of the reason: "minute field", "expression", "it"."""
         if not self.in_the_text:
             return "it"
         return self.field if self.field == "expression" else f"{self.field} field"
 
 
 class SentenceError(CronError):
-    """A sentence was refused. Also says how far it was understood and what could have followed."""
+    """An English schedule was refused. Also carries the part that was understood and what could have followed."""
 
     code = "bad_sentence"
     _whole = "schedule"
@@ -116,20 +133,20 @@ class SentenceError(CronError):
         expected: tuple[str, ...] = (),
         field: str = "expression",
     ) -> None:
-        #: The words up to the place where understanding ended.
+        #: The words before the error.
         self.understood = expression[: position.start].rstrip() if position else ""
-        #: What could have stood there, as words a person would type.
+        #: Words that would have been accepted there.
         self.expected = expected
         super().__init__(expression, field=field, reason=reason, position=position, suggestion=suggestion)
 
     @property
     def in_the_text(self) -> bool:
-        """A sentence has everything in its text, its zone included."""
+        """True: a sentence has everything in its text, its zone included."""
         return True
 
     @property
     def subject(self) -> str:
-        """A sentence has no fields."""
+        """Always "it": a sentence has no fields."""
         return "it"
 
 
@@ -157,13 +174,13 @@ class FileError(UsageError):
 
 
 class JobsFileError(FileError):
-    """A file of jobs was refused. Nothing of it was registered."""
+    """A jobs file was refused. None of its jobs was registered."""
 
     code = "bad_jobs_file"
 
 
 class NotFound(UsageError):
-    """Nothing has that name."""
+    """There is nothing with that name."""
 
     code = "not_found"
 
@@ -173,13 +190,13 @@ class NotFound(UsageError):
 
 
 class BodyError(UsageError):
-    """What was sent cannot be read. Nothing was done."""
+    """The body of a request cannot be read. Nothing was done."""
 
     code = "bad_body"
 
 
 class TooLarge(BodyError):
-    """More was sent than is taken."""
+    """The body of a request is too large."""
 
     code = "too_large"
 
@@ -189,19 +206,19 @@ class TooLarge(BodyError):
 
 
 class WrongType(BodyError):
-    """What was sent is not in a format that is read here."""
+    """The body of a request has an unsupported media type."""
 
     code = "wrong_type"
 
 
 class Unauthenticated(GnomonError):
-    """It is not known who asks. Nothing was done."""
+    """The caller could not be identified. Nothing was done."""
 
     code = "unauthenticated"
 
 
 class TokenRefused(Unauthenticated):
-    """A token proves nothing. The reason never shows the token."""
+    """A token is not valid. The reason never shows the token."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the token is refused: {reason}")
@@ -209,20 +226,20 @@ class TokenRefused(Unauthenticated):
 
 
 class TooMany(GnomonError):
-    """The caller asks too often, and may again after so many seconds."""
+    """The caller exceeded its rate limit and may retry after `seconds`."""
 
     code = "too_many"
     seconds = 1
 
 
 class Refused(GnomonError):
-    """The rules of the domain say no."""
+    """The rules of the domain forbid the operation."""
 
     code = "refused"
 
 
 class IllegalTransition(Refused):
-    """A write of a task state that the table of transitions does not have. Nothing was written."""
+    """The transition table does not have this change of a task state. Nothing was written."""
 
     code = "illegal_transition"
 
@@ -233,7 +250,7 @@ class IllegalTransition(Refused):
 
 
 class Overlapping(Refused):
-    """A run was not started, because another of the same job is under way. Nothing was done."""
+    """A run was not started, because another run of the same job is active. Nothing was done."""
 
     code = "overlap"
 
@@ -244,7 +261,7 @@ class Overlapping(Refused):
 
 
 class QueueFull(Refused):
-    """A run was not started, because as many wait as may. Nothing was done."""
+    """A run was not started, because the queue of the job is full. Nothing was done."""
 
     code = "queue_full"
 
@@ -254,7 +271,7 @@ class QueueFull(Refused):
 
 
 class KeyTaken(Refused):
-    """A key was used again for something else. Nothing was done."""
+    """An idempotency key was used again for a different request. Nothing was done."""
 
     code = "key_taken"
 
@@ -264,7 +281,7 @@ class KeyTaken(Refused):
 
 
 class AlreadyOver(Refused):
-    """Something was to be ended that has ended."""
+    """The execution, backfill or dead letter to end has ended already."""
 
     code = "already_over"
 
@@ -274,7 +291,7 @@ class AlreadyOver(Refused):
 
 
 class NameTaken(Refused):
-    """Something was to be registered under a name that stands for something else. Nothing was done."""
+    """The name to register belongs to something else. Nothing was done."""
 
     code = "name_taken"
 
@@ -284,7 +301,7 @@ class NameTaken(Refused):
 
 
 class Stale(Refused):
-    """Something was to be changed that is no longer as its caller saw it. Nothing was done."""
+    """The object to change has changed since the caller read it. Nothing was done."""
 
     code = "stale"
 
@@ -294,13 +311,13 @@ class Stale(Refused):
 
 
 class Forbidden(Refused):
-    """The caller may not do this. Nothing was done."""
+    """The caller lacks the permission. Nothing was done."""
 
     code = "forbidden"
 
 
 class Contended(Refused):
-    """Others kept changing the same thing for so long that the change was given up. Nothing was done."""
+    """Other writers kept changing the same object until the change was given up. Nothing was done."""
 
     code = "contended"
 
@@ -310,13 +327,13 @@ class Contended(Refused):
 
 
 class Superseded(GnomonError):
-    """Another node is in charge now."""
+    """Another node has taken over."""
 
     code = "superseded"
 
 
 class StaleTerm(Superseded):
-    """A write came under a term that has ended. Nothing of it was done."""
+    """A write used a lease term that has ended. Nothing was written."""
 
     code = "stale_term"
 
@@ -326,19 +343,19 @@ class StaleTerm(Superseded):
 
 
 class Unavailable(GnomonError):
-    """The world failed; trying again may help."""
+    """A dependency failed; a retry may help."""
 
     code = "unavailable"
 
 
 class StoreUnavailable(Unavailable):
-    """The store did not do what it was asked, and nothing of it was done, or it is not known."""
+    """The store failed. Nothing was written, or it is unknown whether it was."""
 
     code = "store_unavailable"
 
 
 class BusUnavailable(Unavailable):
-    """The way to workers elsewhere is away. What was sent may have arrived, or not."""
+    """The message bus is unreachable. A message that was sent may have arrived or not."""
 
     code = "bus_unavailable"
 
@@ -350,26 +367,47 @@ class StoreLocked(Unavailable):
 
 
 class ArchiveUnavailable(Unavailable):
-    """What was to be kept in the archive is not there, so that nothing of it may be removed."""
+    """The archive could not be written, so the rows for it must not be deleted."""
 
     code = "archive_unavailable"
 
 
 class PingFailed(Unavailable):
-    """An address elsewhere did not answer well, or not in time."""
+    """A ping URL answered with an error, or not in time."""
 
     code = "ping_failed"
 
 
 class IssuerUnavailable(Unavailable):
-    """A token could not be checked, because its issuer's keys cannot be had."""
+    """A token could not be checked, because the keys of its issuer cannot be fetched."""
 
     code = "issuer_unavailable"
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:
-    """Unpickle without running the constructor, whose signature differs from class to class."""
+    """Unpickle without the constructor, whose signature differs from class to class."""
     error = kind.__new__(kind)
     error.__dict__.update(state)
-    error.args = (error._message(),)  # noqa: SLF001 - the same class, one step later
+    error.args = (error._message(),)  # noqa: SLF001 - the same class
     return error
+
+
+# ---- values in messages --------------------------------------------------------------------------
+
+
+def escape_unprintable(text: str) -> str:
+    """The text on one line without control characters, so that input cannot forge lines of a terminal or log."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def quote_value(value: object) -> str:
+    """The value as a literal, shortened; its type, if it is too deep or too long for that."""
+    try:
+        return truncate(repr(value), 80)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} without end"
+
+
+def truncate(text: str, limit: int = 120) -> str:
+    """The text, shortened to `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

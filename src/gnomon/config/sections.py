@@ -1,4 +1,4 @@
-"""The sections of the settings: what each part of the house can be told."""
+"""The sections of the settings: one class for each component, with its keys, defaults and meaning."""
 
 from typing import Literal
 
@@ -9,46 +9,46 @@ from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Catchup, Overlap
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the API listens."""
+    """The API server."""
 
     host: str = "127.0.0.1"
     port: int = 8062
-    #: The body of a request may have so many bytes.
+    #: The largest request body in bytes.
     max_body: int = 1_048_576
-    #: The same for a whole file of jobs.
+    #: The largest request body that holds a whole jobs file.
     max_jobs_body: int = 8_388_608
-    #: How long requests may take to finish after a stop was asked for.
+    #: How long open requests may take to finish after a stop.
     drain_ms: int = 5_000
-    #: How many may follow the stream of changes at once.
+    #: The largest number of open change streams.
     max_streams: int = 100
-    #: The address and the headers of a request may have so many bytes.
+    #: The largest size of the request line and headers in bytes.
     max_header: int = 32_768
-    #: How long a request may take to arrive, and how long nothing of an answer may be taken in.
+    #: How long a request may take to arrive, and how long a client may stop reading its response.
     patience_ms: int = 30_000
-    #: How many requests a minute each caller may send, and how many at once after a pause; 0 is no limit.
+    #: Requests per minute for each caller, and the burst after a pause; 0 is no limit.
     rate_limit: int = 0
     rate_burst: int = 100
-    #: Files in PEM. With a certificate of its own it speaks TLS; with the other, callers may show theirs.
+    #: PEM files. With a certificate and key the server uses TLS; with a client CA it accepts client certificates.
     tls_cert_file: str = ""
     tls_key_file: str = ""
     tls_client_ca_file: str = ""
 
 
 class DatabaseSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where everything is kept."""
+    """The database."""
 
     url: str = "sqlite:///gnomon.db"
     max_connections: int = 10
-    #: Off for PostgreSQL behind a pooler that hands connections out by the transaction.
+    #: Off for PostgreSQL behind a pooler in transaction mode.
     statement_cache: bool = True
-    #: How long PostgreSQL may take over a statement or a lock: less than leases last, so that nobody sits on them.
+    #: How long a statement or a lock of PostgreSQL may take: shorter than leases, so that no holder blocks on one.
     patience_ms: int = 8_000
 
 
 class TickerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How ticks are decided."""
+    """The ticker, which decides ticks."""
 
-    #: The longest time between two looks at what is due.
+    #: The longest time between two searches for due schedules.
     tick_ms: int = 1000
     lookahead_ms: int = MINUTE_MS
     max_catchup_per_tick: int = 100
@@ -60,89 +60,89 @@ class TickerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How nodes share the shards."""
+    """The leases by which nodes share the shards."""
 
     ttl_ms: int = 10_000
     renew_interval_ms: int = 3_000
-    #: How often a node that has less than its share looks for shards that others gave up.
+    #: How often a node that has less than its share looks for released shards.
     claim_interval_ms: int = 500
-    #: A node whose clock is off by more says so; by more than the second, it does not lead.
+    #: A node whose clock differs by more reports it; by more than the limit, it holds no shards.
     skew_warning_ms: int = 2_000
     skew_limit_ms: int = 30_000
 
 
 class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tasks are tried."""
+    """The attempts of tasks, and the retention of history."""
 
-    #: For a job that does not say how long an attempt may take.
+    #: The timeout of an attempt whose job has none.
     default_timeout_ms: int = 300_000
     history_retention_days: int = 90
-    #: Where history is kept before it is removed: beside the database file if not said, nowhere if "none".
+    #: The folder for history before it is deleted: beside the database file if empty, no archive if "none".
     archive_dir: str = ""
-    #: How many workers a task may take down with it before it is given up.
+    #: How many workers may be lost with a task before it fails.
     max_losses: int = 3
-    #: How often nobody could take a task before it is given up.
+    #: How often routing may find no worker for a task before it fails.
     max_routings: int = 50
-    #: How often a run's definition is looked for before the run has failed.
+    #: How often the definition of a run may be missing before the run fails.
     max_launches: int = 3
-    #: How many waiting tasks pass the gate together.
+    #: How many waiting tasks are admitted in one batch.
     batch: int = 500
     #: How long the gate may take to decide about a task, or about its output.
     gate_timeout_ms: int = 5_000
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a worker executes."""
+    """A worker."""
 
-    #: How many tasks it has in hand at once.
+    #: How many tasks it holds at once.
     slots: int = 500
-    #: On how many threads functions run that are not coroutines.
+    #: The number of threads for functions that are not coroutines.
     threads: int = 16
-    #: How many shell and agent jobs it runs at once.
+    #: How many shell commands it runs at once.
     max_concurrent: int = 5
-    #: How long its word counts without being renewed; it renews three times as often.
+    #: How long its lease on an attempt lasts; it renews the lease after a third of that.
     lease_ms: int = 30_000
-    #: The longest time without a look at what there is to do; never under 5 s. Hints make it sooner.
+    #: The longest time between two polls for tasks; at least 5 s. Hints make it poll sooner.
     poll_secs: int = 10
-    #: How long tasks may go on after a stop was asked for, before they are cancelled.
+    #: How long tasks may go on after a stop, before they are cancelled.
     drain_ms: int = 10_000
-    #: How long they may take to stop after that, before they are killed.
+    #: How long cancelled tasks may take to stop, before they are killed.
     kill_grace_ms: int = 5_000
-    #: Where child processes and threads leave more than this, it is cut.
+    #: Longer output and logs of a task are cut.
     max_output_bytes: int = 65_536
     max_log_lines: int = 1_000
-    #: The pool that it takes tasks from.
+    #: The pool from which it takes tasks.
     pool: str = "default"
-    #: By what tasks may be kept to certain workers, and what they may ask for.
+    #: Labels that placement rules of tasks match, and capabilities that tasks may require.
     labels: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()
 
 
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who gets which tasks."""
+    """The routing of tasks to pools and workers."""
 
-    #: A file that says which topics go to which pools; without one, every worker takes from its own pool.
+    #: The file that maps topics to pools; without one, every worker takes tasks from its own pool.
     pools_file: str = ""
-    #: How many tasks of a tenant may be on their way at once, by tenant; for all others, where 0 is any number.
+    #: How many tasks of a tenant may be in flight at once, by tenant; then for all other tenants, where 0 is no limit.
     tenant_limits: dict[str, int] = {}
     default_tenant_limit: int = 0
-    #: From so many percent of its slots, cores or graphics card on, a worker is given nothing more.
+    #: A worker whose slots, CPU or GPU are used to this percentage gets no more tasks.
     overload_percent: int = 90
 
 
 class ShellSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How commands run."""
+    """Shell commands."""
 
-    #: The folder that they run in, and stay in; where the process was started, if empty.
+    #: The folder in which commands run, and inside which `workdir` must lie; the current folder if empty.
     workspace: str = ""
-    #: For a command that does not say how long an attempt may take.
+    #: The timeout of an attempt whose command has none.
     timeout_ms: int = 120_000
-    #: Which of the worker's own variables they see. All others are none of theirs.
+    #: The environment variables of the worker that commands inherit; they see no others.
     inherit: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
 class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How what got stuck is found."""
+    """The reconciler, which finds stuck tasks and runs."""
 
     poll_ms: int = 30_000
     dispatch_timeout_ms: int = 60_000
@@ -152,107 +152,107 @@ class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_retries: int = 3
     #: How long a task may be ready before it is offered again.
     pending_ms: int = 2 * MINUTE_MS
-    #: How old a run must be before it is looked at whether it waits in vain.
+    #: How old a run must be before it is checked for being stuck.
     settled_ms: int = MINUTE_MS
 
 
 class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How old history is let go."""
+    """The cleaner, which archives and deletes old history."""
 
-    #: From the end of one pass through all of it to the beginning of the next.
+    #: From the end of one pass to the beginning of the next.
     poll_ms: int = 60 * MINUTE_MS
-    #: About how many rows are archived together, and removed in one transaction.
+    #: About how many rows are archived together, and deleted in one transaction.
     batch: int = 5000
     portion: int = 250
-    #: The pause between two transactions, in which others have their turn.
+    #: The pause between two transactions, in which other writers proceed.
     pause_ms: int = 20
-    #: For how long at least what was asked for under a key, and every tick, is known.
+    #: The least time for which idempotency keys and ticks are kept.
     dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
 
 
 class WatchdogSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it is seen to that everything goes on, and told to others."""
+    """The checks of invariants, and pings to external monitors."""
 
-    #: How often the vitals are looked at, and at how many schedules each time.
+    #: How often the invariants are checked, and for how many schedules each time.
     poll_ms: int = 30_000
     batch: int = 500
-    #: For how long a tick may have been due, and an attempt without anyone to end it.
+    #: How long a tick may be overdue, and how long an attempt may outlive its lease.
     late_ms: int = 30_000
     orphan_ms: int = 2 * MINUTE_MS
-    #: What is called again and again while ticks are decided; nothing if empty.
+    #: The URL that is called regularly while ticks are decided; none if empty.
     ping_url: str = ""
     ping_every_ms: int = MINUTE_MS
-    #: How long a ping may take, how often it is tried, and how many are under way at once.
+    #: How long a ping may take, how often it is tried, and how many are sent at once.
     ping_timeout_ms: int = 10_000
     ping_tries: int = 5
     ping_parallel: int = 10
 
 
 class SecretsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which secrets jobs may name, and where a worker finds them."""
+    """The secrets that jobs may use, and where a worker finds them."""
 
     #: The names that `${secret:NAME}` may use.
     allow: tuple[str, ...] = ()
-    #: A folder with one file for each; what it lacks is looked for in the environment.
+    #: A folder with one file for each secret; others are read from the environment.
     folder: str = ""
 
 
 class NatsSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bus to workers elsewhere; without an address there is none."""
+    """The NATS message bus to remote workers; without a URL there is none."""
 
     url: str = ""
     user: str = ""
     password: str = ""
-    #: How many servers of a cluster keep each stream, and whether on disk or in memory.
+    #: The number of replicas of each stream, and whether streams are stored on disk or in memory.
     replicas: int = 1
     storage: Literal["file", "memory"] = "file"
-    #: How long an answer may take, and how long to wait before a lost server is tried again.
+    #: How long a reply may take, and the delay before a lost connection is opened again.
     timeout_ms: int = 2_000
     reconnect_ms: int = 100
 
 
 class RedisSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where leases, counters and what was seen before are kept if the store is not to be asked; nowhere if empty."""
+    """The Redis server for leases and deduplication instead of the store; not used if empty."""
 
     url: str = ""
-    #: What every key begins with.
+    #: The prefix of every key.
     prefix: str = "gnomon:"
     timeout_ms: int = 2_000
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where numbers are shown to those who collect them, and whether we are well to those who ask."""
+    """The server for metrics and health probes."""
 
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = 9090
-    #: What every name begins with.
+    #: The prefix of every metric name.
     prefix: str = "hanzo_scheduler_"
-    #: How many jobs are shown by name; all others are counted together.
+    #: How many jobs have a label of their own; all others share one.
     max_jobs: int = 200
 
 
-#: Whoever can check one of these cannot sign with it. Keys that are secret on both sides are never taken.
+#: Asymmetric algorithms: a verification key cannot sign. Shared secrets are never accepted.
 ASYMMETRIC_ALGORITHMS = frozenset(
     "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 Ed25519 Ed448 EdDSA".split(),
 )
 
 
 class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who issues the tokens that callers show, and what they must say."""
+    """The issuer of the callers' tokens, and the required claims."""
 
-    #: Who issues the tokens; its keys are at /.well-known/jwks.json unless `jwks_url` says otherwise.
+    #: The URL of the issuer; its keys are at /.well-known/jwks.json unless `jwks_url` is set.
     iam_url: str = ""
     verify_tokens: bool = True
-    #: Without verification anybody is whoever they say; that takes a second word.
+    #: Required to switch verification off, because any caller can then claim any identity.
     accept_unverified: bool = False
-    #: What tokens name as their issuer, to the letter; `iam_url` if not said.
+    #: The exact `iss` claim of tokens; `iam_url` if empty.
     issuer: str = ""
     jwks_url: str = ""
     jwks_file: str = ""
-    #: Let keys be fetched over a connection that anybody on the way can change.
+    #: Allow keys to be fetched over an unprotected connection.
     allow_http: bool = False
-    #: One of these must be named by every token; any is taken if none is said.
+    #: Every token must name one of these audiences; any is accepted if empty.
     audience: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "ES384", "Ed25519", "EdDSA")
     clock_skew_ms: int = MINUTE_MS
@@ -260,15 +260,15 @@ class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     tenant_claim: str = "tenant"
     require_tenant: bool = False
     max_token_bytes: int = 8192
-    #: Services that show a certificate instead of a token, as `NAME=ROLE` or `NAME=ROLE/TENANT`.
+    #: Services with a client certificate instead of a token, as `NAME=ROLE` or `NAME=ROLE/TENANT`.
     certificates: tuple[str, ...] = ()
-    #: The key with which this installation signs its own tokens; beside the database file if not said.
+    #: The key with which this installation signs its own tokens; beside the database file if empty.
     key_file: str = ""
-    #: How long fetched keys count before they are fetched again.
+    #: How long fetched keys are used before they are fetched again.
     keys_ttl_ms: int = 10 * MINUTE_MS
-    #: How long they go on counting while the issuer is away.
+    #: How long they are still used while the issuer is unreachable.
     keys_patience_ms: int = DAY_MS
-    #: Keys are not fetched more often than this, whatever tokens name.
+    #: Keys are not fetched more often than this, even for tokens with unknown keys.
     refetch_ms: int = 30 * SECOND_MS
     fetch_timeout_ms: int = 5 * SECOND_MS
 

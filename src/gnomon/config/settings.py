@@ -1,8 +1,8 @@
-"""Every constant that someone may want to change, in one typed model.
+"""The settings: one typed model, loaded from flags, the environment and a file, and validated.
 
-What counts, from strongest to weakest: a flag, the environment, the file, the default. In the environment a setting is
-`GNOMON_SECTION__KEY`, or the name that older schedulers gave it (`TICK_MS`). A setting `<key>_ms` may also be said as
-`<key>: 15s`.
+A flag takes precedence over the environment, the environment over the file, the file over the default. In the
+environment a setting is `GNOMON_SECTION__KEY`, or the name that older schedulers gave it (`TICK_MS`). A setting
+`<key>_ms` may also be written as `<key>: 15s`.
 """
 
 import re
@@ -41,9 +41,9 @@ from gnomon.errors import FieldError
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of them."""
+    """All settings, by section."""
 
-    #: A file of jobs to register at the start; none if empty.
+    #: A jobs file to register at the start; none if empty.
     jobs_file: str = ""
     server: ServerSettings = ServerSettings()
     database: DatabaseSettings = DatabaseSettings()
@@ -64,11 +64,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _DEFAULTS = Settings()
-#: The section without a name holds what stands beside the others.
+#: The section without a name holds the settings outside of sections.
 _SECTIONS: dict[str, Struct] = {"": _DEFAULTS} | {
     name: section for name in Settings.__struct_fields__ if isinstance(section := getattr(_DEFAULTS, name), Struct)
 }
-#: Names of other schedulers' settings for ours.
+#: Environment variables of other schedulers, and the same setting here.
 _KEY_ALIASES = {
     "TICK_MS": ("ticker", "tick_ms"),
     "LOOKAHEAD_MS": ("ticker", "lookahead_ms"),
@@ -82,7 +82,7 @@ _KEY_ALIASES = {
     "SCHEDULER_POLL_SECS": ("worker", "poll_secs"),
     "MAX_CONCURRENT": ("worker", "max_concurrent"),
 }
-#: The same for what stands in files.
+#: Keys in configuration files of other schedulers, and the same setting here.
 _SECTION_ALIASES = {
     ("reliability", "scheduler_poll_secs"): ("worker", "poll_secs"),
     ("scheduler", "max_concurrent"): ("worker", "max_concurrent"),
@@ -157,13 +157,13 @@ _BOUNDS = {
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
 } | AUTH_BOUNDS
-#: A setting as one source says it: section, key, value, and where.
+#: A setting of one source: section, key, value and origin.
 _SettingValue = tuple[str, str, object, str]
-#: How much a name in the environment must be like one of ours to be taken for it.
+#: How similar a variable must be to a known one to count as a misspelling of it.
 _MISSPELLING_CUTOFF = 0.8
-#: Looking more often than this gains nothing and is not done, whatever is said.
+#: Polling more often than this gains nothing; smaller values are raised to it.
 _SHORTEST_POLL_SECS = 5
-#: How the name of a metric may begin.
+#: A valid beginning of a metric name.
 _PREFIX = re.compile("([a-zA-Z_][a-zA-Z0-9_]*)?")
 
 
@@ -173,9 +173,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     file: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings that all sources together make; FieldError names the one that is wrong.
+    """The settings from all sources; raise FieldError, which names the first wrong one.
 
-    `flags` are named `section.key`; `file` is what a configuration file holds, already read.
+    `flags` are named `section.key`; `file` is the parsed content of a configuration file.
     """
     return load_with_origins(flags=flags, environment=environment, file=file)[0]
 
@@ -186,15 +186,15 @@ def load_with_origins(
     environment: Mapping[str, str] | None = None,
     file: Mapping[str, Any] | None = None,
 ) -> tuple[Settings, Mapping[str, str]]:
-    """The same, and where each setting was said that is no default: `file`, `environment NAME` or `flag`."""
+    """The settings, and the origin of each that is not a default: `file`, `environment NAME` or `flag`."""
     environment = environment or {}
     merged: dict[str, dict[str, object]] = {}
     origins: dict[str, str] = {}
     for source in (_in_file(file or {}, environment), _in_environment(environment), _in_flags(flags or {})):
-        said: dict[tuple[str, str], str] = {}
+        spelled: dict[tuple[str, str], str] = {}
         for section, key, value, origin in source:
             field, known = _name(section, key), _known_key(section, key)
-            if said.setdefault((section, known), key) != key:
+            if spelled.setdefault((section, known), key) != key:
                 raise FieldError(field, redact_value(field, value), f"says {known} a second time")
             merged.setdefault(section, {})[known] = _value(field, value, section, key, known)
             origins[_name(section, known)] = origin
@@ -202,9 +202,9 @@ def load_with_origins(
 
 
 def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterable[_SettingValue]:
-    elsewhere = {section for section, _ in _SECTION_ALIASES}
+    aliases = {section for section, _ in _SECTION_ALIASES}
     for section, values in file.items():
-        if section not in _SECTIONS and section not in elsewhere:
+        if section not in _SECTIONS and section not in aliases:
             yield "", section, expand_environment(values, environment, section), "file"
             continue
         for key, value in _mapping(section, values).items():
@@ -213,7 +213,7 @@ def _in_file(file: Mapping[str, Any], environment: Mapping[str, str]) -> Iterabl
 
 
 def _mapping(section: str, values: object) -> Mapping[str, object]:
-    """What a section says; nothing, if all of it is commented out."""
+    """The settings of a section; empty if all of it is commented out."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -230,7 +230,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterable[_SettingValue]:
         if not name.startswith("GNOMON_"):
             continue
         if "__" not in name:
-            # Others may have names like ours; but not as much like ours as one that is misspelt.
+            # Other programs may use similar names, so only a very similar one counts as a misspelling.
             key = name.removeprefix("GNOMON_").lower()
             if key not in _plain_keys() and get_close_matches(key, _plain_keys(), cutoff=_MISSPELLING_CUTOFF):
                 yield "", key, value, f"environment {name}"
@@ -254,7 +254,7 @@ def _name(section: str, key: str) -> str:
 
 
 def _known_key(section: str, key: str) -> str:
-    """The key as the section has it; what is unknown is refused without being shown, as it may be anything."""
+    """The key in the section. The error of an unknown key does not show its value, which may be a secret."""
     if section not in _SECTIONS:
         raise FieldError(str(section), REDACTED, unknown_setting_reason(section, _SECTIONS))
     known = _SECTIONS[section].__struct_fields__ if section else _plain_keys()
@@ -262,9 +262,9 @@ def _known_key(section: str, key: str) -> str:
         return key
     if f"{key}_ms" in known:
         return f"{key}_ms"
-    sayable = [one.removesuffix("_ms") for one in known] + list(known)
+    spellings = [name.removesuffix("_ms") for name in known] + list(known)
     raise FieldError(
-        _name(section, key), REDACTED, unknown_setting_reason(key, sayable if section else (*sayable, *_SECTIONS))
+        _name(section, key), REDACTED, unknown_setting_reason(key, spellings if section else (*spellings, *_SECTIONS))
     )
 
 
@@ -312,5 +312,5 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     check_limits(settings.routing.tenant_limits)
     if not _PREFIX.fullmatch(settings.metrics.prefix):
         raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
-    polite = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)
-    return replace(settings, worker=replace(settings.worker, poll_secs=polite))
+    poll_secs = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)
+    return replace(settings, worker=replace(settings.worker, poll_secs=poll_secs))

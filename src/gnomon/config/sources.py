@@ -1,4 +1,4 @@
-"""What all sources of settings share: references to the environment, names, values that nobody is to see."""
+"""Helpers shared by all sources of settings: environment references, unknown names, and redacted values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,12 @@ from msgspec import Struct
 from gnomon.errors import FieldError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-#: Keys whose values are passwords, or addresses that may hold one.
+#: Keys whose values are passwords, or URLs that may hold one.
 _CREDENTIALS = frozenset(("url", "iam_url", "password"))
 
 
 class _Redacted:
-    """Stands for a value that nobody is to see."""
+    """The placeholder of a value that must not be shown."""
 
     def __repr__(self) -> str:
         return "[hidden]"
@@ -24,7 +24,7 @@ REDACTED = _Redacted()
 
 
 class RedactedSettings(Struct, frozen=True, kw_only=True):
-    """A section that may hold credentials, and does not show them."""
+    """A section that may hold credentials and redacts them in its representation."""
 
     def __repr__(self) -> str:
         values = (f"{key}={redact_value(key, getattr(self, key))!r}" for key in self.__struct_fields__)
@@ -38,13 +38,13 @@ def redact_value(field: str, value: object) -> object:
 
 
 def unknown_setting_reason(name: object, known: Iterable[str]) -> str:
-    """Why a name is refused, with the one that may have been meant."""
+    """The reason for refusing a name, with a similar known name."""
     near = get_close_matches(str(name), list(known), n=1)
     return "is no setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def expand_environment(value: object, environment: Mapping[str, str], field: str) -> object:
-    """The value with each `${NAME}` replaced by what the environment says."""
+    """The value with each `${NAME}` replaced by the environment variable."""
     if isinstance(value, list):
         return [expand_environment(entry, environment, field) for entry in value]
     if not isinstance(value, str):
