@@ -12,6 +12,7 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
+from contracts.task_states import TaskStateContract, WriteState
 from contracts.tasks import TaskContract
 from support.row_editing import EditableMemoryStore, EditRow
 
@@ -19,6 +20,7 @@ from support.row_editing import EditableMemoryStore, EditRow
 class TestMemoryStore(
     StoreContract,
     TaskContract,
+    TaskStateContract,
     PlacementContract,
     ExternalEventContract,
     AuditContract,
@@ -38,6 +40,10 @@ class TestMemoryStore(
     @pytest.fixture
     def plant(self, store: EditableMemoryStore) -> EditRow:
         return store.plant
+
+    @pytest.fixture
+    def write_state(self, store: EditableMemoryStore) -> WriteState:
+        return store.write_state
 
     @pytest.fixture
     def advance(self, clock: ManualClock) -> Callable[[int], None]:

@@ -14,11 +14,12 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
+from contracts.task_states import TaskStateContract, WriteState
 from contracts.tasks import TaskContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.pooler import Pooler
 from support.postgres_server import postgres
-from support.row_editing import EditRow, sql_row_editor
+from support.row_editing import EditRow, sql_row_editor, sql_state_writer
 
 #: Everything that ends by the clock of the store.
 ENDS = {
@@ -33,6 +34,7 @@ ENDS = {
 class PostgresContract(
     StoreContract,
     TaskContract,
+    TaskStateContract,
     PlacementContract,
     ExternalEventContract,
     AuditContract,
@@ -62,6 +64,10 @@ class PostgresContract(
     @pytest.fixture
     def plant(self, store: SqlStore) -> EditRow:
         return sql_row_editor(store)
+
+    @pytest.fixture
+    def write_state(self, store: SqlStore) -> WriteState:
+        return sql_state_writer(store)
 
     @pytest.fixture
     def advance(self, url: str) -> Callable[[int], None]:

@@ -13,14 +13,16 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
+from contracts.task_states import TaskStateContract, WriteState
 from contracts.tasks import TaskContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from support.row_editing import EditRow, sql_row_editor
+from support.row_editing import EditRow, sql_row_editor, sql_state_writer
 
 
 class TestSqliteStore(
     StoreContract,
     TaskContract,
+    TaskStateContract,
     PlacementContract,
     ExternalEventContract,
     AuditContract,
@@ -42,6 +44,10 @@ class TestSqliteStore(
     @pytest.fixture
     def plant(self, store: SqlStore) -> EditRow:
         return sql_row_editor(store)
+
+    @pytest.fixture
+    def write_state(self, store: SqlStore) -> WriteState:
+        return sql_state_writer(store)
 
     @pytest.fixture
     def advance(self, clock: ManualClock) -> Callable[[int], None]:

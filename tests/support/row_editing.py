@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import SqlStore, schema
-from gnomon.core.model import RunStatus
+from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
+from gnomon.core.model import RunStatus, TaskId
 from gnomon.core.runs.states import TaskState
 
 #: Changes a column of a table where another one has a value, or deletes the row if there is no column.
@@ -34,6 +35,11 @@ class EditableMemoryStore(MemoryStore):
                 else:
                     rows[held] = changed
 
+    async def write_state(self, task_id: TaskId, before: TaskState, after: TaskState) -> None:
+        """Write a state as the store itself does."""
+        assert self._tasks[task_id].state is before
+        self._tasks[task_id] = replace(self._tasks[task_id], state=after)
+
 
 def sql_row_editor(store: SqlStore) -> EditRow:
     """The same for a store on SQL."""
@@ -47,3 +53,16 @@ def sql_row_editor(store: SqlStore) -> EditRow:
         await store.transactions.write(lambda conn: conn.execute(change))
 
     return plant
+
+
+_WRITE_STATE = state_update()
+
+
+def sql_state_writer(store: SqlStore) -> Callable[[TaskId, TaskState, TaskState], Awaitable[None]]:
+    """Write a state as the store itself does."""
+
+    async def write(task_id: TaskId, before: TaskState, after: TaskState) -> None:
+        change = StateChange(task_id, before, after, ())
+        await store.transactions.write(lambda conn: write_changes(conn, _WRITE_STATE, [change]))
+
+    return write

@@ -300,6 +300,8 @@ class MemoryCompletion(ABC):
             return False
         if self._runs[one.run_id].cancel_requested_at is not None:
             one = cancel_instead_of_retry(one)
+        # The end of an attempt is a transition even if the state stays the same.
+        check_transition(one.task_id, self._tasks[one.task_id].state, one.state)
         self._tasks[one.task_id] = replace(
             self._tasks[one.task_id],
             state=one.state,

@@ -1,4 +1,4 @@
-"""Tasks that no worker carries out: they wait for their items, or for another run, or are done at once."""
+"""Tasks that the engine executes itself: they wait for their items or for a sub-run, or end at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from gnomon.adapters.sql.completion import start_runs
 from gnomon.adapters.sql.graph import LOCKED_TASKS, EngineTaskEnd, end_engine_tasks, end_tasks, lock_counters
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
+from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, write_changes
 from gnomon.core.model import ENGINE, Result, Run, RunStatus, Task, TaskId
 from gnomon.core.runs.admission import FanOut
 from gnomon.core.runs.launch import item_tasks
@@ -18,24 +19,24 @@ from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.states import TaskState
 
 _FOREVER = 1 << 62
-_BEGIN = bulk.update_statement(schema.task, ("state", "fence", "open_items", "note"), by=("task_id",))
+_START = state_update("fence", "open_items", "note")
 
 
 class _StartedFanOut(NamedTuple):
-    """An unfolding, its task under its new attempt, and its run."""
+    """A fan-out, its task under its new attempt, and its run."""
 
     fan_out: FanOut
     task: Task
     run: Run
 
 
-def fan_out(conn: sa.Connection, unfoldings: Sequence[FanOut], now: int) -> frozenset[TaskId]:
-    """See Work.unfold."""
-    at_once = [one for one in unfoldings if _done_at_once(one)]
-    rooms = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in at_once))
-    begun = _begin(conn, unfoldings, now)
-    _add_items(conn, begun, now)
-    launches = [one.fan_out.launch for one in begun if one.fan_out.launch is not None]
+def fan_out(conn: sa.Connection, fan_outs: Sequence[FanOut], now: int) -> frozenset[TaskId]:
+    """See PendingTasks.fan_out."""
+    empty = [one for one in fan_outs if _ends_at_once(one)]
+    counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in empty))
+    started = _start(conn, fan_outs, now)
+    _add_items(conn, started, now)
+    launches = [one.fan_out.launch for one in started if one.fan_out.launch is not None]
     if launches:
         launch(conn, launches, now)
     done = [
@@ -46,48 +47,50 @@ def fan_out(conn: sa.Connection, unfoldings: Sequence[FanOut], now: int) -> froz
             AttemptOutcome(result=Result.SUCCEEDED, output=one.fan_out.output),
             now,
         )
-        for one in begun
-        if _done_at_once(one.fan_out)
+        for one in started
+        if _ends_at_once(one.fan_out)
     ]
-    end_tasks(conn, end_engine_tasks(conn, done), rooms)
-    return frozenset(one.task.task_id for one in begun)
+    end_tasks(conn, end_engine_tasks(conn, done), counters)
+    return frozenset(one.task.task_id for one in started)
 
 
-def _done_at_once(one: FanOut) -> bool:
+def _ends_at_once(one: FanOut) -> bool:
     return one.launch is None and not one.items
 
 
-def _begin(conn: sa.Connection, unfoldings: Sequence[FanOut], now: int) -> list[_StartedFanOut]:
-    """Those that are still as they were read are under way."""
-    names: list[str] = [one.task_id for one in unfoldings]
+def _start(conn: sa.Connection, fan_outs: Sequence[FanOut], now: int) -> list[_StartedFanOut]:
+    """Start the tasks that are still PENDING under the fence with which they were read."""
+    names: list[str] = [one.task_id for one in fan_outs]
     found = {
         task.task_id: (task, run) for task, run in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, names))
     }
-    begun: dict[TaskId, _StartedFanOut] = {}
-    for one in unfoldings:
+    started: dict[TaskId, _StartedFanOut] = {}
+    for one in fan_outs:
         task, run = found.get(one.task_id, (None, None))
-        if task is None or run is None or task.task_id in begun:
+        if task is None or run is None or task.task_id in started:
             continue
         if task.state is TaskState.PENDING and task.fence == one.fence:
             count = len(one.items)
             held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=count, note=None)
-            begun[task.task_id] = _StartedFanOut(one, held, _started(run, now))
-    tasks = [one.task for one in begun.values()]
-    bulk.execute_many(conn, _BEGIN, [(t.state.value, t.fence, t.open_items, None, t.task_id) for t in tasks])
+            started[task.task_id] = _StartedFanOut(one, held, _started_run(run, now))
+    tasks = [one.task for one in started.values()]
+    changes = [StateChange(t.task_id, TaskState.PENDING, t.state, (t.fence, t.open_items, None)) for t in tasks]
+    write_changes(conn, _START, changes)
     bulk.insert_rows(conn, schema.attempt, [(t.task_id, t.fence, ENGINE, _FOREVER, now, now) for t in tasks])
-    start_runs(conn, [found[name][1] for name in begun], now)
-    return list(begun.values())
+    start_runs(conn, [found[name][1] for name in started], now)
+    return list(started.values())
 
 
-def _started(run: Run, now: int) -> Run:
+def _started_run(run: Run, now: int) -> Run:
     return run if run.started_at is not None else replace(run, status=RunStatus.RUNNING, started_at=now)
 
 
-def _add_items(conn: sa.Connection, begun: Sequence[_StartedFanOut], now: int) -> None:
-    made, given = [], []
-    for wish, task, _ in begun:
-        items = item_tasks(task, len(wish.items), limit=wish.limit, now=now)
-        made += [item_row(item) for item in items]
-        given += [(item.task_id, "input", body) for item, body in zip(items, wish.items, strict=True)]
-    bulk.insert_rows(conn, schema.task, made, NEW_ITEM)
-    bulk.insert_rows(conn, schema.payload, given)
+def _add_items(conn: sa.Connection, started: Sequence[_StartedFanOut], now: int) -> None:
+    items: list[Task] = []
+    inputs: list[tuple[str, str, bytes]] = []
+    for one, task, _ in started:
+        added = item_tasks(task, len(one.items), limit=one.limit, now=now)
+        items += added
+        inputs += [(item.task_id, "input", body) for item, body in zip(added, one.items, strict=True)]
+    insert_tasks(conn, items, item_row, NEW_ITEM)
+    bulk.insert_rows(conn, schema.payload, inputs)

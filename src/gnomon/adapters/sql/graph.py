@@ -12,8 +12,16 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
-from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, end_runs, run_error, write_attempt_ends
+from gnomon.adapters.sql.completion import (
+    AttemptEnd,
+    ConcurrencyCounters,
+    EndedRun,
+    end_runs,
+    run_error,
+    write_attempt_ends,
+)
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
+from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.admission import Admission
 from gnomon.core.runs.dag import (
@@ -41,7 +49,6 @@ from gnomon.ports.coordination import HintTopic
 
 #: The tasks of runs but for items.
 STEPS = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
-_ADD = bulk.insert_statement(schema.task, NEW_STEP)
 _RELEASE = bulk.update_statement(schema.task, ("wait_reason", "available_at"), by=("task_id",))
 _COUNTED = "open_items = open_items - {}, failed_items = failed_items + {}"
 _COUNT = bulk.Statement(
@@ -168,7 +175,7 @@ def advance_runs(conn: sa.Connection, going: Sequence[AdvancingRun]) -> list[End
     for task in map(task_of, bulk.fetch_rows(conn, STEPS, sorted(runs))):
         tasks[task.run_id].append(task)
     moved = [_RunAdvance(one, tasks[run_id]) for run_id, one in runs.items()]
-    bulk.execute_many(conn, _ADD, [step_row(task) for one in moved for task in one.made])
+    insert_tasks(conn, [task for one in moved for task in one.made], step_row, NEW_STEP)
     bulk.execute_many(
         conn, _RELEASE, [(WaitReason.READY.value, one.of.at, name) for one in moved for name in one.released]
     )
@@ -228,7 +235,7 @@ def end_engine_tasks(conn: sa.Connection, inner: Sequence[EngineTaskEnd]) -> lis
     if not inner:
         return []
     ends = [(_ending(one), one) for one in inner]
-    write_attempt_ends(conn, [ended for ended, _ in ends])
+    write_attempt_ends(conn, [AttemptEnd(of.task.state, ended) for ended, of in ends])
     return [EndedTask(ended, of.run, ended.error, of.at, of.task.parent) for ended, of in ends if ended.over]
 
 

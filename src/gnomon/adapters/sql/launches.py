@@ -1,4 +1,4 @@
-"""Starting runs that no tick asked for."""
+"""Launching runs that no tick started: by hand, by events, by backfills and as sub-runs."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import notify_after_commit
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.completion import ConcurrencyCounters
-from gnomon.adapters.sql.rows import REQUESTED_RUN, SCHEDULE, column_list, requested_run_row, schedule_of, task_row
+from gnomon.adapters.sql.rows import REQUESTED_RUN, SCHEDULE, column_list, requested_run_row, schedule_of
+from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.core.model import Run, Spec
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, decide_launch, first_tasks
 
@@ -22,68 +23,68 @@ _REPLAYED = bulk.update_statement(schema.dead_letter, ("replayed_by",), by=("dea
 def launch(conn: sa.Connection, launches: Sequence[LaunchRequest], now: int) -> Sequence[LaunchOutcome]:
     """See Runs.launch."""
     batch = _LaunchBatch(conn, launches, now)
-    became = [batch.add(wish) for wish in launches]
+    outcomes = [batch.add(request) for request in launches]
     batch.write()
-    # Without a schedule there is nothing to hold, so that another may have launched the same run meanwhile.
+    # A run without a schedule has no row to lock: another transaction may have launched the same run meanwhile.
     return [
-        LaunchOutcome.ALREADY if wish.run.run_id in batch.too_late else outcome
-        for wish, outcome in zip(launches, became, strict=True)
+        LaunchOutcome.ALREADY if request.run.run_id in batch.too_late else outcome
+        for request, outcome in zip(launches, outcomes, strict=True)
     ]
 
 
 class _LaunchBatch:
-    """Runs that are launched together, one after the other."""
+    """Launches of one transaction. Each is decided after those before it."""
 
     def __init__(self, conn: sa.Connection, launches: Sequence[LaunchRequest], now: int) -> None:
         self._conn, self._now = conn, now
-        uids = {uid for wish in launches if (uid := wish.run.schedule_uid) is not None}
+        uids = {uid for request in launches if (uid := request.run.schedule_uid) is not None}
         self._counters = ConcurrencyCounters(conn, uids)
         self._specs = _specs(conn, sorted(uids)) if uids else {}
-        wanted: list[str] = [wish.run.run_id for wish in launches]
+        wanted: list[str] = [request.run.run_id for request in launches]
         self._taken = {name for (name,) in bulk.fetch_rows(conn, _TAKEN, wanted)}
         self._made: list[tuple[Run, LaunchRequest]] = []
         self.too_late: set[str] = set()
 
-    def add(self, wish: LaunchRequest) -> LaunchOutcome:
-        """What becomes of the wish after those before it."""
-        run = wish.run
+    def add(self, request: LaunchRequest) -> LaunchOutcome:
+        """Decide the request after those before it."""
+        run = request.run
         if run.run_id in self._taken:
             return LaunchOutcome.ALREADY
         if run.schedule_uid is None:
-            self._make(run, wish)
+            self._make(run, request)
             return LaunchOutcome.STARTED
         counts = self._counters.counts(run.schedule_uid)
         if counts is None:
             return LaunchOutcome.GONE
         spec = self._specs[run.schedule_uid]
-        became, replaces = decide_launch(spec, active=counts.active, queued=counts.queued, force=wish.force)
-        if became not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
-            return became
-        queued = became is LaunchOutcome.QUEUED
+        outcome, replaces = decide_launch(spec, active=counts.active, queued=counts.queued, force=request.force)
+        if outcome not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
+            return outcome
+        queued = outcome is LaunchOutcome.QUEUED
         counts.active += not queued
         counts.queued = (0 if replaces else counts.queued) + queued
-        self._make(replace(run, queued=queued), wish)
+        self._make(replace(run, queued=queued), request)
         if replaces:
             self.write()
             supersede(self._conn, {run.schedule_uid: run.run_id}, self._now)
             self._counters.reload(run.schedule_uid)
-        return became
+        return outcome
 
-    def _make(self, run: Run, wish: LaunchRequest) -> None:
-        self._made.append((run, wish))
+    def _make(self, run: Run, request: LaunchRequest) -> None:
+        self._made.append((run, request))
         self._taken.add(run.run_id)
 
     def write(self) -> None:
-        """Everything so far stands in the database."""
+        """Write the runs that were added since the last call."""
         made, self._made = self._made, []
         added = bulk.execute_returning_keys(self._conn, _ADD, [requested_run_row(run) for run, _ in made], "run_id")
         self.too_late |= {run.run_id for run, _ in made if run.run_id not in added}
-        made = [(run, wish) for run, wish in made if run.run_id in added]
+        made = [(run, request) for run, request in made if run.run_id in added]
         notify_after_commit(self._conn, lambda tally: tally.launched([run for run, _ in made]))
-        tasks = [task for run, wish in made for task in first_tasks(run, wish.first_steps, now=self._now)]
-        bulk.insert_rows(self._conn, schema.task, [task_row(task) for task in tasks])
-        given = [(run.run_id, "input", wish.input) for run, wish in made if wish.input is not None]
-        bulk.insert_rows(self._conn, schema.payload, given)
+        tasks = [task for run, request in made for task in first_tasks(run, request.first_steps, now=self._now)]
+        insert_tasks(self._conn, tasks)
+        inputs = [(run.run_id, "input", request.input) for run, request in made if request.input is not None]
+        bulk.insert_rows(self._conn, schema.payload, inputs)
         replays = [(run.run_id, run.replay_of) for run, _ in made if run.replay_of is not None]
         bulk.execute_many(self._conn, _REPLAYED, replays)
         self._counters.write({run.schedule_uid for run, _ in made if run.schedule_uid is not None})

@@ -1,4 +1,4 @@
-"""Deciding ticks, in bulk: what it costs a schedule is what it costs a thousand, divided by a thousand."""
+"""Deciding ticks, in bulk: a few statements for a thousand schedules instead of a few for each."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -8,11 +8,12 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import notify_after_commit
 from gnomon.adapters.sql.cancellation import supersede
-from gnomon.adapters.sql.rows import SCHEDULE, run_row, task_row, tick_row
+from gnomon.adapters.sql.rows import SCHEDULE, run_row, tick_row
+from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import run_record, tick_record
-from gnomon.core.model import Schedule, ScheduleUid, Verdict
+from gnomon.core.model import Schedule, ScheduleUid, Task, Verdict
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
@@ -36,14 +37,14 @@ _TERMS = bulk.Statement(
     _SOME_TERMS.format(among="IN (SELECT value FROM json_each(?))"), _SOME_TERMS.format(among="= ANY ($1::smallint[])")
 )
 _HELD_TERMS = bulk.Statement(_TERMS.sqlite, f"{_TERMS.postgresql} FOR SHARE")
-#: How often a page that had unreadable rows is asked for again without them, before the next call goes on.
+#: The number of times that a page with unreadable rows is read again without them.
 _MOST_PAGES = 8
 
 
 def due(
     conn: sa.Connection, now: int, shards: frozenset[int], limit: int, unreadable: UnreadableSchedules
 ) -> Sequence[Schedule]:
-    """See Ledger.due. Those that cannot be read are passed over, and remembered as such."""
+    """See Ledger.due. Unreadable schedules are skipped and remembered."""
     found: list[Schedule] = []
     if not shards:
         return found
@@ -51,14 +52,14 @@ def due(
         asked, narrowed = _only(_DUE, shards, unreadable)
         rows = conn.execute(asked, {"now": now, "limit": limit, **narrowed}).all()
         found = unreadable.readable(rows)
-        # Otherwise they took the places of others, which may be all there is to do.
+        # Otherwise unreadable rows filled the page, and the due schedules behind them were not read.
         if len(found) == len(rows):
             break
     return found
 
 
 def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: UnreadableSchedules) -> int | None:
-    """See Ledger.next_due_at. Those known to be unreadable are never due, so nobody is woken for them."""
+    """See Ledger.next_due_at. Schedules known to be unreadable are never due, so they wake no node."""
     if not shards:
         return None
     asked, narrowed = _only(_NEXT, shards, unreadable)
@@ -69,7 +70,7 @@ def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: Unreada
 def _only(
     query: sa.Select[Any], shards: frozenset[int], unreadable: UnreadableSchedules
 ) -> tuple[sa.Select[Any], dict[str, list[Any]]]:
-    """The query, narrowed down to the shards unless they are all there are, and to what may be readable."""
+    """The query, limited to the shards unless these are all shards, and to schedules not known to be unreadable."""
     narrowed: dict[str, list[Any]] = {}
     if len(shards) != SHARDS:
         query, narrowed["shards"] = query.where(_OURS), sorted(shards)
@@ -81,7 +82,7 @@ def _only(
 def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
     """See Ledger.decide."""
     shards = {verdict.schedule.shard for verdict in verdicts}
-    # Held until the end, so that no one gets a newer term between the look at it and the commit.
+    # Locked until the commit, so that no node gets a newer term after the check.
     current = terms_of(conn, shards, hold=True)
     stale = tuple(sorted(shard for shard in shards if shard not in terms or terms[shard] != current.get(shard)))
     if stale:
@@ -90,7 +91,7 @@ def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Te
 
 
 def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False) -> dict[int, int]:
-    """The terms of the shards as they are; as they will be until the end of the transaction, if held."""
+    """The current terms of the shards; `hold` locks them until the end of the transaction."""
     found = bulk.fetch_rows(conn, _HELD_TERMS if hold else _TERMS, sorted(shards))
     return {shard: term for shard, term in found}  # noqa: C416 - rows are no tuples to a type checker
 
@@ -98,16 +99,15 @@ def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False
 def apply_verdicts(
     conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms
 ) -> frozenset[ScheduleUid]:
-    """Every verdict is carried out whose schedule is still as it was read; their uids come back."""
-    # Sorted, so that two who move the same schedules mostly take their locks in the same order. PostgreSQL may
-    # join in another one: whoever then is the victim of a deadlock is run again. The first verdict on a schedule
-    # makes any other void.
+    """Write every verdict whose schedule is unchanged since it was read; return the uids of these schedules."""
+    # Sorted, so that two transactions on the same schedules mostly lock in the same order. PostgreSQL may join in
+    # another order: the victim of such a deadlock is run again. The first verdict on a schedule voids any other.
     first = {verdict.schedule.uid: verdict for verdict in reversed(verdicts)}
     by_uid = [first[uid] for uid in sorted(first)]
     moved = bulk.update_unchanged_schedules(conn, [_moved(verdict) for verdict in by_uid])
     carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
     _write_verdicts(conn, carried, now, terms)
-    # The newest is the one that replaces; those it replaces may make room for it at once.
+    # The newest run replaces the others. Those that end at once release their slots to it.
     replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
     notify_after_commit(conn, lambda tally: tally.decided(carried, now))
@@ -131,7 +131,8 @@ def _moved(verdict: Verdict) -> tuple[object, ...]:
 
 
 def _write_verdicts(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> None:
-    ticks, made, tasks = [], [], []
+    ticks, runs = [], []
+    tasks: list[Task] = []
     for verdict in verdicts:
         schedule = verdict.schedule
         term = terms[schedule.shard]
@@ -139,8 +140,8 @@ def _write_verdicts(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, 
             ticks.append(tick_row(tick_record(schedule, decision, now=now, term=term)))
             if decision.starts_run:
                 new = run_record(schedule, decision, now=now)
-                made.append(run_row(new))
-                tasks += [task_row(task) for task in first_tasks(new, schedule.spec.first_steps, now=now)]
+                runs.append(run_row(new))
+                tasks += first_tasks(new, schedule.spec.first_steps, now=now)
     bulk.insert_rows(conn, schema.tick, ticks)
-    bulk.insert_rows(conn, schema.run, made)
-    bulk.insert_rows(conn, schema.task, tasks)
+    bulk.insert_rows(conn, schema.run, runs)
+    insert_tasks(conn, tasks)

@@ -1,4 +1,4 @@
-"""Where tasks were placed, how much is on its way, and what is within a worker's reach."""
+"""Placement of tasks: the port TaskPlacement, and the conditions under which a worker may take a task."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.transitions import transition_sql
 from gnomon.adapters.sql.workers import workers
 from gnomon.core.model import ENGINE, RunId, TaskId
 from gnomon.core.runs.admission import Admission
 from gnomon.core.runs.routing import Placement, is_stranded
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.tasks import InFlightCounts, TakeFilter, worker_candidates
 
-#: In the order in which tasks are taken: the index has it, also for those whose pool is null.
+#: The order in which tasks are taken. The index has it, also for tasks without a pool.
 TAKE_ORDER = "task.pool, task.rank, task.available_at, task.task_id"
 _PLACE = bulk.update_statement(schema.task, ("pool", "rank", "directed_to", "function"), by=("task_id",))
 _HELD = bulk.statement(
@@ -26,17 +28,17 @@ _PLACED = bulk.statement(
     f"SELECT task_id, pool, rank, directed_to, function FROM task WHERE task_id IN KEYS AND {schema.SCHEDULED}"  # noqa: S608
 )
 _TARGETED = bulk.statement(f"SELECT DISTINCT pool, directed_to, function FROM task WHERE {schema.TARGETED}")  # noqa: S608
-_RECALL = (
-    "UPDATE task SET state = 'PENDING', wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL,"  # noqa: S608
-    f" function = NULL WHERE {schema.TARGETED} AND {{those}} RETURNING task_id, run_id"
-)
-#: As the index has it.
+#: The condition of the index on targeted tasks, beside their state.
 _TARGETED_TASK = "(task.directed_to IS NOT NULL OR task.function IS NOT NULL)"
+_UNPLACED = "wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL, function = NULL"
+_RECALL = transition_sql(
+    [TaskState.SCHEDULED], TaskState.PENDING, where=f"{_TARGETED_TASK} AND {{place}}", also=_UNPLACED, by_state=True
+)
 _ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
 
 
 def take_condition(reach: TakeFilter) -> str:
-    """The condition of tasks that a worker may take. Its parameters are those of `reached`."""
+    """The condition of tasks that a worker may take. `take_parameters` returns its parameters."""
     pool = "task.pool IS NULL" if reach.pool is None else "task.pool = ?"
     if reach.chosen:
         ours = "task.directed_to = ? OR (task.directed_to IS NULL AND task.function IN KEYS)"
@@ -46,7 +48,7 @@ def take_condition(reach: TakeFilter) -> str:
 
 
 def take_parameters(reach: TakeFilter, worker: str) -> list[object]:
-    """The parameters of the condition `within`."""
+    """The parameters of `take_condition`."""
     pool = [] if reach.pool is None else [reach.pool]
     if reach.chosen:
         return [*pool, worker, list(reach.functions or ())]
@@ -55,36 +57,36 @@ def take_parameters(reach: TakeFilter, worker: str) -> list[object]:
 
 
 def write_placements(conn: sa.Connection, admissions: Collection[Admission]) -> None:
-    """Those that were placed wait where they were placed."""
+    """Write the placements of the admitted tasks."""
     placed = [(one.task_id, one.placement) for one in admissions if one.placement is not None]
     bulk.execute_many(conn, _PLACE, [(at.pool, at.rank, at.directed_to, at.function, name) for name, at in placed])
 
 
 def lock_tenant_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> None:
-    """Nobody else lets tasks of these tenants through until the end of the transaction, if they have limits."""
+    """Keep other transactions from admitting tasks of the tenants that have limits."""
     if conn.dialect.name == "postgresql":
         for tenant in sorted({one.tenant_limit[0] for one in admissions if one.tenant_limit is not None}):
             conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
 def within_tenant_limits(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:
-    """The admissions without those for which their tenants have no room."""
+    """The admissions without those that would exceed the limits of their tenants."""
     if all(one.tenant_limit is None for one in admitted.values()):
         return admitted
-    on_their_way = Counter(in_flight_counts(conn).tenants)
+    in_flight = Counter(in_flight_counts(conn).tenants)
     kept = {}
     for name, one in admitted.items():
         if one.tenant_limit is not None:
-            tenant, most = one.tenant_limit
-            if on_their_way[tenant] >= most:
+            tenant, limit = one.tenant_limit
+            if in_flight[tenant] >= limit:
                 continue
-            on_their_way[tenant] += 1
+            in_flight[tenant] += 1
         kept[name] = one
     return kept
 
 
 def in_flight_counts(conn: sa.Connection) -> InFlightCounts:
-    """See Work.on_the_way."""
+    """See TaskPlacement.in_flight_counts."""
     in_hand, directed, tenants = Counter[str](), Counter[str](), Counter[str]()
     scheduled = Counter[str | None]()
     for worker, tenant, count in bulk.fetch_rows(conn, _HELD):
@@ -100,26 +102,27 @@ def in_flight_counts(conn: sa.Connection) -> InFlightCounts:
 
 
 def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
-    """See Work.placements."""
+    """See TaskPlacement.placements."""
     names: list[str] = list(tasks)
     return {TaskId(name): Placement(*where) for name, *where in bulk.fetch_rows(conn, _PLACED, names)}
 
 
 def chosen(conn: sa.Connection) -> Collection[Placement]:
-    """See Work.chosen."""
+    """See TaskPlacement.chosen."""
     return [Placement(pool, 0, worker, function) for pool, worker, function in bulk.fetch_rows(conn, _TARGETED)]
 
 
 def recall_stranded(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:
-    """See Work.recall."""
+    """See TaskPlacement.recall_stranded."""
     places = chosen(conn)
-    seats = worker_candidates(workers(conn, now)) if places else []
+    candidates = worker_candidates(workers(conn, now)) if places else []
     found: list[tuple[TaskId, RunId]] = []
     for where in places:
-        if is_stranded(where, seats):
-            said = {"pool": where.pool, "directed_to": where.directed_to, "function": where.function}
-            those = " AND ".join(f"{name} IS NULL" if it is None else f"{name} = ?" for name, it in said.items())
-            values = [it for it in said.values() if it is not None]
-            recalled = bulk.fetch_rows(conn, bulk.statement(_RECALL.format(those=those)), *values)
+        if is_stranded(where, candidates):
+            columns = {"pool": where.pool, "directed_to": where.directed_to, "function": where.function}
+            place = " AND ".join(f"{name} IS NULL" if it is None else f"{name} = ?" for name, it in columns.items())
+            values = [it for it in columns.values() if it is not None]
+            statement = bulk.statement(f"{_RECALL.format(place=place)} RETURNING task_id, run_id")
+            recalled = bulk.fetch_rows(conn, statement, *values)
             found += [(TaskId(task_id), RunId(run_id)) for task_id, run_id in recalled]
     return found

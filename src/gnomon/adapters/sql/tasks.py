@@ -1,4 +1,7 @@
-"""The way of a task. Every run comes through here several times, so all of it is in bulk."""
+"""Tasks from admission to report: the ports PendingTasks and Attempts.
+
+Every run passes here several times, so every statement handles many tasks at once.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -8,9 +11,9 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
-from gnomon.adapters.sql.cancellation import IN_HAND
 from gnomon.adapters.sql.completion import (
     INSERT_PAYLOAD,
+    AttemptEnd,
     ConcurrencyCounters,
     record_started,
     start_runs,
@@ -36,11 +39,12 @@ from gnomon.adapters.sql.rows import (
     run_of,
     task_and_run_of,
 )
+from gnomon.adapters.sql.transitions import StateChange, state_update, transition, transition_sql, write_changes
 from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion, cancel_instead_of_retry
 from gnomon.core.runs.reconcile import OpenAttempt
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import ASSIGNED, TaskState
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -62,12 +66,12 @@ LEFT JOIN payload AS own ON own.owner_id = CASE WHEN task.has_input THEN task.ta
 """  # noqa: S608 - our own names, here and below
 
 
-def _page(those: str, *, order: str = "task.available_at, task.task_id", lock: str = "") -> bulk.Statement:
-    """The first of those tasks, with their runs and inputs.
+def _page(condition: str, *, order: str = "task.available_at, task.task_id", lock: str = "") -> bulk.Statement:
+    """The first tasks that meet the condition, with their runs and inputs.
 
-    On PostgreSQL they are chosen before anything is joined to them, so that no others are locked or looked for.
+    PostgreSQL chooses the tasks before it joins other tables, so that it locks and looks up no other rows.
     """
-    first = f"WHERE {those} ORDER BY {order} LIMIT ?"
+    first = f"WHERE {condition} ORDER BY {order} LIMIT ?"
     chosen = f"(SELECT * FROM task {first}{lock}) AS task"  # noqa: S608
     return bulk.Statement(
         bulk.statement(_WITH_RUN.format(tasks="task") + first).sqlite,
@@ -88,14 +92,14 @@ _RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS
 
 
 def _lock_held_tasks(columns: str) -> bulk.Statement:
-    """Tasks that someone has in hand, with these columns of their runs."""
-    asked = f"""
+    """The query for tasks with these columns of their runs, which locks both."""
+    query = f"""
     SELECT task.task_id, task.fence, task.state, task.parent, {columns} FROM task JOIN run ON run.run_id = task.run_id
     WHERE task.task_id IN KEYS
     """  # noqa: S608
-    # By run: two who end different steps of the same runs do not wait for each other in a circle.
+    # In the order of runs: two transactions that end different steps of the same runs do not deadlock.
     locking = " ORDER BY task.run_id, task.task_id FOR UPDATE"
-    return bulk.Statement(bulk.statement(asked).sqlite, bulk.statement(asked + locking).postgresql)
+    return bulk.Statement(bulk.statement(query).sqlite, bulk.statement(query + locking).postgresql)
 
 
 _HELD = _lock_held_tasks(column_list(RUN))
@@ -106,19 +110,19 @@ _RENEWING = (
     " JOIN attempt ON attempt.task_id = task.task_id AND attempt.number = task.fence"
     " WHERE task.task_id IN KEYS AND attempt.ended_at IS NULL"
 )
-# Whoever is just ending one of them is waited for: it is not ours any more then.
+# The lock waits for a transaction that is ending one of the attempts: the worker has then lost it.
 _RENEWED = bulk.Statement(
     bulk.statement(_RENEWING).sqlite,
     bulk.statement(f"{_RENEWING} ORDER BY attempt.task_id FOR UPDATE OF attempt").postgresql,
 )
-#: With what may have changed about a run since one of its tasks was taken.
+#: With the columns of a run that may have changed since one of its tasks was taken.
 _REPORTED = _lock_held_tasks("run.status, run.started_at, run.completed_at, run.cancel_requested_at, run.error")
 _OPEN = bulk.statement(
     f"SELECT {column_list(TASK)}, {column_list(RUN)}, {column_list(ATTEMPT)}"  # noqa: S608
     " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
     f" WHERE {schema.OPEN} AND attempt.task_id > ? ORDER BY attempt.task_id LIMIT ?"
 )
-# Few runs are ever asked to stop, so that is where to begin: SQLite keeps to the order of a CROSS JOIN.
+# Few runs are being cancelled, so the join starts from them: SQLite keeps the order of a CROSS JOIN.
 _TO_STOP = bulk.statement(
     "SELECT attempt.task_id, attempt.number FROM run CROSS JOIN task CROSS JOIN attempt"  # noqa: S608
     f" WHERE {schema.TO_STOP} AND task.run_id = run.run_id AND attempt.task_id = task.task_id AND {schema.OPEN}"
@@ -127,16 +131,16 @@ _TO_STOP = bulk.statement(
 _LEASES = bulk.statement(
     f"SELECT task_id, number, lease_until FROM attempt WHERE task_id IN KEYS AND {schema.OPEN} FOR UPDATE"  # noqa: S608
 )
-_DISPATCH = bulk.statement(
-    "UPDATE task SET state = ?, fence = fence + 1, note = NULL WHERE task_id IN KEYS",
-)
-_START = bulk.statement("UPDATE task SET state = 'RUNNING' WHERE task_id IN KEYS")
+_NEW_ATTEMPT = "fence = fence + 1, note = NULL"
+#: By whether the tasks start at once.
+_TAKEN_STATE = {False: TaskState.DISPATCHED, True: TaskState.RUNNING}
+_TAKE = {begin: transition([TaskState.SCHEDULED], state, also=_NEW_ATTEMPT) for begin, state in _TAKEN_STATE.items()}
+_START = transition([TaskState.DISPATCHED], TaskState.RUNNING)
 _HAS_INPUT = bulk.statement("UPDATE task SET has_input = true WHERE task_id IN KEYS")
-_ADMITTED = ("state", "wait_reason", "available_at", "routings", "note", "skipped")
-_ADMIT = bulk.update_statement(schema.task, _ADMITTED, by=("task_id",))
+_ADMIT = state_update("wait_reason", "available_at", "routings", "note", "skipped")
 _BEGIN = bulk.update_statement(schema.attempt, ("started_at",), by=("task_id", "number"))
 _BEGIN_BY = bulk.update_statement(schema.attempt, ("started_at", "worker"), by=("task_id", "number"))
-_BEGUN = bulk.statement(
+_STARTED = bulk.statement(
     f"SELECT task_id, number, worker FROM attempt WHERE task_id IN KEYS AND {schema.OPEN} AND started_at IS NOT NULL"  # noqa: S608
 )
 _WITH = bulk.statement(f"SELECT task_id, number FROM attempt WHERE task_id IN KEYS AND {schema.OPEN} AND worker = ?")  # noqa: S608
@@ -145,7 +149,7 @@ _RENEW = bulk.update_statement(schema.attempt, ("lease_until",), by=("task_id", 
 
 @cache
 def _take_statements(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
-    """What asks for all of those that can be taken, and what asks only for their names."""
+    """The query for the tasks that meet the condition with all their columns, and the one for their ids alone."""
     lock = " FOR UPDATE SKIP LOCKED"
     names = f"SELECT task_id, fence FROM task WHERE {condition} ORDER BY {TAKE_ORDER} LIMIT ?{lock}"  # noqa: S608
     return _page(condition, order=TAKE_ORDER, lock=lock), bulk.statement(names)
@@ -155,26 +159,26 @@ def _take_statements(condition: str) -> tuple[bulk.Statement, bulk.Statement]:
 
 
 def waiting(conn: sa.Connection, now: int, limit: int) -> Sequence[ReadyTask]:
-    """See Work.waiting."""
+    """See PendingTasks.waiting."""
     return sorted(map(ready_task_of, bulk.fetch_rows(conn, _WAITING, now, limit)), key=_earliest)
 
 
 def unroutable_tasks(conn: sa.Connection, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
-    """See Work.turned_away."""
+    """See PendingTasks.unroutable_tasks."""
     return sorted(map(ready_task_of, bulk.fetch_rows(conn, _TURNED_AWAY, *after, limit)), key=_earliest)
 
 
 def next_available_at(conn: sa.Connection) -> int | None:
-    """See Work.next_available_at."""
+    """See PendingTasks.next_available_at."""
     found = bulk.fetch_rows(conn, _NEXT)
     return found[0][0] if found else None
 
 
 def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> frozenset[TaskId]:
-    """See Work.admit."""
+    """See PendingTasks.admit."""
     lock_tenant_limits(conn, admissions)
     over = [one for one in admissions if one.over]
-    rooms = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in over))
+    counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in over))
     names: list[str] = [one.task_id for one in admissions]
     before: list[str] = [one.behind[0] for one in admissions if one.behind is not None]
     found = {row[0]: row for row in bulk.fetch_rows(conn, _STATES, [*names, *before])}
@@ -182,24 +186,25 @@ def admit(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> fro
     pending = {name: row for name, row in found.items() if row[1] == _PENDING}
     admitted: dict[TaskId, Admission] = {}
     for one in admissions:
-        # The first one counts, unless there was another attempt since it was read.
+        # The first admission of a task counts, unless the task has had another attempt since it was read.
         as_read = one.task_id in pending and one.fence in (None, pending[one.task_id][2])
         if as_read and (one.behind is None or one.behind in succeeded):
             admitted.setdefault(one.task_id, one)
     admitted = within_tenant_limits(conn, admitted)
-    bulk.execute_many(conn, _ADMIT, [_admitted_row(one) for one in admitted.values()])
+    write_changes(conn, _ADMIT, [_admission_change(one) for one in admitted.values()])
     write_placements(conn, admitted.values())
     _keep_inputs(conn, [(one.task_id, one.own_input) for one in admitted.values() if one.own_input is not None])
     if over:
-        items = {task_id: parent for task_id, _, _, parent in pending.values()}
-        _reject(conn, [(one, items[one.task_id]) for one in admitted.values() if one.over], rooms, now)
+        parents = {task_id: parent for task_id, _, _, parent in pending.values()}
+        _reject(conn, [(one, parents[one.task_id]) for one in admitted.values() if one.over], counters, now)
     if admitted:
         hint_after_commit(conn, HintTopic.WORK)
     return frozenset(admitted)
 
 
-def _admitted_row(one: Admission) -> tuple[object, ...]:
-    return one.state.value, one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped, one.task_id
+def _admission_change(one: Admission) -> StateChange:
+    values = one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped
+    return StateChange(one.task_id, TaskState.PENDING, one.state, values)
 
 
 def _keep_inputs(conn: sa.Connection, given: Sequence[tuple[str, bytes]]) -> None:
@@ -209,11 +214,12 @@ def _keep_inputs(conn: sa.Connection, given: Sequence[tuple[str, bytes]]) -> Non
 
 
 def _reject(
-    conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], rooms: ConcurrencyCounters, now: int
+    conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], counters: ConcurrencyCounters, now: int
 ) -> None:
+    """End the tasks that were admitted into a terminal state; each comes with the task of which it is an item."""
     names: list[str] = sorted({one.run_id for one, _ in over})
     runs = {run.run_id: run for run in map(run_of, bulk.fetch_rows(conn, _RUNS, names))}
-    end_tasks(conn, [EndedTask(one, runs[one.run_id], one.note, now, parent) for one, parent in over], rooms)
+    end_tasks(conn, [EndedTask(one, runs[one.run_id], one.note, now, parent) for one, parent in over], counters)
 
 
 # ---- attempts ------------------------------------------------------------------------------------
@@ -230,32 +236,34 @@ def take(  # noqa: PLR0913 - as the port has them
     known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
     reach: TakeFilter = DEFAULT_TAKE_FILTER,
 ) -> Sequence[ReadyTask]:
-    """See Work.take."""
+    """See Attempts.take."""
     ready = lock_ready_tasks(conn, worker, limit, known, reach)
     if not ready:
         return ready
-    state = TaskState.RUNNING if begin else TaskState.DISPATCHED
     names: list[str] = [one.task.task_id for one in ready]
-    bulk.execute_statement(conn, _DISPATCH, state.value, names)
+    bulk.execute_statement(conn, _TAKE[begin], names)
     started_at = now if begin else None
     made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
     bulk.insert_rows(conn, schema.attempt, made)
     notify_after_commit(conn, lambda tally: tally.taken(ready, now))
     if begin:
         start_runs(conn, [one.run for one in ready], now)
-    return [as_taken(one, state, started_at) for one in ready]
+    return [as_taken(one, _TAKEN_STATE[begin], started_at) for one in ready]
 
 
 def lock_ready_tasks(
     conn: sa.Connection, worker: str, limit: int, known: Mapping[TaskId, AdmissionRequest], reach: TakeFilter
 ) -> list[ReadyTask]:
-    """What can be taken, nobody else's to take until the end of the transaction."""
+    """The tasks that the worker may take, locked until the end of the transaction.
+
+    Tasks in `known` whose fence is unchanged are not read again.
+    """
     whole, names = _take_statements(take_condition(reach))
-    asked = take_parameters(reach, worker)
+    parameters = take_parameters(reach, worker)
     if not known:
-        return sorted(map(ready_task_of, bulk.fetch_rows(conn, whole, *asked, limit)), key=_earliest)
+        return sorted(map(ready_task_of, bulk.fetch_rows(conn, whole, *parameters, limit)), key=_earliest)
     ready: dict[str, ReadyTask | None] = {}
-    for name, fence in bulk.fetch_rows(conn, names, *asked, limit):
+    for name, fence in bulk.fetch_rows(conn, names, *parameters, limit):
         request = known.get(name)
         ready[name] = request.waiting if request is not None and request.waiting.task.fence == fence else None
     unknown = [name for name, waiting in ready.items() if waiting is None]
@@ -265,7 +273,7 @@ def lock_ready_tasks(
 
 
 def as_taken(one: ReadyTask, state: TaskState, started_at: int | None) -> ReadyTask:
-    """The task as it is in somebody's hands, as it was read before."""
+    """The task after it was taken, made from the row that was read before."""
     task, run = one.task, one.run
     if started_at is not None and run.started_at is None:
         run = replace(run, status=RunStatus.RUNNING, started_at=started_at)
@@ -276,7 +284,7 @@ def as_taken(one: ReadyTask, state: TaskState, started_at: int | None) -> ReadyT
 def begin(
     conn: sa.Connection, held: Collection[AttemptRef], now: int, worker: str | None = None
 ) -> frozenset[AttemptRef]:
-    """See Work.begin."""
+    """See Attempts.begin."""
     found = _found(conn, held, _HELD)
     granted = {one for one in held if one in found and found[one][2] == TaskState.DISPATCHED}
     if granted:
@@ -297,35 +305,35 @@ def begin(
 
 
 def assigned_tasks(conn: sa.Connection, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
-    """See Work.handed_out."""
+    """See Attempts.assigned_tasks."""
     names: list[str] = [task_id for task_id, _ in held]
     found = map(ready_task_of, bulk.fetch_rows(conn, _BY_NAME, names))
     wanted = set(held)
-    return [one for one in found if one.task.state in IN_HAND and (one.task.task_id, one.task.fence) in wanted]
+    return [one for one in found if one.task.state in ASSIGNED and (one.task.task_id, one.task.fence) in wanted]
 
 
 def renew(conn: sa.Connection, worker: str, held: Collection[AttemptRef], lease_until: int) -> LeaseRenewal:
-    """See Work.renew."""
+    """See Attempts.renew."""
     found = _found(conn, held, _RENEWED)
-    ours = [one for one in held if one in found and found[one][2] in IN_HAND and found[one][4] in (None, worker)]
+    ours = [one for one in held if one in found and found[one][2] in ASSIGNED and found[one][4] in (None, worker)]
     bulk.execute_many(conn, _RENEW, [(lease_until, *one) for one in sorted(ours)])
     to_cancel = frozenset(one for one in ours if found[one][3] is not None)
     return LeaseRenewal(lost=frozenset(held) - frozenset(ours), to_cancel=to_cancel)
 
 
-def _found(conn: sa.Connection, held: Collection[AttemptRef], asked: bulk.Statement) -> dict[AttemptRef, Row]:
-    """What was asked for of every task, under its current attempt: its fence is the second column."""
+def _found(conn: sa.Connection, held: Collection[AttemptRef], query: bulk.Statement) -> dict[AttemptRef, Row]:
+    """The rows of the tasks by their current attempts. The query returns task id and fence first."""
     names: list[str] = [task_id for task_id, _ in held]
-    return {(row[0], row[1]): row for row in bulk.fetch_rows(conn, asked, names)}
+    return {(row[0], row[1]): row for row in bulk.fetch_rows(conn, query, names)}
 
 
 def cancel_requests(conn: sa.Connection, worker: str) -> frozenset[AttemptRef]:
-    """See Work.asked_to_stop."""
+    """See Attempts.cancel_requests."""
     return frozenset((task_id, number) for task_id, number in bulk.fetch_rows(conn, _TO_STOP, worker))
 
 
 def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> OpenAttemptsPage:
-    """See Work.open_attempts."""
+    """See Attempts.open_attempts."""
     page = []
     for row in bulk.fetch_rows(conn, _OPEN, after, limit):
         task, run = task_and_run_of(row)
@@ -337,28 +345,29 @@ def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> O
 
 
 def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
-    """See Work.report."""
-    rooms = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in endings))
+    """See Attempts.report."""
+    counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _REPORTED)
-    void = _renewed(conn, endings) | _begun_by_others(conn, endings)
-    counted: dict[AttemptRef, TaskCompletion] = {}
+    void = _renewed(conn, endings) | _started_by_others(conn, endings)
+    counted: dict[AttemptRef, AttemptEnd] = {}
     over = []
     for one in endings:
         held = one.task_id, one.fence
         row = found.get(held)
-        if row is None or row[2] not in IN_HAND or held in counted or held in void:
+        if row is None or row[2] not in ASSIGNED or held in counted or held in void:
             continue
         run, parent = _refresh_run(one.run, row[4:]), row[3]
-        ending = counted[held] = one if run.cancel_requested_at is None else cancel_instead_of_retry(one)
+        ending = one if run.cancel_requested_at is None else cancel_instead_of_retry(one)
+        counted[held] = AttemptEnd(TaskState(row[2]), ending)
         if ending.over:
             over.append(EndedTask(ending, run, ending.error, ending.ended_at, parent))
     write_attempt_ends(conn, list(counted.values()))
-    end_tasks(conn, over, rooms)
+    end_tasks(conn, over, counters)
     return frozenset(counted)
 
 
 def _refresh_run(run: Run, changed: Row) -> Run:
-    """The run with what may have changed about it."""
+    """The run with the columns that may have changed since it was read."""
     status, started_at, completed_at, cancel_requested_at, error = changed
     if (status, started_at, cancel_requested_at, error) == (run.status, run.started_at, None, None):
         return run
@@ -373,7 +382,7 @@ def _refresh_run(run: Run, changed: Row) -> Run:
 
 
 def _renewed(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
-    """Those that were found to be lost, but whose leases have been renewed since."""
+    """The attempts that are reported as lost, but whose leases were renewed since."""
     lost = {(one.task_id, one.fence): one.lease_until for one in endings if one.lease_until is not None}
     if not lost:
         return frozenset()
@@ -382,28 +391,39 @@ def _renewed(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozense
     return frozenset(held for held, until in lost.items() if leases.get(held) != until)
 
 
-def _begun_by_others(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
-    """Those that are told by somebody else than who has begun them, where that matters."""
-    told = {(one.task_id, one.fence): one.reported_by for one in endings if one.reported_by is not None}
-    if not told:
+def _started_by_others(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
+    """The attempts that another worker than the reporting one has started, among those where that matters."""
+    reporters = {(one.task_id, one.fence): one.reported_by for one in endings if one.reported_by is not None}
+    if not reporters:
         return frozenset()
-    names: list[str] = [task_id for task_id, _ in told]
-    begun = {(task_id, number): worker for task_id, number, worker in bulk.fetch_rows(conn, _BEGUN, names)}
-    return frozenset(held for held, worker in told.items() if begun.get(held, worker) != worker)
+    names: list[str] = [task_id for task_id, _ in reporters]
+    started = {(task_id, number): worker for task_id, number, worker in bulk.fetch_rows(conn, _STARTED, names)}
+    return frozenset(held for held, worker in reporters.items() if started.get(held, worker) != worker)
 
 
 def _earliest(waiting: ReadyTask) -> tuple[int, str]:
     return waiting.task.available_at, waiting.task.task_id
 
 
-#: A lease counts from now, by the clock of the server.
-_HAND_OUT = """
-WITH gone AS (UPDATE task SET state = $1, fence = fence + 1, note = NULL WHERE task_id = ANY ($2::text[])),
-begun AS (UPDATE run SET status = 'running', started_at = $7 WHERE run_id = ANY ($8::text[]) AND started_at IS NULL)
+def _take_on_postgres(state: TaskState) -> bulk.Statement:
+    """The statement that moves tasks, starts their runs and adds their attempts in one round trip.
+
+    Leases count from now by the clock of the server.
+    """
+    move = transition_sql([TaskState.SCHEDULED], state, where="task_id = ANY ($1::text[])", also=_NEW_ATTEMPT)
+    return bulk.Statement(
+        "",
+        f"""
+WITH moved AS ({move}),
+started AS (UPDATE run SET status = 'running', started_at = $6 WHERE run_id = ANY ($7::text[]) AND started_at IS NULL)
 INSERT INTO attempt (task_id, number, worker, lease_until, dispatched_at, started_at)
-SELECT v.task_id, v.number, $4::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint,
-    $6::bigint, $7::bigint FROM unnest($2::text[], $3::bigint[]) AS v (task_id, number)
-"""
+SELECT v.task_id, v.number, $3::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint,
+    $5::bigint, $6::bigint FROM unnest($1::text[], $2::bigint[]) AS v (task_id, number)
+""",  # noqa: S608
+    )
+
+
+_TAKE_ON_POSTGRES = {begin: _take_on_postgres(state) for begin, state in _TAKEN_STATE.items()}
 
 
 def take_on_postgres(  # noqa: PLR0913 - as the port has them
@@ -417,17 +437,16 @@ def take_on_postgres(  # noqa: PLR0913 - as the port has them
     known: Mapping[TaskId, AdmissionRequest],
     reach: TakeFilter,
 ) -> Sequence[ReadyTask]:
-    """See Work.take."""
+    """See Attempts.take."""
     ready = lock_ready_tasks(conn, worker, limit, known, reach)
     if not ready:
         return ready
-    state, started_at = (TaskState.RUNNING, now) if begin else (TaskState.DISPATCHED, None)
+    started_at = now if begin else None
     names, fences = [one.task.task_id for one in ready], [one.task.fence + 1 for one in ready]
     runs = sorted({one.run.run_id for one in ready if begin and one.run.started_at is None})
-    bulk.execute_statement(
-        conn, bulk.Statement("", _HAND_OUT), state.value, names, fences, worker, lease_ms, now, started_at, runs
-    )
+    parameters = names, fences, worker, lease_ms, now, started_at, runs
+    bulk.execute_statement(conn, _TAKE_ON_POSTGRES[begin], *parameters)
     notify_after_commit(conn, lambda tally: tally.taken(ready, now))
     if begin:
         record_started(conn, [one.run for one in ready], now)
-    return [as_taken(one, state, started_at) for one in ready]
+    return [as_taken(one, _TAKEN_STATE[begin], started_at) for one in ready]
